@@ -11,7 +11,7 @@ trees are read, and what the scores are.
 | config | machine | model |
 | --- | --- | --- |
 | parsing.py | accelerator | 4 layers of width 1,024, vocabulary of 16,000, else the base model |
-| parsing.py:cpu | two cores | 4 layers of width 128, rotary positions, Muon, words in the targets |
+| parsing.py:cpu | two cores | 4 layers of width 128, rotary positions, Muon, trees in order |
 
 The first has the settings that the paper gives for the Wall Street Journal alone: sections 2 to 21
 (about 40,000 sentences), dropout of attention weights and residuals, beam 21, α 0.3, and outputs of
@@ -30,6 +30,10 @@ https://github.com/amir-zeldes/gum has with its splits. On GUM's test split it h
 
 from configs import base
 from transformer.errors import UserError
+
+# The Penn Treebank's; a bracket, its label and the space before it become one token.
+_LABELS = ('NP VP S PP SBAR ADVP ADJP INTJ PRN WHADVP WHNP PRT SQ FRAG QP NX SBARQ SINV CONJP WHPP '
+           'UCP NAC WHADJP X TOP RRC LST')
 
 
 def get_config(size: str = 'paper'):
@@ -67,7 +71,9 @@ def get_config(size: str = 'paper'):
   else:
     config.data.vocabulary_size = 4000
     config.data.max_length = 256
-    config.data.source = 'transformer.tools.parse.source:TreesWithWords'
+    config.data.source = 'transformer.tools.parse.source:TreesInOrder'
+    config.data.symbols = tuple(
+        f'▁{bracket}' for label in _LABELS.split() for bracket in (f'{label}(', f'){label}'))
     config.model.model_dim = 128
     config.model.ff_dim = 512
     config.model.num_heads = 4

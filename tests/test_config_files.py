@@ -63,7 +63,8 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
       'model.attention_dropout': 0.1, 'decode.beam_size': 21, 'decode.alpha': 0.3,
       'decode.max_extra_length': 300, 'data.source': 'transformer.tools.parse.source:Trees'}
   assert paper.items() >= section.items()
-  assert cpu['data.source'] == f'{section["data.source"]}WithWords'
+  assert cpu['data.source'] == f'{section["data.source"]}InOrder'
+  assert {'▁NP(', '▁)NP', '▁VP(', '▁)VP'} <= {*cpu['data.symbols']}
   assert cpu['model.model_dim'] < 1024
 
 

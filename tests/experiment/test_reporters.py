@@ -1,8 +1,8 @@
 """Reporters are told of a run in their order, and none of their faults changes the run."""
 
 import csv
-import functools
 import threading
+import time
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from transformer import own_code
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment import reporters
-from transformer.experiment.reporters import Reporter, Sample
+from transformer.experiment.reporters import Reporters, Sample
 from transformer.experiment.tensorboard import TENSORBOARD
 from transformer.experiment.training import _check_machine
 
@@ -131,24 +131,51 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
   assert f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
 
 
-def test_a_reporter_that_is_far_behind_keeps_no_more_calls(monkeypatch):
+def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):
+  with pytest.raises(UserError, match='log in first') as caught, reporting_to(
+      tmp_path, report=(path_of(Memory), path_of(Mistaken))):
+    raise AssertionError('the run began')
+  assert TOLD[-1] == ('close', caught.value)
+
+
+def test_reporters_share_the_time_that_training_waits(caplog):
+  slow = Reporters({str(number): Deaf for number in range(9)}, (), 0.5)
+  slow.tell('numbers', 1, {})
+  started = time.monotonic()
+  slow.end(None)
+  assert time.monotonic() - started < 3
+  assert len(warnings_of(caplog)) == 9
+
+
+def test_a_reporter_that_is_far_behind_gets_no_more_calls_and_one_warning(monkeypatch, caplog):
   monkeypatch.setattr(reporters, '_MOST', 3)
-  reporter = Reporter('deaf', Deaf, 0.1)
+  told, go_on = [], threading.Event()
+
+  class Slow:
+    def numbers(self, step, values):
+      go_on.wait(60)
+      told.append(step)
+
+  slow = Reporters({'slow': Slow}, (), 60)
   for step in range(9):
-    reporter.tell('numbers', step, {})
-  assert reporter._calls.qsize() <= 3
+    slow.tell('numbers', step, {})
+  go_on.set()
+  slow.end(None)
+  assert told[:4] == [0, 1, 2, 3] and len(told) <= 5
+  warning, = warnings_of(caplog)
+  assert 'slow is 3 calls behind and lacks what comes now' in warning
 
 
 def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
     tmp_path, own_parts, monkeypatch):
   monkeypatch.chdir(tmp_path)
   config = Config()
-  reporter = Reporter('scores', functools.partial(
-      own_code.load('my_reports:Scores', 'reporter'), config, tmp_path / 'mine', 0), 9.0)
+  scores = own_code.load('my_reports:Scores', 'reporter')
+  made = Reporters({'scores': scores}, (config, tmp_path / 'mine', 0), 9.0)
   for values in ({'train/loss': 2.0}, {'valid/loss': 3.0, 'valid/bleu': 7.0}):
-    reporter.tell('numbers', 5, values)
-  reporter.tell('samples', 5, [SAMPLE])  # It has no such method.
-  reporter.end(None)
+    made.tell('numbers', 5, values)
+  made.tell('samples', 5, [SAMPLE])  # It has no such method.
+  made.end(None)
   with open('scores.csv', encoding='utf-8', newline='') as file:
     assert list(csv.reader(file)) == [['mine', '0.0007', '5', '3.0', '7.0']]
 

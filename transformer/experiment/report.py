@@ -1,6 +1,5 @@
 """What people and machines are told of a run: a bar or log lines, `metrics.jsonl`, reporters."""
 
-import functools
 import json
 import math
 import time
@@ -17,7 +16,7 @@ from transformer.data.batch import Batch
 from transformer.errors import optional
 from transformer.experiment.divergence import DivergenceGuard
 from transformer.experiment.meter import Meter, utilisation
-from transformer.experiment.reporters import Reporter
+from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
 from transformer.runs.evaluations import (
@@ -57,9 +56,8 @@ class Report:
       self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)
       parts = {str(workdir / TENSORBOARD): Events} | {
           f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report}
-      self._reporters = [
-          Reporter(name, functools.partial(part, update.config, workdir, step),
-                   min(10.0, config.grace_seconds / 4)) for name, part in parts.items()]
+      self._reporters = Reporters(parts, (update.config, workdir, step),
+                                  min(10.0, config.grace_seconds / 4))
       self._bar = progress_bar(config.steps, step, stays=True)
     self._shown: dict[str, str] = {}
     self._began: tuple[int, float] | None = None  # The first step of this process and its time.
@@ -126,8 +124,7 @@ class Report:
         write_translations(self._workdir, key, step, texts, self._config.keep)
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
-    for reporter in self._reporters:
-      reporter.tell('samples', step, list(evaluation.samples))
+    self._reporters.tell('samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
     say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}  '
         f'valid {name} {score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
@@ -140,8 +137,7 @@ class Report:
     # JSON has no NaN and no infinity.
     numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
-    for reporter in self._reporters:
-      reporter.tell('numbers', step, dict(values))
+    self._reporters.tell('numbers', step, values)
     self._shown |= shown
     self._bar.set_postfix_str(', '.join(f'{name} {text}' for name, text in self._shown.items()))
 
@@ -158,5 +154,4 @@ class Report:
     if self._first:
       self._bar.close()
       self._metrics.close()
-      for reporter in self._reporters:
-        reporter.end(error)
+      self._reporters.end(error)

@@ -1,15 +1,18 @@
 """Who is told of a run while it trains: TensorBoard, and the parts that `train.report` names."""
 
+import copy
+import functools
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from transformer.errors import UserError, optional
 from transformer.runs.run_directory import METRICS
 from transformer.system.progress import warn
 
-_MOST = 10_000  # A reporter that is so many calls behind gets no more.
+_MOST = 10_000  # A reporter that is more calls behind gets no more.
 
 
 class Sample(NamedTuple):
@@ -20,37 +23,53 @@ class Sample(NamedTuple):
   translation: str
 
 
-class Reporter(threading.Thread):
-  """A thread that calls an object told of the run, so that training never waits for it.
+class Reporters:
+  """Tells objects of the run, by their methods in docs/trackers.md; waits for all together."""
 
-  After a fault, the object is left alone. docs/trackers.md says what methods it may have.
-  """
+  def __init__(self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float):
+    """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
+    self._seconds, self._all = seconds, [_Reporter(name, functools.partial(part, *arguments))
+                                         for name, part in parts.items()]
+    end = time.monotonic() + seconds
+    for reporter in self._all:
+      reporter.checked.wait(end - time.monotonic())
+      reporter.checked.set()
+    if mistakes := [reporter.mistake for reporter in self._all if reporter.mistake]:
+      self.end(mistakes[0])
+      raise mistakes[0]
 
-  def __init__(self, name: str, make: Callable[[], Any], seconds: float):
-    """Waits some seconds until the thread has made the object, and raises its `UserError`."""
-    super().__init__(name=name, daemon=True)
-    self._make, self._seconds = make, seconds
-    self._calls, self._checked = queue.SimpleQueue(), threading.Event()
-    self._mistake = self._error = None
-    self.start()
-    self._checked.wait(seconds)
-    self._checked.set()
-    if self._mistake:
-      raise self._mistake
-
-  def tell(self, method: str, *arguments):
-    """Has a method of the object called, if it has it."""
-    if self.is_alive() and self._calls.qsize() < _MOST:
-      self._calls.put((method, arguments))
+  def tell(self, method: str, *arguments: Any):
+    """Has a method of each object called, if it has it; each gets dicts of its own."""
+    for reporter in self._all:
+      reporter.tell(method, *map(copy.copy, arguments))
 
   def end(self, error: BaseException | None):
     """Has `close` called after all else, and waits for that."""
-    self._error = error
-    self._calls.put(None)
-    self.join(self._seconds)
-    if self.is_alive():
-      warn(f'{self.name} is not done within {self._seconds:g} seconds and may lack lines; '
-           f'{METRICS} has all')
+    end = time.monotonic() + self._seconds
+    for reporter in self._all:
+      reporter.error = error
+      reporter.calls.put(None)
+    for reporter in self._all:
+      reporter.join(end - time.monotonic())
+      if reporter.is_alive():
+        warn(f'{reporter.name} is not done within {self._seconds:g} seconds and may lack lines; '
+             f'{METRICS} has all')
+
+
+class _Reporter(threading.Thread):
+  """A thread for one reporter, so that training never waits for it; ends after a fault."""
+
+  def __init__(self, name: str, make: Callable[[], Any]):
+    super().__init__(name=name, daemon=True)
+    self._make, self.calls, self.checked = make, queue.SimpleQueue(), threading.Event()
+    self.mistake = self.error = None
+    self.start()
+
+  def tell(self, method: str, *arguments: Any):
+    if self.is_alive() and (behind := self.calls.qsize()) <= _MOST:
+      self.calls.put((method, arguments))
+      if behind == _MOST:
+        warn(f'{self.name} is {_MOST} calls behind and lacks what comes now; {METRICS} has all')
 
   def run(self):
     """Makes and calls the object."""
@@ -58,21 +77,17 @@ class Reporter(threading.Thread):
       try:
         part = self._make()
       except UserError as mistake:
-        if self._checked.is_set():
+        if self.checked.is_set():
           raise
-        self._mistake = mistake
+        self.mistake = mistake
         return
       finally:
-        self._checked.set()
+        self.checked.set()
       try:
-        for method, arguments in iter(self._calls.get, None):
-          getattr(part, method, _nothing)(*arguments)
+        for method, arguments in iter(self.calls.get, None):
+          getattr(part, method, lambda *_: None)(*arguments)
       except Exception as fault:
-        self._error = fault
+        self.error = fault
         raise
       finally:
-        getattr(part, 'close', _nothing)(self._error)
-
-
-def _nothing(*_):
-  """Stands for a method that is not there."""
+        getattr(part, 'close', lambda _: None)(self.error)

@@ -11,18 +11,18 @@ import pytest
 from tests.running_commands import ROOT
 
 TOLD = '''
-import functools, math, os, pathlib
+import math, os, pathlib
 from transformer.config import Config
 from transformer.errors import Preempted
-from transformer.experiment.reporters import Reporter, Sample
+from transformer.experiment.reporters import Reporters, Sample
 from transformer.tools.wandb.reporter import WandB
 
 def told(step, steps, error, *lines):
   config = Config.from_dict({'train': {'steps': steps}})
-  reporter = Reporter('wandb', functools.partial(WandB, config, pathlib.Path('runs/a'), step), 60)
+  reporters = Reporters({'wandb': WandB}, (config, pathlib.Path('runs/a'), step), 60)
   for step, values in lines:
-    reporter.tell('samples' if isinstance(values, list) else 'numbers', step, values)
-  reporter.end(error)
+    reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
+  reporters.end(error)
 
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')
