@@ -4,7 +4,7 @@
 #   PYTHON      the Python that creates the virtual environment (python3)
 #   VENV        the folder of the virtual environment (.venv)
 #   RESOLUTION  which versions that the files allow: unset, the newest; `lowest`, the oldest, by uv;
-#               `constraints`, those of constraints.txt, with which the results were made
+#               `constraints`, those of constraints.txt, with which the quickstart's results were made
 # With another Python or RESOLUTION, the virtual environment is made anew.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

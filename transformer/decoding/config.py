@@ -27,7 +27,7 @@ class DecodeConfig:
       this many (section 6.1).
     batch_size: sentences translated together.
     dtype: type of activations and of the factors of matrix products: `trained` is the run's
-      `model.dtype`; `bfloat16` is faster on processors that multiply it, with slightly other
+      `model.dtype`; `bfloat16` may be faster on processors that multiply it, with slightly other
       scores.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
       text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for

@@ -141,6 +141,11 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
                                                  decoder_layers=1)
   check_equal(old.params, new.params, 3e-7)
   assert len(lines_of(evaluate, tmp_path / 'same', folder)) == 2
+  status, _, err = train(  # The settings of the model come from the run.
+      f'--config={tmp_path}/same', f'--workdir={tmp_path}/tuned', f'--config.data.dir={folder}',
+      '--config.data.source_language=en', '--config.data.target_language=de',
+      f'--config.train.init_from={tmp_path}/same', '--config.train.steps=1')
+  assert status == 0 and load_run(tmp_path / 'tuned').config.model == new.config.model, err
   for run in (back, tmp_path / 'same'):
     for file in SEPARATE if kind == 'separate' else ['vocabulary.model']:
       assert (run / file).read_bytes() == (workdir / file).read_bytes()

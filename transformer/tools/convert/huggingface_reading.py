@@ -215,8 +215,10 @@ def _learned_positions(dim: int, stored: Mapping[str, np.ndarray]) -> list[np.nd
 
 def _data_settings(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any],
                    max_positions: int | None) -> dict[str, Any]:
-  """Returns the settings of the text that a folder knows."""
-  settings: dict[str, Any] = {'vocabulary_size': vocabulary.target.size}
+  """Returns the settings of the text that a folder knows, and else those of `configs/text.py`."""
+  settings: dict[str, Any] = {
+      'source': 'text', 'dir': 'data/text', 'train': ('train',), 'valid': 'valid', 'test': 'test',
+      'vocabulary_size': vocabulary.target.size}
   if not is_shared(vocabulary):
     settings |= {'shared_vocabulary': False, 'source_vocabulary_size': vocabulary.source.size}
   limit = tokenizer.get('model_max_length', _LONGEST)
