@@ -1,5 +1,6 @@
 """Reporters are told of a run in their order, and none of their faults changes the run."""
 
+import _thread
 import csv
 import threading
 import time
@@ -138,6 +139,28 @@ def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):
   assert TOLD[-1] == ('close', caught.value)
 
 
+def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(tmp_path):
+  class Interrupting(Deaf):
+    def __init__(self, *_):
+      _thread.interrupt_main()
+      threading.Event().wait(60)
+
+  with pytest.raises(KeyboardInterrupt):
+    Reporters({'a': Memory, 'b': Interrupting}, (Config(), tmp_path, 0), 1.0)
+  assert TOLD[-1][0] == 'close' and isinstance(TOLD[-1][1], KeyboardInterrupt)
+
+
+def test_a_reporter_that_ends_its_thread_knows_that_the_run_goes_on_without_it(tmp_path):
+  class Leaving(Memory):
+    def numbers(self, *_):
+      raise SystemExit(1)
+
+  reporters_of_the_run = Reporters({'a': Leaving}, (Config(), tmp_path, 0), 9.0)
+  reporters_of_the_run.tell('numbers', 1, {})
+  reporters_of_the_run.end(None)
+  assert isinstance(TOLD[-1][1], SystemExit)
+
+
 def test_reporters_share_the_time_that_training_waits(caplog):
   slow = Reporters({str(number): Deaf for number in range(9)}, (), 0.5)
   slow.tell('numbers', 1, {})
@@ -163,7 +186,7 @@ def test_a_reporter_that_is_far_behind_gets_no_more_calls_and_one_warning(monkey
   slow.end(None)
   assert told[:4] == [0, 1, 2, 3] and len(told) <= 5
   warning, = warnings_of(caplog)
-  assert 'slow is 3 calls behind and lacks what comes now' in warning
+  assert 'slow is 3 calls behind and gets no more' in warning
 
 
 def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(

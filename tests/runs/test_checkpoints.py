@@ -88,6 +88,28 @@ def test_an_unfinished_checkpoint_does_not_count_and_is_replaced(tmp_path):
   assert not looked_at(tmp_path, lambda opened: opened.is_unfinished(5))
 
 
+@pytest.mark.parametrize('when', ['starting', 'writing'])
+def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
+    tmp_path, monkeypatch, when):
+  directory = tmp_path / 'checkpoints'
+  with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
+    checkpoints.save(state_of(4), history_of(()), unfinished=True)
+
+  def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  with monkeypatch.context() as patch, pytest.raises(UserError, match='No space left'):
+    patch.setattr(*(checkpoint_writer.ocp.CheckpointManager, 'save') if when == 'starting'
+                  else (sealing, 'seal'), full)
+    save(directory, (4,), keep=1)
+  with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
+    assert checkpoints.fall_back() == 4 and checkpoints.is_unfinished(4)
+    chex.assert_trees_all_equal(checkpoints.restore(4, LIKE)[0], state_of(4))
+  save(directory, (4,), keep=1)
+  assert names_in(directory) == {'4'}
+  assert not looked_at(directory, lambda opened: opened.is_unfinished(4))
+
+
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
   with pytest.raises(UserError, match=r"one of the steps 1, 3; got .*step 2 is not there"):

@@ -30,6 +30,12 @@ def test_the_best_has_the_highest_bleu_and_then_the_lowest_loss(bleu, losses, st
   assert best_evaluation(evaluations(bleu, losses))['step'] == step
 
 
+def test_bleu_is_not_compared_with_f1_where_only_some_evaluations_have_it():
+  history = evaluations([70, 93, 60], [1.0] * 3)
+  history[0]['valid/f1'], history[2]['valid/f1'] = 90.0, 80.0
+  assert best_evaluation(history)['step'] == 20
+
+
 @pytest.mark.parametrize(('best_by', 'values', 'step'), [
     ('loss', [2.0, 1.0, 3.0], 40), ('perplexity', [9.0, math.nan, 7.0], 60),
     ('bleu', [2.0, 1.0, 3.0], 60), ('comet', [-0.2, -0.1, math.nan], 40),

@@ -138,7 +138,7 @@ def check_output(output: str | None, read: Iterable[str | os.PathLike | None],
   if output and output != '-':
     path = Path(output).expanduser()
     outputs.check_file(flag, path)
-    record = run_directory.record_files(workdir) if workdir else []
+    record = [Path(workdir, name) for name in run_directory.RECORD] if workdir else []
     outputs.check_not_read(flag, path, [*filter(None, read), *record])
 
 

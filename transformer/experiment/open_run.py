@@ -61,7 +61,6 @@ class OpenRun:
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
     self._stack.enter_context(RunLock(self.workdir))
-    resuming.adopt_interrupted(self.workdir)
     # train.py has compared the settings, but another run may have begun before the lock was taken.
     return (run_directory.has_begun(self.workdir), resuming.changed_settings(self.workdir, config),
             (self.workdir / run_directory.CHECKPOINTS).is_dir())

@@ -52,13 +52,16 @@ class Report:
                        utilisation(update.model, update.mesh.size, update.objective))
     self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
     self._first = processes.is_first()
-    if self._first:
+
+    def open_files():
       self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)
       parts = {str(workdir / TENSORBOARD): Events} | {
           f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report}
       self._reporters = Reporters(parts, (update.config, workdir, step),
                                   min(10.0, config.grace_seconds / 4))
       self._bar = progress_bar(config.steps, step, stays=True)
+
+    processes.from_first(open_files)
     self._shown: dict[str, str] = {}
     self._began: tuple[int, float] | None = None  # The first step of this process and its time.
     self._logged = -math.inf  # The time of the latest log line.

@@ -28,15 +28,18 @@ class Reporters:
 
   def __init__(self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float):
     """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
-    self._seconds, self._all = seconds, [_Reporter(name, functools.partial(part, *arguments))
-                                         for name, part in parts.items()]
-    end = time.monotonic() + seconds
-    for reporter in self._all:
-      reporter.checked.wait(end - time.monotonic())
-      reporter.checked.set()
-    if mistakes := [reporter.mistake for reporter in self._all if reporter.mistake]:
-      self.end(mistakes[0])
-      raise mistakes[0]
+    self._seconds, self._all, end = seconds, [], time.monotonic() + seconds
+    try:
+      for name, part in parts.items():
+        self._all.append(_Reporter(name, functools.partial(part, *arguments)))
+      for reporter in self._all:
+        reporter.checked.wait(end - time.monotonic())
+        reporter.checked.set()
+        if reporter.mistake:
+          raise reporter.mistake
+    except BaseException as error:  # A signal, too.
+      self.end(error)
+      raise
 
   def tell(self, method: str, *arguments: Any):
     """Has a method of each object called, if it has it; each gets dicts of its own."""
@@ -62,14 +65,15 @@ class _Reporter(threading.Thread):
   def __init__(self, name: str, make: Callable[[], Any]):
     super().__init__(name=name, daemon=True)
     self._make, self.calls, self.checked = make, queue.SimpleQueue(), threading.Event()
-    self.mistake = self.error = None
+    self.mistake, self.error, self._is_behind = None, None, False
     self.start()
 
   def tell(self, method: str, *arguments: Any):
-    if self.is_alive() and (behind := self.calls.qsize()) <= _MOST:
+    if self.is_alive() and not self._is_behind:
       self.calls.put((method, arguments))
-      if behind == _MOST:
-        warn(f'{self.name} is {_MOST} calls behind and lacks what comes now; {METRICS} has all')
+      if self.calls.qsize() > _MOST:
+        self._is_behind = True
+        warn(f'{self.name} is {_MOST} calls behind and gets no more; {METRICS} has all')
 
   def run(self):
     """Makes and calls the object."""
@@ -86,7 +90,7 @@ class _Reporter(threading.Thread):
       try:
         for method, arguments in iter(self.calls.get, None):
           getattr(part, method, lambda *_: None)(*arguments)
-      except Exception as fault:
+      except (Exception, SystemExit) as fault:
         self.error = fault
         raise
       finally:

@@ -54,7 +54,7 @@ class CheckpointWriter(Checkpoints):
     self._keep = keep
     self._evaluations: Sequence[dict[str, Any]] = ()
     self._saving = False
-    processes.from_first(self._remove_unsealed)
+    processes.from_first(self._tidy)
     self._manager = ocp.CheckpointManager(
         epath.Path(self._directory), options=ocp.CheckpointManagerOptions(
             create=True, cleanup_tmp_directories=True, temporary_path_class=_SealedPath,
@@ -64,9 +64,18 @@ class CheckpointWriter(Checkpoints):
     # On a network file system, several processes may see different folders for a while.
     self._unfinished = set(processes.from_first(lambda: list(self._unfinished)))
 
-  def _remove_unsealed(self):
+  def _tidy(self):
+    """Removes what a fault left, and takes back a step that was to be replaced, and was not."""
     for left in self._directory.glob(f'*{_UNSEALED}*'):
       shutil.rmtree(left)
+    # An earlier version saved a step for a signal beside the others.
+    for folder in (self._directory / _REMOVED, self._directory.parent / 'interrupted'):
+      for path in folder.glob('*'):
+        if path.name.isdecimal() and int(path.name) > max(self._steps, default=-1):
+          (path / UNFINISHED).mkdir(exist_ok=True)
+          self._unfinished.add(int(path.name))
+          path.rename(self._directory / path.name)
+      shutil.rmtree(folder, ignore_errors=True)
 
   def steps(self) -> list[int]:
     return sorted(self._manager.all_steps())
@@ -101,10 +110,10 @@ class CheckpointWriter(Checkpoints):
       parts[UNFINISHED] = ocp.args.JsonSave({})
       self._unfinished.add(step)
     self._evaluations = history['evaluations']
-    self._saving = True
     with _one_line_errors(self._directory):
       if not self._manager.save(step, args=ocp.args.Composite(**parts)):
         raise FileExistsError(f'step {self._manager.latest_step()} is there; {step} is no later')
+    self._saving = True
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state and the history of a checkpoint, to go on with training.
@@ -144,10 +153,11 @@ class CheckpointWriter(Checkpoints):
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
+    saving, self._saving = self._saving, False
     with _one_line_errors(self._directory):
       self._manager.wait_until_finished()
-    self._saving = False
-    self._empty_removed()
+    if saving:  # Not after a fault: what was to be replaced is still there.
+      self._empty_removed()
 
   def check(self):
     """Raises `UserError` if a write has failed; does not wait for one that goes on."""

@@ -66,15 +66,16 @@ def _key(name: str, metric: str) -> str:
   return f'valid/{name}/{metric}' if name else f'valid/{metric}'
 
 
-def _rank(evaluation: Mapping[str, Any]) -> tuple[float, float]:
-  """Orders evaluations; NaN comes last."""
+def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
+  """Orders evaluations; NaN comes last, and BLEU before any F1 where a run has both."""
   name, metric = _metric(evaluation)
   score, loss = evaluation[_key(name, metric)], evaluation[_key(name, 'loss')]
   if metric in _NAMES:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
+  return metric == 'f1', *(
+      -math.inf if math.isnan(number) else number for number in (score, -loss))
 
 
 def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str], keep: int):

@@ -5,7 +5,6 @@ Imports no JAX, so that a mistake is reported at once.
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
-  UNFINISHED,
   WEIGHTS_ALONE,
   check_path,
   has_begun,
@@ -116,17 +114,6 @@ def check_none_lost(workdir: Path, every: int):
                     f'{f"that of step {newest}" if steps else "gone"}; restore {folder} or mount '
                     f'it again, or choose another --workdir; to go on without, remove '
                     f'{workdir / METRICS}')
-
-
-def adopt_interrupted(workdir: Path):
-  """Moves the checkpoint that an earlier version saved on a signal to the others."""
-  folder = workdir / 'interrupted'
-  for path in folder.glob('*'):
-    if path.name.isdecimal() and not (moved := workdir / CHECKPOINTS / path.name).exists():
-      (path / UNFINISHED).mkdir(exist_ok=True)
-      moved.parent.mkdir(exist_ok=True)
-      path.rename(moved)
-  shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],

@@ -14,6 +14,8 @@ from transformer.system.installation import installed_commit
 
 CONFIG, RUN, METRICS, CHECKPOINTS, EVALUATIONS = (
     'config.json', 'run.json', 'metrics.jsonl', 'checkpoints', 'eval')
+# The files that describe a run; a vocabulary has some of these names.
+RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
 # first, and the step may lack its evaluation.
 UNFINISHED = 'unfinished'
@@ -34,12 +36,6 @@ def read_settings(workdir: str | os.PathLike) -> Config:
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
   return Config.from_saved(settings)
-
-
-def record_files(workdir: str | os.PathLike) -> list[Path]:
-  """Returns the paths of the files that describe a run; a vocabulary has some of its names."""
-  return [Path(workdir, name) for name in (
-      CONFIG, RUN, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)]
 
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
