@@ -54,6 +54,7 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     (f'{FILE} --output={{folder}}', '--output must name a file'),
     (f'{BOTH} --results={{folder}}/empty', '--results needs a directory'),
     (f'{FILE} --output={{folder}}/run/vocabulary.model', 'would replace what is read'),
+    (f'{FILE} --output={{folder}}/run/metrics.jsonl', 'would replace what is read'),
     ('--output={folder}/../{folder.name}/test.de', 'would replace what is read'),
     ('--nonsense=3', "Unknown command line flag 'nonsense'"), ('stray', "argument 'stray'")])
 def test_a_mistake_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
