@@ -7,6 +7,8 @@ import hypothesis
 import jax
 import jaxlib
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 # Fixtures that several rooms share.
 pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')
@@ -14,6 +16,10 @@ pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_train
 # The same examples at every start; tests/faults/test_fuzz.py looks for new ones.
 hypothesis.settings.register_profile('same', derandomize=True, deadline=None)
 hypothesis.settings.load_profile('same')
+if 'FUZZ_EXAMPLES' not in os.environ:
+  # Hypothesis 6.155 to 6.170 also draws constants of the modules that are loaded, and these depend
+  # on the tests before. It has no setting for that.
+  providers._get_local_constants = Constants
 jax.config.update('jax_num_cpu_devices', 4)
 jax.config.update('jax_disable_most_optimizations', True)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
