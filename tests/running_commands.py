@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
@@ -126,6 +127,19 @@ def _write_text(folder, prefix, english, german):
   for language, lines in (('en', english), ('de', german)):
     (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
                                                  encoding='utf-8')
+
+
+@pytest.fixture
+def hearing():
+  """Lets a test, and the commands that it starts, hear Ctrl-C and a terminal that closes.
+
+  A process ignores them, and so do those that it starts, if a shell started it in its background.
+  """
+  heard = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+  before = {number: signal.signal(number, handler) for number, handler in heard.items()}
+  yield
+  for number, handler in before.items():
+    signal.signal(number, handler)
 
 
 @pytest.fixture(scope='session')

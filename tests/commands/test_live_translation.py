@@ -22,12 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
-    evaluate, folder, trained, tmp_path):
+    hearing, evaluate, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
-  # What a shell runs in its background, such as all of the tests, is deaf to Ctrl-C.
-  hearing = ('import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); '
-             'os.execv(sys.executable, [sys.executable, *sys.argv[1:]])')
-  command = [sys.executable, '-c', hearing, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
+  command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
   environment = {**{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
                  'JAX_PLATFORMS': 'cpu', 'TERM': 'dumb'}
   _, whole, _ = evaluate(f'--workdir={trained}', f'--source={folder}/test.en')

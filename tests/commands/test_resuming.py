@@ -62,14 +62,11 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
 
 
 @pytest.mark.long
-def test_a_terminal_that_closes_leaves_a_saved_run(folder, tmp_path):
+def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
   run = tmp_path / 'run'
-  # The tests themselves may run under nohup, which the run would inherit.
-  spawn = ('import pty, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); '
-           'pty.spawn(sys.argv[1:])')
   terminal = subprocess.Popen(
-      [sys.executable, '-c', spawn, sys.executable, str(ROOT / 'train.py'),
-       f'--config={folder}/tiny.py', f'--workdir={run}',
+      [sys.executable, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', sys.executable,
+       str(ROOT / 'train.py'), f'--config={folder}/tiny.py', f'--workdir={run}',
        '--config.train.log_every=1', *(f'--config.train.{name}=1000000' for name in (
            'steps', 'eval_every', 'checkpoint_every'))],
       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -85,9 +85,8 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 
 
 @pytest.mark.parametrize('error', [FloatingPointError, KeyboardInterrupt])
-def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(error):
-  # What a shell runs in its background, such as all of the tests, ignores Ctrl-C.
-  before, begun = signal.signal(signal.SIGINT, signal.default_int_handler), []
+def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
+  begun = []
 
   def begin(part):
     begun.append(part)
@@ -97,11 +96,8 @@ def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(error):
       raise error
     time.sleep(1e-2)
 
-  try:
-    with pytest.raises(error):
-      search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
-                   lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
-                   lambda *_: None, 1, 3)
-    assert len(begun) < 20
-  finally:
-    signal.signal(signal.SIGINT, before)
+  with pytest.raises(error):
+    search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
+                 lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
+                 lambda *_: None, 1, 3)
+  assert len(begun) < 20

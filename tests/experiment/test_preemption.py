@@ -65,7 +65,7 @@ def assert_same(workdir, whole):
     (signal.SIGTERM, 5),  # An evaluation and a regular checkpoint are due.
     (signal.SIGTERM, 12),  # After the last step, only the evaluation can be interrupted.
 ])
-def test_a_signal_saves_the_step_in_progress(model, whole, tmp_path, number, step):
+def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, number, step):
   with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
     run(model, tmp_path, batches=Signalled(step - 1, number))
   assert steps_in(tmp_path / 'checkpoints')[-1] == step

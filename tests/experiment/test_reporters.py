@@ -139,7 +139,7 @@ def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):
   assert TOLD[-1] == ('close', caught.value)
 
 
-def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(tmp_path):
+def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(hearing, tmp_path):
   class Interrupting(Deaf):
     def __init__(self, *_):
       _thread.interrupt_main()

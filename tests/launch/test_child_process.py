@@ -38,7 +38,7 @@ except errors.Preempted as stop:
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(number):
+def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, number):
   with subprocess.Popen([sys.executable, '-c', PARENT], cwd=ROOT, stdout=subprocess.PIPE,
                         text=True, start_new_session=True) as parent:
     try:

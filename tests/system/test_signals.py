@@ -11,6 +11,7 @@ import pytest
 
 from transformer.system.signals import EXIT_STATUS, SIGNALS, Signals
 
+pytestmark = pytest.mark.usefixtures('hearing')
 ROOT = Path(__file__).parents[2]
 # Keeps the main thread busy for ever without an instruction of Python.
 BUSY = """
@@ -29,15 +30,6 @@ def test_former_handlers_are_restored():
     assert [signal.getsignal(number) for number in SIGNALS] != before
   assert [signal.getsignal(number) for number in SIGNALS] == before
   assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_a_process_that_outlives_its_terminal_goes_on_doing_so():
-  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As nohup does.
-  try:
-    with Signals():
-      assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-  finally:
-    signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager
@@ -60,9 +52,11 @@ def test_a_closed_standard_error_does_not_delay_the_end():
     assert process.wait(timeout=20) == EXIT_STATUS
 
 
-def end_of(before, grace, signals, pause):
+def end_of(before, grace, signals, pause, unheard=0):
   """Returns the status and the standard error of a busy process that gets signals."""
   with busy(before, grace) as process:
+    process.send_signal(unheard)
+    time.sleep(0.1)  # Of several signals at once, the last may be seen first.
     err = ''
     for number in signals:
       process.send_signal(number)
@@ -78,6 +72,15 @@ def test_a_signal_that_comes_twice_at_once_counts_once():
   status, err = end_of(longer, 1.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05)
   assert status == EXIT_STATUS and 'took longer than train.grace_seconds' in err
   assert 'second signal, ' not in err
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGHUP])
+def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_scheduler(number):
+  """As `&` in a script and `nohup` start it: Ctrl-C there is meant for another process."""
+  signal.signal(number, signal.SIG_IGN)
+  status, err = end_of('pass', 0.3, [signal.SIGTERM], pause=0.6, unheard=number)
+  assert status == EXIT_STATUS and err.startswith('SIGTERM: the run stops, ')
+  assert number.name not in err and signal.getsignal(number) == signal.SIG_IGN
 
 
 @pytest.mark.parametrize(('before', 'grace', 'signals', 'said'), [

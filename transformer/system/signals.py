@@ -15,6 +15,9 @@ from transformer.errors import Preempted
 EXIT_STATUS = 75
 # From schedulers such as Slurm; Ctrl-C; Slurm's --signal=USR1@60; a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+# A terminal sends these to all that runs in it. Under `nohup`, and where a script starts a command
+# with `&`, they are meant for others: the process ignores them from its start.
+_OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5
 
@@ -23,10 +26,10 @@ TWICE_SECONDS = 0.5
 def handling(handler: Callable) -> Iterator[None]:
   """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end.
 
-  A process that ignores SIGHUP, as under `nohup`, goes on ignoring it.
+  A process that ignores SIGINT or SIGHUP goes on ignoring it.
   """
   before = {number: signal.signal(number, handler) for number in SIGNALS
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}
+            if number not in _OF_TERMINAL or signal.getsignal(number) != signal.SIG_IGN}
   try:
     yield
   finally:
