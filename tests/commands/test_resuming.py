@@ -140,6 +140,19 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   assert files_of(run) == before
 
 
+@pytest.mark.parametrize('lost', ['checkpoints', 'checkpoints/*', 'checkpoints/2'])
+def test_a_run_that_lost_checkpoints_never_begins_anew_by_itself(
+    train, folder, trained, tmp_path, lost):
+  run = shutil.copytree(trained, tmp_path / 'run')
+  for path in run.glob(lost):
+    shutil.rmtree(path)
+  before = files_of(run)
+  for flags in ((), ('--check',), ('--config.train.steps=9',)):
+    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
+    assert f'{run} has trained to step 2, and ' in message and f'{run}/saved.json' in message
+  assert files_of(run) == before
+
+
 @pytest.mark.long
 def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   """Kills while config.json is written, or after vocabulary.model, which is damaged later."""
@@ -147,7 +160,7 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   begun.mkdir()
   (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
   shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
-      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'))
+      'checkpoints', 'run.json', 'saved.json', 'metrics.jsonl', 'tensorboard'))
   whole = (nearly / 'vocabulary.model').read_bytes()
   (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
   for workdir in (begun, nearly):

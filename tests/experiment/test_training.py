@@ -17,10 +17,9 @@ from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
 from tests.tiny_training import NumberedBatches, Settings, evaluation_of, train_tiny
 from transformer.errors import UserError
 from transformer.model.transformer import init_params
-from transformer.runs import sealing
+from transformer.runs import resuming, sealing
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
-from transformer.runs.resuming import check_same_settings
 
 
 @pytest.fixture(scope='module')
@@ -49,6 +48,11 @@ def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(model, uninterrupted
   whole, whole_outcome = uninterrupted
   shutil.copytree(whole, tmp_path / 'run')
   (tmp_path / 'run' / 'checkpoints' / '12' / 'rest' / 'manifest.ocdbt').unlink()
+  with pytest.raises(InterruptedError):
+    run(model, tmp_path / 'run', fatal=10)
+  # Training has warned that the folder may be removed.
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '12.damaged')
+  resuming.check_none_lost(tmp_path / 'run')
   outcome = run(model, tmp_path / 'run')
   chex.assert_trees_all_equal(final_state(tmp_path / 'run'), final_state(whole))
   assert rows_of(tmp_path / 'run') == rows_of(whole)
@@ -228,12 +232,12 @@ def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_pat
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
   may, counted = 'train.valid_metric', 'train.skip_nonfinite'
   for best_by in ('', 'loss', 'talks/bleu'):
-    assert check_same_settings('run', {'train.best_by': best_by, may: 'm:f'},
+    assert resuming.check_same_settings('run', {'train.best_by': best_by, may: 'm:f'},
                                {'train.best_by': best_by, may: ''})
   for before, after in ((0, 3), (3, 1)):
-    check_same_settings('run', {counted: before}, {counted: after})
+    resuming.check_same_settings('run', {counted: before}, {counted: after})
   with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
-    check_same_settings('run', {'train.best_by': 'talks/f', may: 'm:f'},
+    resuming.check_same_settings('run', {'train.best_by': 'talks/f', may: 'm:f'},
                         {'train.best_by': 'talks/f', may: ''})
   with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
-    check_same_settings('run', {counted: 3}, {counted: 0})
+    resuming.check_same_settings('run', {counted: 3}, {counted: 0})

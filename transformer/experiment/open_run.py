@@ -58,6 +58,8 @@ class OpenRun:
         or is_out_of_patience(self.history['evaluations'], train.patience))
     self.ended = self.done and not self.unfinished
     self._newest = self.step
+    if self.begun:  # A run of an earlier version has no record, and a later step may be damaged.
+      processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
     self._stack.enter_context(RunLock(self.workdir))
@@ -118,6 +120,7 @@ def record_start(run: OpenRun, config: Config, text: RunText, update: Update | N
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
+    resuming.record_newest(workdir, 0)
     flops = update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
                          objective.passes, objective.forwards)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))

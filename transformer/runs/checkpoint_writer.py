@@ -22,7 +22,8 @@ from transformer.files import flush_folder
 from transformer.runs import sealing
 from transformer.runs.checkpoints import AVERAGE, HISTORY, PARAMS, Checkpoints
 from transformer.runs.evaluations import best_steps
-from transformer.runs.run_directory import UNFINISHED
+from transformer.runs.resuming import record_newest
+from transformer.runs.run_directory import REMOVED, UNFINISHED
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -30,9 +31,6 @@ from transformer.training.step import TrainState
 _SKIPS, _REST = 'skips', 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
-# The folder that Orbax moves a checkpoint to before its files are deleted. So a killed process
-# leaves no part of a checkpoint among the others.
-_REMOVED = 'removed'
 _REASONS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
             errno.EIO)
 
@@ -58,7 +56,7 @@ class CheckpointWriter(Checkpoints):
     self._manager = ocp.CheckpointManager(
         epath.Path(self._directory), options=ocp.CheckpointManagerOptions(
             create=True, cleanup_tmp_directories=True, temporary_path_class=_SealedPath,
-            todelete_subdir=_REMOVED, async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
+            todelete_subdir=REMOVED, async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
             lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
             preservation_policy=self))
     # On a network file system, several processes may see different folders for a while.
@@ -70,7 +68,7 @@ class CheckpointWriter(Checkpoints):
       shutil.rmtree(left)
     # An earlier version saved a step for a signal beside the others.
     earlier = self._directory.parent / 'interrupted'
-    for path in (*self._directory.glob(f'{_REMOVED}/*'), *earlier.glob('*')):
+    for path in (*self._directory.glob(f'{REMOVED}/*'), *earlier.glob('*')):
       if path.name.isdecimal() and int(path.name) > max(self._steps, default=-1):
         (path / UNFINISHED).mkdir(exist_ok=True)
         self._unfinished.add(int(path.name))
@@ -175,7 +173,7 @@ class CheckpointWriter(Checkpoints):
 
   def _empty_removed(self):
     if processes.is_first():
-      shutil.rmtree(self._directory / _REMOVED, ignore_errors=True)
+      shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -247,3 +245,4 @@ def _finish(folder: epath.Path, final: epath.Path):
   sealing.seal(folder, int(final.name))
   os.rename(folder, final)
   flush_folder(final.parent)
+  record_newest(Path(final.parent.parent), int(final.name))

@@ -11,13 +11,16 @@ from typing import Any
 
 from absl import logging
 
+from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import UserError
+from transformer.errors import UserError, optional
 from transformer.old_settings import check_none_ended
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
+  REMOVED,
+  SAVED,
   WEIGHTS_ALONE,
   check_path,
   has_begun,
@@ -61,7 +64,7 @@ def check_workdir(workdir: Path, config: Config) -> Config:
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
     raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
                     f'from them: --workdir=NEW --config.train.init_from={workdir}')
-  check_none_lost(workdir, old.train.checkpoint_every)
+  check_none_lost(workdir)
   return config
 
 
@@ -99,21 +102,35 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
   return changes
 
 
-def check_none_lost(workdir: Path, every: int):
-  """Refuses a run whose metrics go so far beyond its checkpoints that some must be lost.
+def record_newest(workdir: Path, step: int):
+  """Records the step of the newest complete checkpoint, 0 before the first; warns if that fails.
 
-  A second save waits until the first is complete. Damaged checkpoints count as there.
+  A kill before this leaves an earlier step, which demands less than is there.
   """
-  folder = workdir / CHECKPOINTS
-  names = (path.name.partition('.')[0] for path in folder.glob('*'))
-  steps = [int(name) for name in names if name.isdecimal()]
-  newest = max(steps, default=0)
+  with optional('a later loss of checkpoints may go unnoticed', logging.warning):
+    files.write_sealed(workdir / SAVED, {'step': step})
+
+
+def check_none_lost(workdir: Path):
+  """Raises `UserError` if the newest checkpoint of a run is gone, or all are.
+
+  Checkpoints that were moved aside count as there, since training has warned of them.
+  """
+  folder, record = workdir / CHECKPOINTS, workdir / SAVED
+  there = (*folder.glob('*'), *folder.glob(f'{REMOVED}/*'), *workdir.glob('interrupted/*'))
+  names = [path.name.partition('.damaged')[0] for path in there]
+  newest = max((int(name) for name in names if name.isdecimal()), default=0)
   reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
-  if reached > newest + 2 * every:
-    raise UserError(f'{workdir} has metrics up to step {reached}, and its newest checkpoint is '
-                    f'{f"that of step {newest}" if steps else "gone"}; restore {folder} or mount '
-                    f'it again, or choose another --workdir; to go on without, remove '
-                    f'{workdir / METRICS}')
+  saved = 0 if newest else reached  # Earlier versions kept no record.
+  if record.exists():
+    with optional('checkpoints that are gone may go unnoticed', logging.warning):
+      saved = files.read_sealed(record, 'the step of the newest checkpoint')['step']
+  if saved > newest:
+    now = f'its newest checkpoint is that of step {newest}' if newest else 'it has no checkpoint'
+    signs = record if newest else f'{record} and {workdir / METRICS}'
+    raise UserError(f'{workdir} has trained to step {max(reached, saved)}, and {now}; restore '
+                    f'{folder} or mount it again, or choose another --workdir; to go on without, '
+                    f'remove {signs}')
 
 
 def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],

@@ -12,8 +12,11 @@ from transformer.errors import UserError
 from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, METRICS, CHECKPOINTS, EVALUATIONS = (
-    'config.json', 'run.json', 'metrics.jsonl', 'checkpoints', 'eval')
+CONFIG, RUN, METRICS, SAVED, CHECKPOINTS, EVALUATIONS = (
+    'config.json', 'run.json', 'metrics.jsonl', 'saved.json', 'checkpoints', 'eval')
+# The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
+# a killed process leaves no part of a checkpoint among the others.
+REMOVED = 'removed'
 # The files that describe a run; a vocabulary has some of these names.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
