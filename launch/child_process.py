@@ -73,6 +73,17 @@ def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[st
     yield signals
 
 
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+  """Raises `Preempted` at a signal that comes while no child runs: before the first or after all.
+  """
+  def stop(number, _):
+    raise preempted([signal.Signals(number).name])
+
+  with handling(stop):
+    yield
+
+
 def preempted(signals: Sequence[str]) -> Preempted:
   """Returns the error for children that stopped after `signals`, or after one of their own."""
   why = f'stopped by {signals[0]}' if signals else 'the command that it ran was stopped'

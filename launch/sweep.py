@@ -42,7 +42,7 @@ from transformer.system import command_line, outputs
 try:
   import optuna
 
-  from launch import sbatch
+  from launch import child_process, sbatch
   from launch.sweeping import checkpoints, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
@@ -94,7 +94,7 @@ def main(_):
     commands = ([sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local()))
     print(*commands, sep='\n')
     return
-  with database_errors(_STORAGE.value):
+  with child_process.stoppable(), database_errors(_STORAGE.value):
     if _WORKER.value is None:
       _sweep(sweep)
     else:

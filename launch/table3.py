@@ -86,7 +86,8 @@ def main(_):
       for command in commands(row, filename, workdir):
         print(shlex.join(command))
     return
-  run_rows(rows, filename, workdir, child_process.run)
+  with child_process.stoppable():
+    run_rows(rows, filename, workdir, child_process.run)
 
 
 def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[str]]:

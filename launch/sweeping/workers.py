@@ -81,7 +81,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
   results.write(sweep, command)
   left = f'{sweep.left()} of {sweep.trials} trials are left'
   if signals:
-    raise Preempted(f'stopped by {signals[0]}, {left}; the same command goes on with them')
+    raise Preempted(f'stopped by {signals[0]}, {left}; the same command goes on')
   if sweep.left():
     statuses = ', '.join(str(child.returncode) for child in children)
     raise UserError(f'all workers have ended, with status {statuses}, and {left}; start this again '

@@ -87,6 +87,20 @@ def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   assert (ended, out) == (status, '') and err.startswith(line) and err.count('\n') == bool(line)
 
 
+@pytest.mark.parametrize(('ending', 'status'), [
+    ('pass', 0), ('raise Preempted("stopped")', 75), ('raise KeyboardInterrupt("stopped")', 130)])
+@pytest.mark.parametrize('number', ['SIGTERM', 'SIGINT'])
+def test_a_signal_after_the_end_changes_no_status(ending, status, number):
+  """It comes while libraries clean up."""
+  ended, _, err = run_code(f'''
+import atexit, os, signal, time
+from transformer.errors import Preempted
+atexit.register(lambda: os.kill(os.getpid(), signal.{number}))
+def main(_):
+  {ending}''')
+  assert (ended, err) == (status, 'stopped\n' if status else '')
+
+
 def test_closed_streams_are_no_error():
   assert run_code('''
 import sys

@@ -53,6 +53,18 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
   assert out == ('15\n' if number == signal.SIGKILL else f'{number.value}\n{stopped}')
 
 
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_on(number):
+  before = [signal.getsignal(each) for each in SIGNALS]
+  for child in (False, True):
+    with (pytest.raises(Preempted, match=f'stopped by {number.name}; the same command goes on'),
+          child_process.stoppable()):
+      if child:
+        child_process.run([sys.executable, '-c', ''])
+      os.kill(os.getpid(), number)
+  assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
 def test_the_exit_status_is_returned_and_handlers_are_restored():
   before = [signal.getsignal(number) for number in SIGNALS]
   assert child_process.run([sys.executable, '-c', 'raise SystemExit(3)']) == 3

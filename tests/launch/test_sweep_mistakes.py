@@ -125,3 +125,29 @@ def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):
   assert f'--workdir={tmp_path}/a 5% b' in worker and '--slurm' in worker
   assert '--dry_run' not in worker
   assert not (tmp_path / 'a 5% b').exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('function', ['write', 'in_columns'])
+def test_ctrl_c_after_the_last_trial_ends_a_sweep_as_the_page_says(
+    launch, folder, tmp_path, function):
+  """The search space sends it when the sweep writes its page, or prints its table."""
+  (tmp_path / 'space.py').write_text(f"""
+import os, signal
+from launch.sweeping import results as _results
+
+def suggest(trial):
+  return {{'model.num_heads': 3 if trial.number == 0 else 2}}
+
+_before = _results.{function}
+
+def _stop(*arguments):
+  os.kill(os.getpid(), signal.SIGINT)
+  return _before(*arguments)
+
+_results.{function} = _stop
+""")
+  status, out, err = launch(f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py',
+                            f'--workdir={tmp_path}/sweep', '--trials=1')
+  assert (status, out) == (75, ''), err
+  assert 'stopped by SIGINT' in err and 'Traceback' not in err

@@ -8,6 +8,7 @@ import gc
 import logging as python_logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +19,13 @@ from transformer import files
 from transformer.config import check_name
 from transformer.errors import Preempted, UserError, is_out_of_memory
 from transformer.system import installation, machine
-from transformer.system.signals import EXIT_STATUS
+from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 # Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
 _NO_PATHS = ('sentence', 'translation', 'storage')
+_OUT_OF_MEMORY = ('error: there is too little memory; in training, lower train.tokens_per_batch or '
+                  'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
+                  '--batch_size or --beam_size')
 
 
 def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
@@ -78,13 +82,14 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       status = 0
     except Exception as error:
       if is_out_of_memory(error):
-        sys.exit(installation.spell_commands(
-            'error: there is too little memory; in training, lower train.tokens_per_batch or '
-            'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower --batch_size or '
-            '--beam_size'))
+        sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
         sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
       raise
+    finally:
+      if status is not None:  # A signal that comes now changes nothing.
+        for number in SIGNALS:
+          signal.signal(number, lambda *_: os._exit(status))
 
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
