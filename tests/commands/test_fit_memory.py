@@ -35,8 +35,15 @@ def test_the_size_that_fits_is_recorded_and_kept(train, folder, tmp_path, monkey
   with pytest.raises(UserError, match=f'tokens_per_batch={wanted} needs .*fit_memory=True'):
     train_run(changed(tokens_per_batch=wanted), workdir)
   assert not workdir.exists()
-  train_run(changed(tokens_per_batch=wanted, fit_memory=True), workdir)
+  (tmp_path / 'told.py').write_text('''
+class Told:
+  def __init__(self, config, workdir, step):
+    (workdir / 'told').write_text(str(config.train.tokens_per_batch))
+''')
+  monkeypatch.syspath_prepend(tmp_path)
+  train_run(changed(tokens_per_batch=wanted, fit_memory=True, report=('told:Told',)), workdir)
   assert recorded(workdir) == (fits, True)
+  assert (workdir / 'told').read_text() == str(fits)
   has(3)
   with pytest.raises(UserError, match=r'tokens_per_batch=256 needs .* use more devices$'):
     train_run(changed(tokens_per_batch=fits, fit_memory=True, steps=3), workdir)

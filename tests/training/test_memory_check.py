@@ -10,6 +10,8 @@ import pytest
 
 from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, Settings, compiled_once
 from tests.training.bigrams import Bigrams
+from transformer.config import Config
+from transformer.data.config import DataConfig
 from transformer.errors import UserError
 from transformer.training import memory_check
 from transformer.training.config import MeshConfig
@@ -58,11 +60,14 @@ class Fakes:
   def run(self, rows, *, begun=False, accumulate=1, objective=None, mesh=None,
           **changes):
     base = Settings(mesh=mesh or MeshConfig())
-    settings = base._replace(train=dataclasses.replace(base.train, **changes),
-                             optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate))
+    settings = Config(
+        data=DataConfig(max_length=TARGET_LENGTH),
+        train=dataclasses.replace(base.train, tokens_per_batch=rows * TARGET_LENGTH, **changes),
+        optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate), mesh=base.mesh)
     update = make_update(settings, MODEL, make_mesh(settings.mesh, rows // accumulate), objective)
-    update, tokens = compile_within_memory(update, (rows, *LENGTHS),
-                                           ('search', program(self._search)), begun)
+    update = compile_within_memory(update, (rows, *LENGTHS), ('search', program(self._search)),
+                                   begun)
+    tokens = update.config.train.tokens_per_batch
     assert update.train_step.need == self._need(tokens // TARGET_LENGTH)
     return tokens // TARGET_LENGTH
 

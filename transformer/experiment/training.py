@@ -89,13 +89,12 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     length, search = translate.compile_longest(
         update.state.best_params,
         [source for corpus in corpora.valid.values() for source, _ in corpus[:]])
-    update, tokens = compile_within_memory(
+    update = compile_within_memory(
         update, encoded.batches.shape,
         (f'search, {greedy.batch_size} sentences of {length} tokens', search), run.begun)
-    if tokens != config.train.tokens_per_batch:
-      config = dataclasses.replace(config, train=dataclasses.replace(config.train,
-                                                                     tokens_per_batch=tokens))
-      encoded = encoded.resized(tokens)
+    if update.config != config:
+      config = update.config
+      encoded = encoded.resized(config.train.tokens_per_batch)
     processes.from_first(lambda: record_start(run, config, text, update, encoded))
 
     sets = [ValidationSet(key, list(map(update.place, encoded.valid_batches[key])), corpus[:],

@@ -1,6 +1,7 @@
 """Finds before the first step whether a run fits into the devices' memory."""
 
 import bisect
+import dataclasses
 import functools
 import math
 from pathlib import Path
@@ -16,7 +17,7 @@ from transformer.training.update import Update
 
 
 def compile_within_memory(update: Update, shape: tuple[int, int, int], search: tuple[str, Any],
-                          begun: bool) -> tuple[Update, int]:
+                          begun: bool) -> Update:
   """Compiles an update, and checks that the devices have memory for a run with it.
 
   Args:
@@ -24,8 +25,7 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
     search: a name for people, and the compiled search of the longest validation sentences.
     begun: whether the run has begun, so that `train.fit_memory` allows no smaller batches.
 
-  Returns:
-    The compiled update, and the `train.tokens_per_batch` that it is compiled for.
+  Returns the compiled update; its config has the `train.tokens_per_batch` that fits.
   """
   rows, source_length, length = shape
   logging.info('compiling the update and the evaluation, most of which the next start finds')
@@ -38,7 +38,7 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
   (compiled, need), searching = with_rows(rows), _bytes_of(search[1])
   if None in (capacity, need, searching):
     logging.info('the memory of a device or of the programs is not known here, so not checked')
-    return compiled, rows * length
+    return compiled
   # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
   searching += (_bytes_on_device(update.state) if update.mesh.shape['fsdp'] > 1
                 else _bytes_beside_parameters(update))
@@ -50,7 +50,7 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
     raise UserError(f'the {search[0]}, needs {_size(searching)} {has}; lower decode.batch_size, or '
                     f'take a smaller model')
   if need <= capacity:
-    return compiled, rows * length
+    return compiled
   wanted = f'train.tokens_per_batch={rows * length} needs {_size(need)} {has}'
   unit = update.config.optimizer.accumulate * row_devices(update.mesh)
   if update.config.train.fit_memory and not begun:
@@ -59,7 +59,9 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
     if fitting:
       logging.info('%s; the run takes train.tokens_per_batch=%d, and keeps it', wanted,
                    fitting * length)
-      return with_rows(fitting)[0], fitting * length
+      train = dataclasses.replace(update.config.train, tokens_per_batch=fitting * length)
+      return dataclasses.replace(with_rows(fitting)[0],
+                                 config=dataclasses.replace(update.config, train=train))
     wanted += f', and not even {unit * length} fits'
   more = '' if begun else ', raise optimizer.accumulate, take a smaller model'
   if not (begun or update.config.train.fit_memory):
