@@ -217,4 +217,4 @@ def test_a_missing_package_is_named(trained, folder, one_error):
        f'--output={folder}/none'], cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
       capture_output=True, text=True, check=False)
   assert done.returncode == 1
-  assert 'ctranslate2 needs ctranslate2, which is not installed' in one_error(done.stderr)
+  assert 'needs ctranslate2, which is not installed; install it' in one_error(done.stderr)

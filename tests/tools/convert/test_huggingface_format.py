@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import shutil
+import sys
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from tests.tools.convert.random_models import (
   change_tensors,
   opinionated,
   refuses,
+  to_shards,
 )
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -29,7 +32,7 @@ from transformer.ops.positions import sinusoidal_positions
 from transformer.tools.convert.huggingface_format import check_model, write_model
 from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
-from transformer.tools.convert.safetensors_format import read_tensors
+from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig
 
 ORDER = [*range(0, 14, 2), *range(1, 14, 2)]  # All sines come before all cosines.
@@ -141,6 +144,79 @@ def test_what_does_not_fit_or_is_missing_is_named(exported, tmp_path, changes, f
   refuses(exported[0], tmp_path / 'model', changes, fact)
 
 
+def test_shards_are_read_as_one_file(exported, tmp_path):
+  wanted = read_model(exported[0]).params
+  folder = shutil.copytree(exported[0], tmp_path / 'model')
+  to_shards(folder, one=np.float32, two=np.float32)
+  chex.assert_trees_all_equal(read_model(folder).params, wanted)
+  (folder / WEIGHTS).write_bytes(b'')  # As for the library, one file comes first.
+  with pytest.raises(UserError, match='should be a safetensors file'):
+    read_model(folder)
+  shutil.copy(exported[0] / WEIGHTS, folder / WEIGHTS)
+  to_shards(folder, half=np.float16, brain=jnp.bfloat16, full=np.float32)
+  back = read_model(folder).params
+  chex.assert_trees_all_equal_dtypes(back, wanted)
+  chex.assert_trees_all_close(back, wanted, rtol=2**-8, atol=1e-7)
+
+
+NAME = 'model.shared.weight'
+
+
+@pytest.mark.parametrize(('index', 'fact'), [
+    ({NAME: 'gone.safetensors'}, r'gone\.safetensors cannot be read: No such file.*; .* copy'),
+    ({NAME: '../one.safetensors'}, r'index\.json should name a file in its folder'),
+    ({NAME: '/one.safetensors'}, r'index\.json should name a file in its folder'),
+    ({NAME: ['one']}, r'index\.json should name a file in its folder'),
+    ({NAME: '..'}, 'cannot be read'),
+    ({'model.none': 'one.safetensors'}, 'of one.safetensors and its index has model.none; restore'),
+    (None, r'index\.json should name a file in its folder'),
+    (b'[', r'index\.json should hold a JSON object'), (b'{}', "an entry 'weight_map'"),
+    (b'{"weight_map": {}}', f'should hold {NAME}')])
+def test_shards_that_do_not_fit_their_index_are_refused(exported, tmp_path, index, fact):
+  folder = shutil.copytree(exported[0], tmp_path / 'model')
+  path = folder / f'{WEIGHTS}.index.json'
+  to_shards(folder, index if isinstance(index, dict) else (), one=np.float32, two=np.float32)
+  shutil.copy(folder / 'one.safetensors', tmp_path)
+  if index is None:
+    change_json(path, weight_map=['one.safetensors'])
+  elif isinstance(index, bytes):
+    path.write_bytes(index)
+  refuses(folder, tmp_path / 'copy', {}, fact)
+
+
+def test_a_tensor_in_two_shards_and_a_damaged_shard_are_refused(exported, tmp_path):
+  folder = shutil.copytree(exported[0], tmp_path / 'model')
+  to_shards(folder, one=np.float32, two=np.float32)
+  one, two = (read_tensors(folder / f'{name}.safetensors')[1] for name in ('one', 'two'))
+  name = min(one)
+  write_tensors(folder / 'two.safetensors', two | {name: one[name]}, {})
+  refuses(folder, tmp_path / 'twice', {}, f'of two.safetensors and its index has {name}; restore')
+  content = (folder / 'one.safetensors').read_bytes()
+  refuses(folder, tmp_path / 'short', ('one.safetensors', content[:-1]), 'or is damaged')
+
+
+@pytest.mark.parametrize('number', [np.nan, np.inf])
+def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
+    exported, tmp_path, number):
+  folder = shutil.copytree(exported[0], tmp_path / 'model')
+  name = 'model.encoder.layers.1.fc2.bias'
+  change_tensors(folder, **{name: lambda bias: np.append(bias[1:], np.float32(number))})
+  for shards in ({}, {'one': np.float16, 'two': jnp.bfloat16}):
+    if shards:
+      to_shards(folder, **shards)
+    with pytest.raises(UserError, match=f'holds NaN or infinity in {name}; ') as caught:
+      transformer.load_huggingface(folder)
+    assert 'learning rate' not in str(caught.value)
+
+
+def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'safetensors', None)
+  for module in ('safetensors_format', 'huggingface_tensors', 'huggingface_reading'):
+    monkeypatch.delitem(sys.modules, f'transformer.tools.convert.{module}')
+  with pytest.raises(UserError, match=r'safetensors.* -m pip install -r .*/requirements\.txt$'):
+    transformer.load_huggingface('folder')
+
+
 def test_positions_that_the_library_has_trained_come_back_as_learned_ones(export, vocabulary):
   folder, _, _ = export(norm='pre')
   assert read_model(folder).config.model.positions == 'sinusoidal'
@@ -166,5 +242,5 @@ def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_re
   np.testing.assert_array_equal(read_model(folder).params['output_bias'], np.arange(285))
   name = 'model.encoder.layers.0.self_attn.q_proj.lora_A.weight'
   change_tensors(folder, **{name: lambda _: np.ones((2, 14), np.float32)})
-  with pytest.raises(UserError, match=rf'model\.safetensors holds {name}, for which'):
+  with pytest.raises(UserError, match=rf'model holds {name}, for which'):
     read_model(folder)

@@ -12,7 +12,7 @@ from transformer.errors import UserError
 from transformer.tools.convert.safetensors_format import FORMAT, Weights, read, write
 
 TENSORS = {'encoder_0': {'query': {'kernel': np.arange(30, dtype=np.float32).reshape(2, 3, 5),
-                                   'bias': np.array([[0.1, -0.0, np.inf]], np.float32)}},
+                                   'bias': np.array([[0.1, -0.0, 3e38]], np.float32)}},
            'output': np.array([[np.pi]], np.float32)}
 WEIGHTS = Weights({'seed': 7, 'data': {'dir': 'größe', 'train': ['a']}},
                   {'vocabulary.model': b'\x00\xff'}, [3, 5], TENSORS)
@@ -74,3 +74,6 @@ def test_a_changed_file_is_read_without_its_digest_and_other_files_are_refused(p
   assert 'cannot be read' in refusal(tmp_path / 'gone')
   change(path, {'version': 2})
   assert 'in version 1' in refusal(path)
+  for number in (np.nan, -np.inf):
+    change(path, tensors={'output': np.float32([[number]])})
+    assert 'holds NaN or infinity in output; ' in refusal(path)

@@ -21,7 +21,6 @@ transformer/tools/convert/requirements.txt has the packages.
 
 import contextlib
 import shlex
-import sys
 from pathlib import Path
 
 from absl import flags
@@ -30,12 +29,11 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import UserError, refuse
+from transformer.errors import refuse
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
-_REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
                                'Hugging Face\'s transformers, for --format=run.')
@@ -53,16 +51,8 @@ def main(_):
   """Writes the format that the flags ask for."""
   output, kind = _checked_output(), _FORMAT.value
   place = contextlib.nullcontext(output) if kind == 'safetensors' else files.new_folder(output)
-  try:
-    with place as path:
-      content = _to_run(path) if kind == 'run' else _export(path)
-  except ModuleNotFoundError as missing:
-    package = missing.name.partition('.')[0]
-    if package not in ('ctranslate2', 'safetensors'):
-      raise
-    install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
-    raise UserError(f'--format={kind} needs {package}, which is not installed; install it with: '
-                    f'{install}') from missing
+  with place as path:
+    content = _to_run(path) if kind == 'run' else _export(path)
   print(f'{output}: {content}')
 
 

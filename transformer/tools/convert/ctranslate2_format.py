@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
-from ctranslate2.specs.common_spec import Activation
 
 from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.refusals import refuse, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_unknown, requirements
+
+with requirements():
+  from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+  from ctranslate2.specs.common_spec import Activation
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
 _ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,

@@ -35,9 +35,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.tools.convert import huggingface_tensors, marian_vocabulary
 from transformer.tools.convert.huggingface_format import ACTIVATIONS, MODELS, SPECIAL
-from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS
+from transformer.tools.convert.huggingface_tensors import POSITIONS
 from transformer.tools.convert.marian_vocabulary import JsonFile, Vocabularies
-from transformer.tools.convert.safetensors_format import read_tensors
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import replicated, sentence_mesh
 
@@ -80,12 +79,9 @@ def read_model(folder: Path) -> Imported:
   for name, value in _DEFAULTS.items():
     about.setdefault(name, value)
   _check_settings(folder, about)
-  if not (folder / WEIGHTS).exists():
-    raise UserError(f'{folder} should hold its weights as {WEIGHTS}, which save_pretrained writes; '
-                    f'others are pickles, which are not read, since they can run any code')
   tokenizer = JsonFile(folder / 'tokenizer_config.json')
   vocabularies = marian_vocabulary.read(folder, about, bool(tokenizer.get('separate_vocabs')))
-  stored = read_tensors(folder / WEIGHTS)[1]
+  stored = huggingface_tensors.read_weights(folder)
   tensors = {name: np.asarray(tensor, np.float32) for name, tensor in stored.items()}
   model = _model_settings(about, tensors)
   params = _params(folder, about, ModelConfig(**model), tensors)
@@ -150,7 +146,7 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
   known = {*POSITIONS, 'final_logits_bias', *_ALIASES, *(place.name for place in places)}.union(
       *_ALIASES.values())
   if unknown := sorted(tensors.keys() - known):
-    raise UserError(f'{folder}/{WEIGHTS} holds {", ".join(unknown)}, for which this project has no '
+    raise UserError(f'{folder} holds {", ".join(unknown)}, for which this project has no '
                     f'place in such a model; save the model without them')
   arrays = {}
   for place in places:
@@ -160,7 +156,7 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
     names = place.name, *_ALIASES.get(place.name, ())
     theirs = next((given for given in names if given in tensors), None)
     if theirs is None or tensors[theirs].size != np.prod(place.shape):
-      raise UserError(f'{folder}/{WEIGHTS} should hold {place.name} with {np.prod(place.shape)} '
+      raise UserError(f'{folder} should hold {place.name} with {np.prod(place.shape)} '
                       f'numbers, as config.json says; it holds '
                       f'{tensors[theirs].size if theirs else "none"}')
     arrays[place.path] = place.ours(tensors[theirs])

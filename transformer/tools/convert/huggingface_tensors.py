@@ -13,14 +13,19 @@ hold the positions and are kept, with the same difference.
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
+from transformer.tools.convert.marian_vocabulary import JsonFile
+from transformer.tools.convert.safetensors_format import read_tensors
 
 WEIGHTS = 'model.safetensors'
+_INDEX = f'{WEIGHTS}.index.json'
 POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
 # The library's names of the parts of a sublayer, by ours.
@@ -60,6 +65,31 @@ class Tensor(NamedTuple):
     if self.dims is not None:
       array = array.take(np.argsort(dim_order(self.shape[self.dims])), self.dims)
     return array
+
+
+def read_weights(folder: Path) -> dict[str, np.ndarray]:
+  """Returns the tensors of a folder: of one file, or else of the shards that an index names."""
+  index = folder / _INDEX
+  if (folder / WEIGHTS).exists():
+    return read_tensors(folder / WEIGHTS)[1]
+  if not index.exists():
+    raise UserError(f'{folder} should hold its weights as {WEIGHTS}, or in shards with {_INDEX}, '
+                    f'as save_pretrained writes them; pickles are not read, since they can run '
+                    f'any code')
+  shard_of = JsonFile(index)['weight_map']
+  if not isinstance(shard_of, dict) or any(Path(str(name)).name != name
+                                           for name in shard_of.values()):
+    raise UserError(f'{index} should name a file in its folder for each tensor of its weight_map; '
+                    f'restore it from a copy')
+  tensors, pairs = {}, set()
+  for shard in set(shard_of.values()):
+    of_shard = read_tensors(folder / shard)[1]
+    tensors |= of_shard
+    pairs |= {(name, shard) for name in of_shard}
+  for name, shard in pairs ^ shard_of.items():
+    raise UserError(f'{folder} is damaged: only one of {shard} and its index has {name}; restore '
+                    f'both from a copy')
+  return tensors
 
 
 def dim_order(dim: int) -> np.ndarray:

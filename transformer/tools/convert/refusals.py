@@ -1,7 +1,11 @@
-"""What a format cannot hold is refused by name."""
+"""What a format cannot hold, and a package that it lacks, are refused by name."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -12,6 +16,19 @@ _KNOWN = {
     'value_dim', 'attention_bias', 'dropout', 'attention_dropout', 'activation_dropout', 'norm',
     'rms_norm', 'query_key_norm', 'positions', 'max_positions', 'share_embeddings', 'tie_output',
     'output_bias', 'attention', 'dtype', 'remat'}
+
+_REQUIREMENTS = Path(__file__).absolute().with_name('requirements.txt')
+
+
+@contextlib.contextmanager
+def requirements() -> Iterator[None]:
+  """Raises `UserError` with the command that installs a package if its import fails."""
+  try:
+    yield
+  except ModuleNotFoundError as missing:
+    package, install = missing.name.split('.')[0], [sys.executable, '-m', 'pip', 'install', '-r']
+    raise UserError(f'the format needs {package}, which is not installed; install it with: '
+                    f'{shlex.join([*install, str(_REQUIREMENTS)])}') from missing
 
 
 def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flax import traverse_util
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from transformer import files
 from transformer.config import flatten
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError, type_and_message
+from transformer.tools.convert.refusals import requirements
+
+with requirements():
+  from safetensors import SafetensorError, safe_open
+  from safetensors.numpy import save
 
 FORMAT = 'attention-is-all-you-need-jax'
 _VERSION = 1
@@ -75,13 +78,20 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
   """Returns the metadata and the tensors of any file of safetensors."""
   try:
     with safe_open(path, 'numpy') as file:
-      return (file.metadata() or {},
-              {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118, no dict
+      metadata = file.metadata() or {}
+      tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
   except OSError as error:
-    raise UserError(f'{path} cannot be read: {error.strerror or error}') from error
-  except (SafetensorError, TypeError, ValueError) as error:
+    raise UserError(f'{path} cannot be read: {error.strerror or error}; choose another file, or '
+                    f'restore it from a copy') from error
+  # NumPy lacks the types of eight bits.
+  except (SafetensorError, AttributeError, TypeError, ValueError) as error:
     raise UserError(f'{path} should be a safetensors file; it is not, or is damaged: '
                     f'{type_and_message(error)}; restore it from a copy') from error
+  for name, tensor in tensors.items():
+    if not np.isfinite(tensor).all():
+      raise UserError(f'{path} holds NaN or infinity in {name}; take weights of an earlier '
+                      f'checkpoint, or save in float32 what float16 cannot hold')
+  return metadata, tensors
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
