@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, forced, tables, toy, words
-from transformer.decoding.constraint import Constraint, begin, obeying
+from tests.toy_translation import make_vocabulary
+from transformer.decoding.constraint import Constraint, Prefixes, begin, obeying
+from transformer.errors import UserError
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import PAD, greedy_search, run_search
@@ -89,6 +91,15 @@ def test_every_search_obeys(kind):
       assert result.log_probs[b, w] == pytest.approx(forced(tables(seed)[b], tokens), rel=1e-5)
       seen.add(tokens)
   assert len(seen) > 6
+
+
+def test_a_prefix_leaves_room_for_the_end_token():
+  vocabulary = make_vocabulary()
+  count, = map(len, vocabulary.encode_batch(['the old cat']))
+  tokens_P, = Prefixes(['the old cat']).rows(vocabulary, [count + 1], count + 3, 0)
+  assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD) == count
+  with pytest.raises(UserError, match=f'translation 6 must have .* limit, {count}; got {count};'):
+    Prefixes(['the old cat']).rows(vocabulary, [count], count + 3, 5)
 
 
 def test_without_a_constraint_nothing_changes():

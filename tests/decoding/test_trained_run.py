@@ -22,8 +22,11 @@ from tests.toy_translation import (
 )
 from transformer.config import Config
 from transformer.data.batch import EOS_ID
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.trained_run import TrainedRun
+from transformer.model.transformer import Transformer
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import cross_entropy
 from transformer.training.step import init_state, make_train_step
@@ -97,6 +100,35 @@ def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
   assert float(loss) == pytest.approx(
       -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5)
   assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (0,)
+
+
+def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_run(run, batch):
+  plain, own, tenth, fifth = jax.jit(lambda params: [
+      run.loss(params, batch, smoothing=smoothing) for smoothing in (0.0, None, 0.1, 0.2)])(
+          run.params)
+  assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
+  # It is linear in the share of the uniform distribution.
+  assert tenth - plain > 0.05
+  np.testing.assert_allclose(fifth - plain, 2 * (tenth - plain), rtol=1e-4)
+
+
+def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
+  letters = [f'{number:08b}'.replace('0', 'o').replace('1', 'l') for number in range(200)]
+  source, target = run.vocabulary, Vocabulary.train(letters * 3, 270)
+  model = Transformer(dataclasses.replace(run.model.config, share_embeddings=False), target.size,
+                      source.size)
+  separate = dataclasses.replace(run, vocabulary=SeparateVocabularies(source, target), model=model,
+                                 params=make_params(model))
+  line, text = 'the old cat', 'lol oloo'
+  ids = [*target.encode(text), EOS_ID]
+  wanted = [*map(target.piece, ids)]
+  assert wanted != [*map(source.piece, ids)]
+  scored, = separate.score([line], [text], tokens=True)
+  found = separate.attention(line, text)
+  assert [piece for piece, _ in scored] == found.target == wanted
+  assert found.source == [*map(source.piece, source.encode(line)), '</s>']
+  batch = separate.batch([line], [text])
+  assert batch.target_tokens[0, :len(ids)].tolist() == ids
 
 
 def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run):

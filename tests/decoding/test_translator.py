@@ -131,6 +131,14 @@ def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
   assert translate(params, lines[3:4], first=3) == answers[3:4]
 
 
+def test_a_sample_is_of_the_number_of_its_sentence(params):
+  config = dataclasses.replace(DECODE, beam_size=1, sample=True)
+  translate = Translator(MODEL, VOCABULARY, config, MAX_LENGTH)
+  together = translate(params, ['a cat'] * 3)
+  assert len({answer.text for answer in together}) == 3
+  assert translate(params, ['a cat'], first=2) == together[2:]
+
+
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
   invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']

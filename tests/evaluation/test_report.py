@@ -13,12 +13,13 @@ REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well tod
 GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
-def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, **more):
+def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, seconds=1.0,
+              **more):
   """Returns all stages of an evaluation, as the names of its metrics; and the last one."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   stages, latest = [], None
   text = Text('test', SOURCES[:len(answers)], [references], gold)
-  for latest in report.evaluate(text, answers, 1.0, '13a', 'de', own_metrics, **more):
+  for latest in report.evaluate(text, answers, seconds, '13a', 'de', own_metrics, **more):
     stages.append([row['name'] for row in latest[0]['metrics']])
   return stages, *latest
 
@@ -29,6 +30,13 @@ def test_bleu_comes_first_and_alone():
   assert result['left_out'] == [] and result['bleu'] == result['metrics'][0]['score']
   assert result['protocols'][0]['signature'] == result['signature']
   assert [row['translation'] for row in sentences] == GOOD
+
+
+def test_ratios_are_of_translations_to_references_and_of_sentences_to_seconds():
+  _, result, _ = evaluated(translations=['a b c', 'd'], references=['a b c d', 'd e f g'],
+                           seconds=4.0)
+  assert (result['length_ratio'], result['sentences_per_second']) == (4 / 8, 2 / 4)
+  assert 'ratio = 0.5' in result['details']
 
 
 def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():

@@ -179,6 +179,13 @@ def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike(said
   assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said()[0]
 
 
+@pytest.mark.parametrize(('index', 'wanted'), [(99, []), (100, [100])])
+def test_the_first_hundred_updates_have_no_spikes(index, wanted):
+  losses = noisy(np.full(120, 2.0))
+  losses[index] += 5
+  assert spikes(losses)[0] == wanted
+
+
 def test_a_nearly_constant_loss_has_no_tiny_spikes():
   losses = noisy(np.full(400, 2.0), scale=1e-6)
   losses[300] += 0.09

@@ -76,6 +76,25 @@ def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
                               atol=1e-5)
 
 
+def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positions():
+  key, rate, x = {'dropout': jax.random.key(1)}, CONFIG.dropout, normal(B, T, D)
+  module = Residual(config(norm='pre'))
+  variables, _ = initialised_and_applied(module, lambda residual, x: residual(
+      x, jnp.ones_like, deterministic=True), x)
+  added = module.apply(variables, x, jnp.ones_like, deterministic=False, rngs=key) - x
+  dropped = np.isclose(added, 0.0, atol=1e-5)
+  assert 0.2 < dropped.mean() < 0.4
+  np.testing.assert_allclose(added, ~dropped / (1 - rate), atol=1e-5)
+
+  module, tokens = Embedding(CONFIG, N), jnp.arange(B * T).reshape(B, T) % N
+  variables, whole = initialised_and_applied(module, lambda embedding, *given: embedding(
+      *given, deterministic=True), tokens, 5.0 + x)
+  kept = module.apply(variables, tokens, 5.0 + x, deterministic=False, rngs=key)
+  dropped = np.asarray(kept == 0.0)
+  assert 0.2 < dropped.mean() < 0.4
+  np.testing.assert_allclose(kept, np.where(dropped, 0.0, whole / (1 - rate)), rtol=1e-5)
+
+
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
 def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_added(dtype):
   module = Embedding(config(dtype=dtype), N)

@@ -6,6 +6,7 @@ import pytest
 
 from transformer.runs.evaluations import (
   best_evaluation,
+  best_steps,
   deciding_metric,
   is_out_of_patience,
   write_translations,
@@ -80,6 +81,14 @@ def test_patience_is_the_number_of_evaluations_since_the_best():
     for patience in range(1, 10):
       assert is_out_of_patience(history[:count], patience) == (since >= patience)
     assert not is_out_of_patience(history[:count], 0)
+
+
+def test_the_best_of_now_and_of_the_oldest_kept_checkpoint_stay():
+  history = evaluations([5, 7, 9, 10], [1.0] * 4)
+  saved = [20, 40, 60, 80]
+  assert [best_steps(history, saved, keep) for keep in (1, 2, 3, 9)] == [
+      {80}, {60, 80}, {40, 80}, {20, 80}]
+  assert best_steps(history, [], 2) == {80} and best_steps([], saved, 2) == set()
 
 
 def test_the_latest_translations_of_each_set_are_kept(tmp_path):

@@ -109,10 +109,15 @@ def test_systems_differ_by_chance_or_not(monkeypatch):
   worse = [counts._replace(matched=max(0, counts.matched - 1)) for counts in one]
   shuffled = [counts._replace(matched=max(0, counts.matched - drawn.choice((-1, 1))))
               for counts in one]
-  for system, least, most in ((one, 1, 1), (worse, 0, 0.001), (shuffled, 0.02, 1)):
+  rarest = 1 / 1001  # Of 1,000 samples and the difference itself, the latter alone is as large.
+  for system, least, most in ((one, 1, 1), (worse, rarest, rarest), (shuffled, 0.02, 1)):
     tests = bracketing.differences(one, system)
     assert [test['metric'] for test in tests] == ['F1', 'precision', 'recall']
     assert [test['baseline'] for test in tests] == bracketing.figures(one)
     assert [test['system'] for test in tests] == bracketing.figures(system)
     assert all(least <= test[kind] <= most for test in tests
                for kind in ('bootstrap', 'randomisation')), (system is one, tests)
+    # A test has two sides: which system is the baseline makes no difference.
+    for test, swapped in zip(tests, bracketing.differences(system, one), strict=True):
+      assert (test['bootstrap'], test['randomisation']) == pytest.approx(
+          (swapped['bootstrap'], swapped['randomisation']))
