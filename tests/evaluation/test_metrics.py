@@ -25,7 +25,9 @@ def by_name(translations, references, tokenize='13a', target_language='de'):
   return {score.name: score for score in computed}
 
 
-def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples():
+@pytest.mark.parametrize('seed', ['12345', '7'])
+def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypatch, seed):
+  monkeypatch.setenv('SACREBLEU_SEED', seed)
   translations, references = TRANSLATIONS * 9, [REFERENCES * 9, TRANSLATIONS[:2] * 13 + ['x']]
   bleu, chrf, ter = all_scores = scores(translations, references)
   plain = corpus_bleu(translations, references)

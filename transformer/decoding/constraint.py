@@ -9,6 +9,7 @@ import numpy as np
 
 from transformer.data.batch import PAD_ID
 from transformer.data.text.text_files import check_several
+from transformer.decoding.pairs import padded
 from transformer.errors import UserError
 from transformer.ops.beam_search import Policy
 from transformer.ops.search import Cache
@@ -116,9 +117,9 @@ class Prefixes(Constraint):
 def prefix_rows(lines: Sequence[str], vocabulary, limits: Sequence[int], room: int,
                 first: int) -> list[np.ndarray]:
   """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
-  prefixes = vocabulary.encode_batch([line.strip() for line in lines])
-  check_room('the beginning of', [len(prefix) for prefix in prefixes], limits, first)
-  return [np.array(prefix + [PAD_ID] * (room - len(prefix)), np.int32) for prefix in prefixes]
+  prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
+  check_room('the beginning of', list(map(len, prefixes)), limits, first)
+  return list(padded(prefixes, room, len(prefixes)))
 
 
 def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
@@ -134,8 +135,7 @@ def begin(prefix_BP, t, log_probs_BWN, after_BWN):
 
   `prefix_BP` has `PAD_ID` after the tokens of each prefix.
   """
-  length = prefix_BP.shape[1]
-  wanted_B = jnp.where(t < length, prefix_BP[:, jnp.minimum(t, length - 1)], PAD_ID)
+  wanted_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
   is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
   begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
   return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)

@@ -1,5 +1,7 @@
 """Reports of scores: what eval.py computes, writes and prints for translations with references."""
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -73,7 +75,7 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokeniz
            'TER': add_ter,
            'protocols': lambda: result['protocols'].extend(
                map(_protocol, metrics.other_protocols(*both, tokenize, target_language))),
-           **{metric.spec: lambda metric=metric: add_own(metric) for metric in own_metrics}}
+           **{metric.spec: functools.partial(add_own, metric) for metric in own_metrics}}
   if ter is False:
     del steps['TER']
   for name, compute in steps.items():
@@ -137,7 +139,8 @@ def protocol_lines(result: dict[str, Any]) -> list[str]:
 def show_examples(text: Text, answers: Sequence, count: int, people: TextIO):
   """Prints up to `count` translations beside their references, taken evenly from the text."""
   count = min(count, len(text.sources))
-  for index in (number * len(text.sources) // count for number in range(count)):
+  for number in range(count):
+    index = number * len(text.sources) // count
     print(f'  source       {text.sources[index]}\n  reference    {text.references[0][index]}\n'
           f'  translation  {answers[index].text}\n', file=people)
 
@@ -148,7 +151,7 @@ def print_table(result: Result, rows: Sequence[dict[str, Any]]):
   # A metric may have been left out for some of them.
   names = dict.fromkeys(name for row in rows for name in row
                         if name not in ('step', f'{headline}_interval_95'))
-  best = max(rows, key=lambda row: row[headline])
+  best = max(rows, key=operator.itemgetter(headline))
   print(f'\n{"step":>9}' + ''.join(f'{name:>11}' for name in names))
   for row in rows:
     line = f'{row["step"]:9}' + ''.join(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from transformer import files
 from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.errors import UserError
+from transformer.evaluation.scores import seed_of_samples
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
 
@@ -119,7 +120,7 @@ def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> di
 def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
   """Returns the result to write into a folder; `kind` stands in its name after that of the text."""
   name = '.'.join(filter(None, [content['text'], kind, Result(None, content).name]))
-  result = Result(folder / f'{name}.json', content)
+  result = Result(folder / f'{name}.json', {**content, 'resampling': seed_of_samples()})
   result.check_own()
   return result
 
@@ -147,7 +148,7 @@ def _read(path: Path, needed: Sequence[str],
   try:
     objects = list(map(json.loads, split(path.read_bytes())))
     for content in objects:
-      if missing := set(needed) - set(content):
+      if missing := set(needed).difference(content):
         raise KeyError(*missing)
   except OSError as error:
     raise UserError(f'{path} cannot be read: {error.strerror}; score the run again with '

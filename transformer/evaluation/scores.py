@@ -2,6 +2,8 @@
 
 import math
 import numbers
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +12,8 @@ import numpy as np
 from transformer import own_code
 from transformer.errors import UserError
 
-# As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and the seed of both.
-RESAMPLES, TRIALS, SEED = 1000, 10_000, 12345
+# As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and what seeds both.
+RESAMPLES, TRIALS, SEED_VARIABLE = 1000, 10_000, 'SACREBLEU_SEED'
 
 
 class Score(NamedTuple):
@@ -26,8 +28,24 @@ class Score(NamedTuple):
 
   def to_json(self) -> dict[str, Any]:
     """Returns the row of the score in a result."""
-    return {'name': self.name, 'score': self.score,
-            'interval_95': self.interval and list(self.interval), 'signature': self.signature}
+    return {'name': self.name, 'score': self.score, 'interval_95': self.interval,
+            'signature': self.signature}
+
+
+def seed_of_samples() -> dict[str, Any]:
+  """Returns the `seed` of bootstrap samples and randomisation, and its `source`, for results.
+
+  The source is SACREBLEU_SEED, or `default` if that is not set or empty.
+
+  Raises:
+    UserError: SACREBLEU_SEED is no positive integer; sacreBLEU takes 0 for no seed.
+  """
+  given = os.getenv(SEED_VARIABLE)
+  seed = given or '12345'
+  if not re.fullmatch('0*[1-9][0-9]{0,18}', seed):
+    raise UserError(f'{SEED_VARIABLE} must be a positive integer of at most 19 digits; got '
+                    f'{seed!r:.100}; set another, or leave it out for 12345')
+  return {'seed': int(seed), 'source': SEED_VARIABLE if given else 'default'}
 
 
 def resampled(counts: Sequence[Any]) -> np.ndarray:
@@ -35,12 +53,11 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
 
   The samples are those of sacreBLEU, one at a time in memory. The sums are the first axis.
   """
-  rng, counts = np.random.default_rng(SEED), np.asarray(counts)
-  return np.stack([counts[rng.choice(len(counts), size=len(counts))].sum(axis=0)
-                   for _ in range(RESAMPLES)])
+  rng, counts = np.random.default_rng(seed_of_samples()['seed']), np.asarray(counts)
+  return np.stack([rng.choice(counts, len(counts)).sum(axis=0) for _ in range(RESAMPLES)])
 
 
-def interval_95(scores: Sequence[float] | np.ndarray) -> tuple[float, float]:
+def interval_95(scores: Sequence[float]) -> tuple[float, float]:
   """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 

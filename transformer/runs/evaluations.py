@@ -40,17 +40,15 @@ def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
   A run that falls back to one of the latest `keep` checkpoints needs the best of that time. `saved`
   are the steps that have a checkpoint, ascending.
   """
-  oldest = saved[-keep:][0] if saved else 0
+  oldest = min(saved[-keep:], default=0)
   before = [evaluation for evaluation in evaluations if evaluation['step'] <= oldest]
   return {best['step'] for best in map(best_evaluation, (evaluations, before)) if best}
 
 
 def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
   """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
-  if not patience or not evaluations:
-    return False
-  best = evaluations.index(best_evaluation(evaluations))
-  return len(evaluations) - 1 - best >= patience
+  # With a patience of 0, the slice is all of them.
+  return bool(evaluations) and best_evaluation(evaluations) not in evaluations[-patience:]
 
 
 def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:

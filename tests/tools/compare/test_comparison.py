@@ -67,6 +67,20 @@ def test_systems_are_compared_over_their_seeds(score):
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
 
 
+@pytest.mark.parametrize(('seed', 'resampling'), [
+    ('', {'seed': 12345, 'source': 'default'}), ('7', {'seed': 7, 'source': 'SACREBLEU_SEED'})])
+def test_results_and_comparisons_record_the_seed_of_their_samples(
+    score, untested, monkeypatch, tmp_path, seed, resampling):
+  monkeypatch.setenv('SACREBLEU_SEED', seed)
+  systems = score('a', POOR), score('b', GOOD)
+  path, = (tmp_path / 'a' / 'eval').glob('*alpha0.6.json')
+  assert json.loads(path.read_text('utf-8'))['resampling'] == resampling
+  assert compared(*systems)['resampling'] == resampling
+  monkeypatch.setenv('SACREBLEU_SEED', 'none')
+  with pytest.raises(UserError, match=r"positive integer .* got 'none'"):
+    compared(*systems)
+
+
 def test_metrics_that_some_results_lack_or_computed_in_another_way_are_left_out(
     score, untested, tmp_path):
   systems = [score('a', POOR), score('b', GOOD)]

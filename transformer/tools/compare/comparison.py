@@ -10,6 +10,7 @@ from absl import logging
 
 from transformer.errors import UserError, optional
 from transformer.evaluation import metrics, results
+from transformer.evaluation.scores import seed_of_samples
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 from transformer.tools.compare import result_choice, significance
@@ -96,6 +97,7 @@ def compare(systems: Mapping[str, Sequence[ScoredRun]],
                 if _computation(metric) in everywhere}
   return {
       'text': content['text'], 'sentences': len(first.sentences), 'signatures': signatures,
+      'resampling': seed_of_samples(),
       'systems': {name: {metric: _statistics(metric, seeds) for metric in signatures}
                   for name, seeds in systems.items()},
       'results': {name: [{'run': run, 'name': result.name, 'steps': result.content['steps'],
@@ -160,23 +162,24 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
   signatures = compared['signatures']
   lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
   lines += [f'{name}  {signature}' for name, signature in signatures.items()]
-  tests = {'bootstrap': '  p, bootstrap', 'randomisation': '  p, randomisation'}
-  width = max(map(len, [*compared['systems'], *tests.values()]))
+  width = max(map(len, [*compared['systems'], '  p, randomisation']))
 
   def row(label: str, cells: Sequence[str]) -> str:
     return f'{label:{width}}  {"".join(f"{cell:>16}" for cell in cells)}'.rstrip()
 
-  lines += ['', row('', list(signatures))]
+  lines += ['', row('', signatures)]
   for name, scores in compared['systems'].items():
     lines.append(row(name, [
-        f'{score["mean"]:.2f}' + (f' ± {score["deviation"]:.2f}' if len(score['seeds']) > 1 else '')
+        f'{score["mean"]:.2f}' + (
+            '' if score['deviation'] is None else f' ± {score["deviation"]:.2f}')
         for score in scores.values()]))
     taken = compared['results'][name]
     lines += [f'  {seed["name"]}' + (f'   [{seed["run"]}]' if len(taken) > 1 else '')
               for seed in taken]
     differences = {test['metric']: test for test in compared['differences'].get(name, ())}
-    for kind, label in tests.items() if differences else ():
+    for kind in ('bootstrap', 'randomisation') if differences else ():
       # An own metric has a score and no test.
-      lines.append(row(label, [f'{differences[metric][kind]:.4f}' if metric in differences else ''
-                               for metric in signatures]))
+      lines.append(row(f'  p, {kind}', [
+          f'{differences[metric][kind]:.4f}' if metric in differences else ''
+          for metric in signatures]))
   return lines

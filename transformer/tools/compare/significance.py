@@ -2,13 +2,14 @@
 
 import functools
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from sacrebleu.significance import PairedTest
 
 from transformer.evaluation.metrics import metric_of
-from transformer.evaluation.scores import RESAMPLES, TRIALS
+from transformer.evaluation.scores import RESAMPLES, SEED_VARIABLE, TRIALS
 
 
 def differences(name: str, baseline: Sequence[Sequence[str]],
@@ -26,17 +27,19 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
   metric = metric_of(name, tokenize)
   # Both tests need the same counts, and TER takes long to count.
   metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
+  if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
+    os.environ.pop(SEED_VARIABLE, None)
   bootstrap, randomisation = (
       PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
       for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS)))
   tested = []
-  for number, side in enumerate(sides[1:], 1):
-    ours, theirs = bootstrap[0].score, bootstrap[number].score
+  for side, drawn, swapped in zip(sides[1:], bootstrap[1:], randomisation[1:], strict=True):
     # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
     # each trial of the randomisation that swaps all sentences that differ, or none of them.
     ties = 2.0 ** (1 - sum(map(operator.ne, sides[0], side)))
-    p, q = bootstrap[number].p_value, min(1.0, randomisation[number].p_value + ties)
-    p, q = (1.0, 1.0) if ours == theirs else (p, q)
-    tested.append({'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p,
-                   'randomisation': q})
+    p, q = drawn.p_value, min(1.0, swapped.p_value + ties)
+    if drawn.score == bootstrap[0].score:
+      p = q = 1.0
+    tested.append({'metric': name, 'baseline': bootstrap[0].score, 'system': drawn.score,
+                   'bootstrap': p, 'randomisation': q})
   return tested

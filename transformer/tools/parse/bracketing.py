@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.evaluation.scores import SEED, TRIALS, resampled, scored
+from transformer.evaluation.scores import TRIALS, resampled, scored, seed_of_samples
 from transformer.tools.parse.linearisation import Mended
 from transformer.tools.parse.treebank import Tree, plain_label
 
@@ -72,16 +72,16 @@ def differences(baseline: Sequence[Counts], system: Sequence[Counts]) -> list[di
   scores = list(map(_figures, totals))
   gaps = _figures(resampled(two).T) - _figures(resampled(one).T)
   shifted = gaps - gaps.mean(axis=1, keepdims=True)
-  rng = np.random.default_rng(SEED)
+  rng = np.random.default_rng(seed_of_samples()['seed'])
   # In each trial, each sentence changes sides or not.
   moved = np.array([(two - one)[rng.random(len(one)) < 0.5].sum(axis=0) for _ in range(TRIALS)])
   swapped = _figures((totals[1] - moved).T) - _figures((totals[0] + moved).T)
-  gap = np.abs(scores[1] - scores[0])[:, None] - 1e-9  # Equal but for rounding is as large.
+  gap = np.abs(np.subtract(*scores))[:, None] - 1e-9  # Equal but for rounding is as large.
   tests = [(1 + np.sum(np.abs(gaps) >= gap, axis=1)) / (1 + gaps.shape[1])
            for gaps in (shifted, swapped)]
   return [{'metric': name, 'baseline': ours, 'system': theirs, 'bootstrap': p, 'randomisation': q}
-          for name, ours, theirs, p, q in zip(
-              NAMES, *(values.tolist() for values in (*scores, *tests)), strict=True)]
+          for name, (ours, theirs, p, q) in zip(
+              NAMES, np.transpose([*scores, *tests]).tolist(), strict=True)]
 
 
 def _figures(sums: np.ndarray) -> np.ndarray:
