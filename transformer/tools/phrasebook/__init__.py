@@ -2,10 +2,10 @@
 
   --config.data.source=transformer.tools.phrasebook:Phrasebook
 
-Each sentence combines pairs of words: an adjective and a noun, or a verb and its object. A
-checksum holds out one in nine of all possible pairs. Sentences with such a pair are only in
-`validation` and `test`, sentences without one only in `train`. So each evaluated sentence has a
-combination that training never shows.
+Each sentence combines pairs of words: an adjective and a noun, a verb and its object, or a verb
+without one and its subject. A checksum holds out one in nine of all possible pairs. Sentences with
+such a pair are only in `validation` and `test`, sentences without one only in `train`. So each
+evaluated sentence has a combination that training never shows.
 
 Reading order: `words`, `grammar` (agreement), `sentences` (patterns), and this file (splits).
 """
@@ -17,7 +17,7 @@ from random import Random
 from transformer.errors import UserError
 from transformer.tools.phrasebook.sentences import Writer
 
-SIZES = {'train': 20_000, 'validation': 500, 'test': 500}
+SIZES = {'train': 40_000, 'validation': 500, 'test': 500}
 _LONGEST = 16  # English words
 
 
@@ -25,7 +25,7 @@ class Phrasebook:
   """The pairs of a split, the same on every machine."""
 
   def __init__(self, data, split: str):
-    """Writes the sentences of a split in the languages of `config.data`, in about a second."""
+    """Writes the sentences of a split in the languages of `config.data`, in some seconds."""
     languages = data.source_language, data.target_language
     if split not in SIZES or {*languages} != {'en', 'fr'}:
       raise UserError(f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
@@ -56,5 +56,5 @@ def pairs_of(split: str) -> list[tuple[str, str]]:
 
 
 def held_out(pair: tuple[str, str]) -> bool:
-  """Returns whether training never shows an (adjective, noun) or a (verb, object) pair."""
+  """Returns whether training never shows an (adjective, noun) or a (verb, noun) pair."""
   return zlib.crc32(' '.join(pair).encode()) % 9 == 0

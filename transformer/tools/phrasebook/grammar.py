@@ -26,6 +26,11 @@ _AUXILIARIES = {'will': ('vais', 'va', 'allons', 'allez', 'vont'),
                 'can': ('peux', 'peut', 'pouvons', 'pouvez', 'peuvent'),
                 'must': ('dois', 'doit', 'devons', 'devez', 'doivent')}
 _HAVE = ('ai', 'a', 'avons', 'avez', 'ont')
+_BE = ('suis', 'est', 'sommes', 'êtes', 'sont')
+# English and French, present and past.
+_FORMS_OF_BE = ((('am', 'is', 'are', 'are', 'are'), _BE),
+                (('was', 'was', 'were', 'were', 'were'),
+                 ('étais', 'était', 'étions', 'étiez', 'étaient')))
 TENSES = ('present', 'past', *_AUXILIARIES)
 
 
@@ -53,6 +58,11 @@ class Nominal(Phrase):
     form = (feminine or f'{masculine}e') if self.gender == 'f' else masculine
     return plural_of(form) if self.person in (2, 4) else form
 
+  def joined(self, other: 'Nominal') -> 'Nominal':
+    """Returns one and the other, which are feminine if both are."""
+    both = self + Phrase('and', 'et') + other
+    return Nominal(both.en, both.fr, 4, min(self.gender, other.gender, key='mf'.index), self.kind)
+
   def pronoun(self) -> 'Nominal':
     """Returns he, she, it or they for a third person."""
     english, french = ('she', 'elle') if self.gender == 'f' else ('he', 'il')
@@ -63,9 +73,11 @@ class Nominal(Phrase):
     return dataclasses.replace(self, en=english, fr=french)
 
   def clitic(self) -> Phrase:
-    """Returns him, her, it or them, which precedes a French verb."""
-    return {'he': Phrase('him', 'le'), 'she': Phrase('her', 'la'), 'they': Phrase('them', 'les'),
-            'it': Phrase('it', 'la' if self.gender == 'f' else 'le')}[self.pronoun().en]
+    """Returns me, us, you, him, her, it or them, which precedes a French verb."""
+    return {'I': Phrase('me', 'me'), 'we': Phrase('us', 'nous'), 'you': Phrase('you', 'vous'),
+            'he': Phrase('him', 'le'), 'she': Phrase('her', 'la'), 'they': Phrase('them', 'les'),
+            'it': Phrase('it', 'la' if self.gender == 'f' else 'le')}[
+                self.en if self.person in (0, 2, 3) else self.pronoun().en]
 
 
 def join(*words: str) -> str:
@@ -120,17 +132,28 @@ def clause(subject: Nominal, verb: Verb, tense: str = 'present', *, negated: boo
   if tense == 'present':
     french = join(ne, clitics, verb.present[subject.person], pas)
   elif tense == 'past':
+    agrees_with = subject if verb.etre else agrees_with
     participle = agrees_with.agree(verb.participle) if agrees_with else verb.participle
-    french = join(ne, clitics, _HAVE[subject.person], pas, participle)
+    auxiliary_fr = (_BE if verb.etre else _HAVE)[subject.person]
+    french = join(ne, clitics, auxiliary_fr, pas, participle)
   else:
     french = join(ne, _AUXILIARIES[tense][subject.person], pas, clitics, verb.infinitive)
   return Phrase(join(*start, 'not' if negated else '', form), join(subject.fr, french))
 
 
+def be(subject: Nominal, *, past: bool, negated: bool, question: bool = False) -> Phrase:
+  """Returns a subject and its form of "to be"; a question inverts English alone."""
+  english, french = (forms[subject.person] for forms in _FORMS_OF_BE[past])
+  start = (english, subject.en) if question else (subject.en, english)
+  ne, pas = ('ne', 'pas') if negated else ('', '')
+  return Phrase(join(*start, 'not' if negated else ''), join(subject.fr, ne, french, pas))
+
+
 def spell(phrase: Phrase, mark: str) -> tuple[str, str]:
   """Returns a phrase as an English and a French sentence that end in `mark`, `.` or `?`."""
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
-  french = re.sub(rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", phrase.fr,
+  french = phrase.fr.replace(' de des ', ' de ')
+  french = re.sub(rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french,
                   flags=re.IGNORECASE)
   french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
   english, french = (text.replace(' ,', ',') for text in (english, french))

@@ -1,6 +1,7 @@
 """Draws sentences of several patterns; the docstring of a pattern is an example."""
 
 import dataclasses
+from collections.abc import Sequence
 from random import Random
 
 from transformer.tools.phrasebook import grammar
@@ -18,9 +19,19 @@ _DATIVES = (Phrase('me', 'me'), Phrase('us', 'nous'), Phrase('you', 'vous'), Phr
 _TIMES = {'present': (Phrase('every day', 'tous les jours'), Phrase('on Sundays', 'le dimanche')),
           'past': (Phrase('yesterday', 'hier'), Phrase('last week', 'la semaine dernière')),
           'will': (Phrase('tomorrow', 'demain'), Phrase('tonight', 'ce soir'))}
+_TENSES = ('present', 'past', *TENSES)  # The simple ones are drawn more often.
 _DEGREES = (Phrase(), Phrase(), Phrase('very', 'très'), Phrase('too', 'trop'))
 _LINKS = (Phrase(', but', ', mais'), Phrase(', and', ', et'))
-_BE = {'is': 'est', 'are': 'sont', 'was': 'était', 'were': 'étaient'}
+# Where something is or happens, with the kinds of places.
+_WHERE = ((Phrase('in', 'dans'), frozenset({'building', 'place'})),
+          (Phrase('near', 'près de'), frozenset({'building', 'place', 'furniture', 'opening'})),
+          (Phrase('behind', 'derrière'), frozenset({'building', 'furniture', 'opening'})),
+          (Phrase('on', 'sur'), frozenset({'furniture'})),
+          (Phrase('under', 'sous'), frozenset({'furniture'})))
+# Short sentences are drawn more often, and so are those in which a participle agrees.
+_ACTS = (*VERBS, *(verb for verb in VERBS if not verb.kinds),
+         *[verb for verb in VERBS if verb.etre] * 2)
+_FIXED = frozenset({'building', 'opening', 'place'})  # They are not on a table.
 # Two actions on the same thing.
 _CHAINS = (('buy', 'eat'), ('find', 'wash'), ('choose', 'buy'), ('wash', 'sell'), ('take', 'close'),
            ('write', 'send'), ('buy', 'give'), ('take', 'show'), ('find', 'open'), ('buy', 'sell'))
@@ -43,7 +54,7 @@ class Writer:
     """Returns an English sentence and its French translation."""
     self.pairs, self._nouns = set(), set()
     pattern = self._rng.choice(_PATTERNS)
-    return grammar.spell(pattern(self), '?' if pattern is Writer._question else '.')
+    return grammar.spell(pattern(self), '?' if pattern in _QUESTIONS else '.')
 
   def _chance(self, probability: float) -> bool:
     return self._rng.random() < probability
@@ -71,60 +82,99 @@ class Writer:
     self.pairs |= {(word.en, noun.en) for word in (*adjectives, *filter(None, [verb]))}
     return grammar.noun_phrase(noun, determiner, adjectives, plural, negated)
 
-  def _subject(self, *, third: bool = False) -> Nominal:
-    """Draws a pronoun, a name or people; `third` leaves out I, you and we."""
-    if self._chance(0.5):
+  def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
+    """Draws who acts: a pronoun, a name or a noun; `third` leaves out I, you and we."""
+    if self._chance(0.4):
       return self._rng.choice([pronoun for pronoun in _PRONOUNS
                                if not third or pronoun.person in (1, 4)])
-    return self._rng.choice(_NAMES) if self._chance(0.4) else self._thing(frozenset({'person'}))
+    if self._chance(0.25):
+      return self._rng.choice(_NAMES)
+    kinds = frozenset({'person'}) | (verb.subjects if verb else frozenset())
+    act = verb if verb and not verb.kinds else None
+    one = self._thing(kinds, act)
+    if self._chance(0.1):
+      return one.joined(self._thing(frozenset({one.kind}), act))
+    return one
 
-  def _act(self, tense: str, *, question: bool = False) -> Phrase:
-    verb, negated = self._rng.choice(VERBS), self._chance(0.25)
-    start = clause(self._subject(), verb, tense, negated=negated, question=question)
-    return start + self._thing(verb.kinds, verb, negated=negated)
+  def _tense(self, verb: Verb, tenses: Sequence[str] = _TENSES) -> str:
+    """Draws a tense; "they read" would be of two."""
+    return self._rng.choice([tense for tense in tenses if tense != 'past' or verb.past != verb.en])
 
-  def _state(self, subject: Nominal) -> Phrase:
-    """Adds a form of "to be" and an adjective to a third person."""
+  def _place(self) -> Phrase:
+    preposition, kinds = self._rng.choice(_WHERE)
+    return preposition + self._thing(kinds, plain=self._chance(0.5))
+
+  def _act(self, tense: str, verb: Verb, *, question: bool = False) -> Phrase:
+    """Draws who does it, and what or where."""
+    negated = self._chance(0.25)
+    act = clause(self._subject(verb), verb, tense, negated=negated, question=question)
+    if verb.kinds and not (verb.alone and self._chance(0.3)):
+      return act + self._thing(verb.kinds, verb, negated=negated)
+    return act + self._place() if self._chance(0.4) else act
+
+  def _state(self, subject: Nominal, *, question: bool = False) -> Phrase:
+    """Adds a form of "to be", and an adjective or a place."""
+    start = grammar.be(subject, past=self._chance(0.3), negated=self._chance(0.25),
+                       question=question)
+    if subject.kind not in _FIXED and self._chance(0.25):
+      return start + self._place()
     adjective = self._rng.choice([adjective for adjective in ADJECTIVES
                                   if subject.kind in adjective.kinds])
-    singular, negated = subject.person == 1, self._chance(0.25)
-    english = self._rng.choice(('is', 'is', 'was') if singular else ('are', 'are', 'were'))
-    be = Phrase(english, _BE[english])
-    if negated:
-      be = Phrase(f'{be.en} not', f'ne {be.fr} pas')
     quality = Phrase(adjective.en, subject.agree(adjective.masculine, adjective.feminine))
-    return subject + be + self._rng.choice(_DEGREES) + quality
+    return start + self._rng.choice(_DEGREES) + quality
+
+  def _described(self) -> Nominal:
+    """Draws what a state is about."""
+    return self._subject() if self._chance(0.4) else self._thing(_THINGS | {'animal'})
 
   def _statement(self) -> Phrase:
-    """The cats see the big green apples; tomorrow, she will not open my door."""
-    tense = self._rng.choice(TENSES)
-    act = self._act(tense)
+    """The dogs sleep in the garden; tomorrow, she will not open my door."""
+    verb = self._rng.choice(_ACTS)
+    tense = self._tense(verb)
+    act = self._act(tense, verb)
     if tense not in _TIMES or self._chance(0.5):
       return act
     time = self._rng.choice(_TIMES[tense])
     return time + Phrase(',', ',') + act if self._chance(0.3) else act + time
 
   def _question(self) -> Phrase:
-    """Will Paul eat an egg?"""
-    return Phrase('', 'est-ce que') + self._act(self._rng.choice(TENSES), question=True)
+    """Will Paul eat an egg? Is the house big?"""
+    verb = self._rng.choice(_ACTS)
+    return Phrase('', 'est-ce que') + (
+        self._state(self._described(), question=True) if self._chance(0.3)
+        else self._act(self._tense(verb), verb, question=True))
+
+  def _where(self) -> Phrase:
+    """Where are the cats?"""
+    thing = self._thing(_THINGS | {'person', 'animal'})
+    return Phrase('where', 'où') + grammar.be(
+        dataclasses.replace(thing, fr=''), past=self._chance(0.3), negated=False,
+        question=True) + Phrase('', thing.fr)
+
+  def _description(self) -> Phrase:
+    """The house is red; I was not in the garden."""
+    return self._state(self._described())
 
   def _contrast(self) -> Phrase:
     """The green apples are too expensive, but the house was beautiful."""
-    one, other = (self._state(self._thing(_THINGS | {'person', 'animal'})) for _ in range(2))
-    return one + self._rng.choice(_LINKS) + other
+    return self._description() + self._rng.choice(_LINKS) + self._description()
 
   def _meeting(self) -> Phrase:
-    """He helped them; the doctor cannot see me."""
-    verb, tense = self._verb(of=frozenset({'person'})), self._rng.choice(TENSES)
-    met = self._rng.choice(_PRONOUNS[1:3] + _PRONOUNS[5:])
+    """He helped them; the dog cannot see me; I love you."""
+    verb = self._verb(of=frozenset({'person'}))
+    tense = self._tense(verb)
+    subject = self._rng.choice(_PRONOUNS) if self._chance(0.4) else self._subject(verb)
+    met = self._rng.choice([pronoun for pronoun in _PRONOUNS if {
+        pronoun.person, subject.person} & {1, 4} or (pronoun.person == 3) != (subject.person == 3)])
     pronoun = met.clitic()
-    start = clause(self._subject(), verb, tense, negated=self._chance(0.3), clitics=pronoun.fr,
+    start = clause(subject, verb, tense, negated=self._chance(0.3), clitics=pronoun.fr,
                    agrees_with=met)
     return start + Phrase(pronoun.en)
 
   def _gift(self) -> Phrase:
     """Marie gave a book to the child; the baker will not show us his hats."""
-    verb, negated, tense = self._verb(GIVING), self._chance(0.25), self._rng.choice(TENSES)
+    verb, negated = self._verb(GIVING), self._chance(0.25)
+    tense = self._tense(verb)
     dative = self._rng.choice(_DATIVES) if self._chance(0.5) else Phrase()
     start = clause(self._subject(third=True), verb, tense, negated=negated, clitics=dative.fr)
     gift = start + Phrase(dative.en) + self._thing(verb.kinds, verb, negated=negated)
@@ -151,7 +201,7 @@ class Writer:
     verb = self._verb()
     thing = self._thing(verb.kinds & _THINGS, verb, plain=True)
     act = thing + Phrase('that', 'que') + clause(
-        self._subject(), verb, self._rng.choice(('present', 'past')), agrees_with=thing)
+        self._subject(verb), verb, self._tense(verb, ('present', 'past')), agrees_with=thing)
     return self._state(dataclasses.replace(thing, en=act.en, fr=act.fr))
 
   def _reason(self) -> Phrase:
@@ -162,5 +212,7 @@ class Writer:
     return start + thing + Phrase('because', 'parce que') + self._state(thing.pronoun())
 
 
-_PATTERNS = (*(Writer._statement,) * 4, Writer._question, Writer._contrast, Writer._meeting,
-             Writer._gift, *(Writer._chain,) * 2, *(Writer._relative,) * 2, Writer._reason)
+_QUESTIONS = (Writer._question, Writer._where)
+_PATTERNS = (*(Writer._statement,) * 8, *(Writer._description,) * 2, *_QUESTIONS, Writer._contrast,
+             *(Writer._meeting,) * 2, Writer._gift, *(Writer._chain,) * 2, *(Writer._relative,) * 2,
+             Writer._reason)

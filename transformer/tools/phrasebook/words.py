@@ -1,9 +1,11 @@
 """The words of the phrasebook, with their forms in both languages.
 
 A noun is of one kind; adjectives and verbs name the kinds that they combine with. So a door is
-opened and an apple is eaten, never the reverse. An entry lists what the rules below do not give.
+opened and an apple is eaten, never the reverse; a dog eats, and a table does not. An entry lists
+the forms that the rules below do not give.
 """
 
+import re
 from collections import namedtuple
 
 _GOODS = 'clothing container furniture machine'
@@ -13,9 +15,10 @@ _ALL = f'person animal food reading opening building place {_GOODS}'
 _NOUNS = {
     'person': 'man/men homme m, woman/women femme f, child/children enfant m, girl fille f, '
               'boy garçon m, teacher professeur m, doctor médecin m, baker boulanger m, '
-              'nurse infirmière f, actress actrice f, neighbour voisin m, friend ami m',
+              'nurse infirmière f, actress actrice f, neighbour voisin m, friend ami m, '
+              'brother frère m, sister sœur f, father père m, mother mère f',
     'animal': 'cat chat m, dog chien m, horse cheval m, bird oiseau m, cow vache f, '
-              'rabbit lapin m',
+              'rabbit lapin m, mouse/mice souris f',
     'food': 'apple pomme f, orange orange f, egg œuf m, cake gâteau m, tomato tomate f',
     'clothing': 'hat chapeau m, coat manteau m, dress robe f, shirt chemise f, '
                 'scarf/scarves écharpe f',
@@ -27,7 +30,7 @@ _NOUNS = {
     'opening': 'door porte f, window fenêtre f',
     'building': 'house maison f, church église f, school école f, hotel hôtel m, '
                 'hospital hôpital m, restaurant restaurant m, castle château m',
-    'place': 'garden jardin m, park parc m, village village m, market marché m, beach plage f'}
+    'place': 'garden jardin m, park parc m, village village m, town ville f, forest forêt f'}
 
 # English and French: the masculine, an irregular feminine, and the form before a masculine vowel.
 _BEFORE = {
@@ -47,34 +50,56 @@ _AFTER = {
     'animal': 'dangerous dangereux/dangereuse', 'person': 'sad triste, rich riche'}
 
 # English, its past, and the French infinitive; for irregular verbs the present for je, il, nous,
-# vous and ils, and the participle; then the kinds of objects.
+# vous and ils, and the participle; then the kinds of objects, `-` for none; after a slash, the
+# kinds that act beside people.
 _VERBS = f"""
-  eat ate manger: food
-  buy bought acheter achète achète achetons achetez achètent acheté: food reading {_GOODS}
+  eat ate manger: food - / animal
+  buy bought acheter achète achète achetons achetez achètent acheté: food animal reading {_GOODS}
   sell sold vendre vends vend vendons vendez vendent vendu: food animal reading {_GOODS}
-  see saw voir vois voit voyons voyez voient vu: {_ALL}
-  find found trouver: animal food reading {_GOODS}
+  see saw voir vois voit voyons voyez voient vu: {_ALL} / animal
+  find found trouver: {_ALL} / animal
   wash washed laver: food opening animal {_GOODS}
   open opened ouvrir ouvre ouvre ouvrons ouvrez ouvrent ouvert: opening container building
   close closed fermer: opening container building
   choose chose choisir choisis choisit choisissons choisissez choisissent choisi: food {_GOODS}
-  take took prendre prends prend prenons prenez prennent pris: food reading {_GOODS}
+  take took prendre prends prend prenons prenez prennent pris: food reading {_GOODS} / animal
   study studied étudier: reading
-  write wrote écrire écris écrit écrivons écrivez écrivent écrit: reading
+  read read lire lis lit lisons lisez lisent lu: reading -
+  write wrote écrire écris écrit écrivons écrivez écrivent écrit: reading -
   help helped aider: person animal
   visit visited visiter: building place
-  like liked aimer: {_ALL}
+  like liked aimer: {_ALL} / animal
+  love loved adorer: {_ALL} / animal
+  want wanted vouloir veux veut voulons voulez veulent voulu: food animal reading {_GOODS} / animal
+  have had avoir ai a avons avez ont eu: food animal reading building {_GOODS}
+  follow followed suivre suis suit suivons suivez suivent suivi: person animal machine / animal
   show showed montrer: animal food reading {_GOODS}
   give gave donner: animal food reading {_GOODS}
-  send sent envoyer envoie envoie envoyons envoyez envoient envoyé: food reading {_GOODS}"""
+  send sent envoyer envoie envoie envoyons envoyez envoient envoyé: food reading {_GOODS}
+  sleep slept dormir dors dort dormons dormez dorment dormi: - / animal
+  run ran courir cours court courons courez courent couru: - / animal
+  walk walked marcher: - / animal
+  play played jouer: - / animal
+  swim swam nager: - / animal
+  sing sang chanter: - / animal
+  work worked travailler: - / animal
+  disappear disappeared disparaître disparais disparaît disparaissons disparaissez disparaissent
+    disparu: - / animal food opening building {_GOODS} reading
+  fall fell tomber: - / animal food opening reading {_GOODS}
+  arrive arrived arriver: - / animal machine
+  stay stayed rester: - / animal food reading {_GOODS}
+  come came venir viens vient venons venez viennent venu: - / animal"""
 GIVING = ('show', 'give', 'send')
+# These have être in the past, and their participle agrees with the subject.
+_WITH_ETRE = ('fall', 'arrive', 'stay', 'come')
 
 
 Noun = namedtuple('Noun', 'en en_plural fr fr_plural gender kind')  # `gender` is m or f.
 # `liaison` is the form before a masculine vowel, as in un vieil ami.
 Adjective = namedtuple('Adjective', 'en masculine feminine liaison before kinds')
-# `present` is for je, il, nous, vous and ils.
-Verb = namedtuple('Verb', 'en third past infinitive present participle kinds')
+# `present` is for je, il, nous, vous and ils; `kinds` are those of objects, and `alone` is whether
+# the verb may have none.
+Verb = namedtuple('Verb', 'en third past infinitive present participle etre alone kinds subjects')
 
 
 def plural_of(word: str) -> str:
@@ -112,15 +137,18 @@ def _adjectives(groups, before):
 
 
 def _verbs():
-  for entry in _VERBS.split('\n')[1:]:
+  for entry in re.split(r'\n  (?! )', _VERBS)[1:]:
     forms, _, kinds = entry.partition(':')
+    objects, _, subjects = kinds.partition('/')
     english, past, infinitive, *irregular = forms.split()
     stem = infinitive[:-2]
     nous = f'{stem}eons' if stem.endswith('g') else f'{stem}ons'
     *present, participle = irregular or (
         f'{stem}e', f'{stem}e', nous, f'{stem}ez', f'{stem}ent', f'{stem}é')
-    yield Verb(english, _with_s(english), past, infinitive, tuple(present), participle,
-               frozenset(kinds.split()))
+    third = 'has' if english == 'have' else _with_s(english)
+    yield Verb(english, third, past, infinitive, tuple(present), participle,
+               english in _WITH_ETRE, '-' in objects, frozenset(objects.split()) - {'-'},
+               frozenset(subjects.split()))
 
 
 NOUNS, VERBS = tuple(_nouns()), tuple(_verbs())
