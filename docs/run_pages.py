@@ -2,9 +2,11 @@
 
   python docs/run_pages.py docs/notes.md           # fails where a result differs
   python docs/run_pages.py docs/notes.md --write   # writes the results into the page
+  python docs/run_pages.py README.md --run         # also compares results of runs/quickstart
 
-The blocks of a page are one program. What a block prints stands below it in a block of ```text.
-Results that depend on a trained run stand in a block of ```text of a run and are not compared.
+The blocks of a page are one program. The output of a block is below it in a block of ```text.
+Results of the quickstart's run are in a block of ```text of a run. They are compared only with
+--run, words exactly, and numbers within a tenth, since processors round differently.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ if str(ROOT) not in sys.path:
 
 BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
                     r'(?:\n```text(?P<run> of a run)?\n(?P<result>.*?)^```\n)?', re.M | re.S)
-_NUMBER = re.compile(r'-?\d+(?:\.\d+)?')
+_NUMBER = re.compile(r'-?\d+(?:\.\d+)?%?')
 
 
 def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
@@ -45,23 +47,34 @@ def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
   return names, printed
 
 
-def equal(result: str, wanted: str) -> bool:
-  """Returns whether two results agree: words exactly, decimals but for one of the last digit."""
+def equal(result: str, wanted: str, *, of_run: bool = False) -> bool:
+  """Returns whether two results agree: words exactly, decimals except for one of the last digit.
+
+  Decimals and percentages `of_run` may differ by a tenth.
+  """
   if ' '.join(_NUMBER.sub('#', result).split()) != ' '.join(_NUMBER.sub('#', wanted).split()):
     return False
-  return all(abs(float(one) - float(other)) <= ('.' in other) * 1.01 * 10 ** -len(
-      other.partition('.')[2]) for one, other in zip(
-          _NUMBER.findall(result), _NUMBER.findall(wanted), strict=True))
+  for one, other in zip(_NUMBER.findall(result), _NUMBER.findall(wanted), strict=True):
+    exact = '.' not in other and not other.endswith('%')
+    last_digit = 1.01 * 10 ** -len(other.rstrip('%').partition('.')[2])
+    number, expected = float(one.rstrip('%')), float(other.rstrip('%'))
+    if abs(number - expected) > (0 if exact else 0.1 * abs(expected) if of_run else last_digit):
+      return False
+  return True
 
 
-def check(page: pathlib.Path, *, write: bool) -> list[str]:
-  """Runs a page, and returns what differs; with `write`, the page then shows the new results."""
+def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
+  """Runs a page, and returns the differences; with `write`, the page then shows the new results.
+
+  Results of a run are compared if `run` is True.
+  """
   _, printed = run_page(page)
   text = page.read_text('utf-8')
   wrong, parts, end = [], [], 0
   for block, result in zip(BLOCK.finditer(text), printed, strict=True):
     if block['result'] is not None:
-      if not block['run'] and not equal(result, block['result']):
+      of_run = bool(block['run'])
+      if (run or not of_run) and not equal(result, block['result'], of_run=of_run):
         wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')
       parts += [text[end:block.start('result')], result]
       end = block.end('result')
@@ -72,6 +85,9 @@ def check(page: pathlib.Path, *, write: bool) -> list[str]:
 
 
 if __name__ == '__main__':
-  if found := [fault for name in sys.argv[1:] if name != '--write'
-               for fault in check(pathlib.Path(name), write='--write' in sys.argv)]:
+  found = []
+  for name in sys.argv[1:]:
+    if not name.startswith('--'):
+      found += check(pathlib.Path(name), write='--write' in sys.argv, run='--run' in sys.argv)
+  if found:
     sys.exit('\n'.join(found))

@@ -31,7 +31,7 @@ BLOCKS = {f'{page}-{number}': block for page in PAGES
           for number, block in enumerate(blocks_of(page, 'sh'))}
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
-    'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$quickstart"'),
+    'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$folder/run"'),
     'transformer.tools.prepare': ('tests/tools/test_prepare.py',  # Downloads.
                                   "'-m', 'transformer.tools.prepare'"),
     'attention-train': ('tests/test_package.py', "['attention-train', "),
