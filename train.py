@@ -20,7 +20,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
 
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.runs import resuming, run_directory
 from transformer.system import command_line, outputs
 from transformer.system.machine import set_reproducible_flags
@@ -84,7 +84,7 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   first, last = map(int, parts.groups()) if parts else (0, 0)
   if not 1 <= first <= min(last, steps):
     raise UserError(f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '
-                    f'train.steps={steps}; got {text!r}')
+                    f'train.steps={steps}; got {shown(text)}')
   return first, last
 
 

@@ -38,7 +38,7 @@ from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import flatten
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
 from transformer.runs import run_directory
@@ -75,7 +75,7 @@ def main(_):
   unknown = [name for name in names if name not in PAPER]
   if unknown or not names:
     raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
-                    f'got {",".join(unknown or names)!r}')
+                    f'got {shown(",".join(unknown or names))}')
   shared_flags.check_at_least(1, _SCALE, _LAYERS)
   workdir = Path(_WORKDIR.value).expanduser()
   outputs.check_folder('workdir', workdir)

@@ -12,6 +12,7 @@ from transformer.training.config import MeshConfig
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
 NAN, INF = float('nan'), float('inf')
+LONG = 'x' * 10_000
 
 
 def nest(name, value):
@@ -155,6 +156,23 @@ def test_defaults_are_the_base_model_of_the_paper():
   assert Config().model.head_key_dim == Config().model.head_value_dim == 64
 
 
+@pytest.mark.parametrize('value', [
+    LONG, f'a:{LONG}', (LONG, LONG), (f'a:{LONG}', LONG), ('', LONG), [LONG] * 3, {'x': LONG},
+    'a b ' * 2500, ('', 'a b ' * 2500), tuple(map(str, range(4000))), tuple(range(4000))],
+                         ids=lambda value: str(value)[:9])
+def test_a_long_value_is_quoted_in_part_with_its_key(value):
+  for name in flatten(Config().to_dict()):
+    try:
+      Config.from_dict(nest(name, value))
+    except UserError as error:
+      assert name.rpartition('.')[2] in str(error) and len(str(error)) < 450, error
+
+
+def test_of_a_long_path_both_ends_are_kept():
+  refuse({'train': {'init_from': f's3://{LONG}/the-end'}}, 's3://xxx', 'x…x', 'xxx/the-end, which')
+  refuse({'data': {LONG: 3}}, 'there is no key config.data.xxx', 'x…x')
+
+
 @pytest.mark.parametrize(('changes', 'fact'), [
     ({'data': {'dir': 's3://b'}}, 'data.dir must be a path'),
     ({'train': {'init_from': 'gs://b'}}, 'train.init_from must be a path'),
@@ -176,7 +194,8 @@ def test_defaults_are_the_base_model_of_the_paper():
       for best_by in ('news/bleu', 'web2/loss')),
     ({'train': {'best_by': 'validation/bleu'}}, 'the first of data.valid are none; got'),
     ({'train': {'best_by': 'nonsense'}}, 'train.best_by must be one of loss, perplexity, bleu'),
-    ({'train': {'freeze': '('}}, 'train.freeze must be a regular expression'),
+    *(({'train': {'freeze': pattern}}, 'train.freeze must be a regular expression; got ')
+      for pattern in ('(', '[[', '[a--b]', 'a{99999999999}', '(' * 500, 'a(?i)', '(?L)a', '\\N{x}')),
     ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
       'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, 'data.max_length must be even'),
     ({'data': {'shared_vocabulary': False}}, 'set --config.model.share_embeddings=False'),

@@ -13,7 +13,7 @@ from typing import Any
 from transformer import files, old_settings, own_code
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.model.config import ModelConfig
 from transformer.settings import check_ranges, freeze, kind_of, setting
 from transformer.training.config import (
@@ -66,7 +66,8 @@ class Config:
       own_code.check('an item of data.variations', variation)
     own_code.check('train.objective', train.objective, ('',))
     if not all(all(reporter.partition(':')) for reporter in train.report):
-      raise UserError(f'train.report must be one or more of MODULE:CLASS; got {train.report}')
+      raise UserError(f'train.report must be one or more of MODULE:CLASS; got '
+                      f'{shown(train.report)}')
     own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens, length = train.tokens_per_batch, data.max_length
@@ -84,7 +85,7 @@ class Config:
     if train.best_by.rpartition('/')[0] not in ('', *others):
       raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
                       f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
-                      f'got {train.best_by!r}')
+                      f'got {shown(train.best_by)}')
     if model.attention == 'cudnn' and length % 2:
       raise UserError(f'data.max_length must be even with model.attention=cudnn, whose kernel '
                       f'takes masks of even lengths; got {length}')

@@ -1,12 +1,16 @@
 """Exceptions whose messages are written for users, and what other exceptions say."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 # What XLA, CUDA, C++ and the operating system say, in small letters.
 _OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
                   'cannot allocate memory')
 _LONGEST = 300  # XLA's messages may have thousands of characters.
+_LONG_WORD = re.compile(rf'\S{{{_LONGEST + 1},}}')
+_LONGEST_MESSAGE = 1000
 
 
 class UserError(ValueError):
@@ -15,6 +19,10 @@ class UserError(ValueError):
   The message is a single line that says what was wanted, what came, and what to do. The commands
   print it and exit with status 1. Every other exception is a bug and keeps its traceback.
   """
+
+  def __init__(self, message: str):
+    """Takes a message; of a path or a text that is too long to read, both ends are kept."""
+    super().__init__(readable(message))
 
 
 class Preempted(KeyboardInterrupt):
@@ -32,9 +40,29 @@ def refuse(*mistakes: tuple[object, str]):
       raise UserError(message)
 
 
+def shown(value: Any) -> str:
+  """Returns any value, such as what a user gave, as one line of at most 100 characters."""
+  try:
+    return _shortened(' '.join(repr(value).splitlines()), 100)
+  except ValueError:  # Python refuses to print integers of thousands of digits.
+    return f'one of type {type(value).__name__} that is too long to show'
+
+
+def readable(message: str) -> str:
+  """Returns a message without the middle of words, such as paths, and of itself if very long."""
+  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _LONGEST), message)
+  return _shortened(words, _LONGEST_MESSAGE)
+
+
+def _shortened(text: str, most: int) -> str:
+  """Returns a text of at most so many characters, with both ends of a longer one."""
+  half = most // 2
+  return text if len(text) <= most else f'{text[:half]}…{text[len(text) - half + 1:]}'
+
+
 def type_and_message(error: BaseException) -> str:
-  """Returns the type and the message of an error in one line."""
-  return ' '.join(f'{type(error).__name__}: {error}'.split())
+  """Returns the type and the message of an error in one line of at most 300 characters."""
+  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _LONGEST)
 
 
 @contextlib.contextmanager
@@ -47,7 +75,7 @@ def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
     yield
   except (Exception, SystemExit) as error:
     reason = error if isinstance(error, UserError) else type_and_message(error)
-    warn(f'{missing}: {reason}'[:_LONGEST])
+    warn(f'{missing}: {reason}')
 
 
 def is_out_of_memory(error: BaseException) -> bool:

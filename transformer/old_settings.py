@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import logging
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 _TREES, _F1 = 'transformer.tools.parse.source:Trees', 'transformer.tools.parse.scores:f1'
 _NOISE = 'transformer.tools.noise:source_noise'
@@ -90,7 +90,7 @@ def check_none_ended(run: Any, tree: Mapping[str, Any]):
     group, key = name.split('.')
     value = tree.get(group, {}).get(key, without)
     if without is not _ANY and value != without:
-      raise UserError(f'{run} was trained with {name}={value!r}, which {_GONE}; the run '
+      raise UserError(f'{run} was trained with {name}={shown(value)}, which {_GONE}; the run '
                       f'translates, and no training goes on or begins with its settings; to train '
                       f'on from its weights: --config=FILE --workdir=NEW '
                       f'--config.train.init_from={run}')

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError, shown, type_and_message
 
 # A setting that names a part: MODULE:NAME, or a tuple of that and the numbers that it takes.
 Setting = str | tuple[str | float, ...]
@@ -28,7 +28,7 @@ def load(spec: str, kind: str) -> Callable:
     part = getattr(importlib.import_module(module), name, None)
   if not callable(part):
     raise UserError(f'the {kind} {spec} needs a function or class {name} in {module}; '
-                    f'got {"none" if part is None else repr(part)}')
+                    f'got {"none" if part is None else shown(part)}')
   return part
 
 
@@ -52,7 +52,7 @@ def _parts(spec: str, kind: str) -> tuple[str, str]:
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
     raise UserError(f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; '
-                    f'got {spec!r}')
+                    f'got {shown(spec)}')
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
   return module, name
@@ -72,7 +72,7 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
       isinstance(number, float) and math.isfinite(number) for number in numbers)):
     choices = f'one of {", ".join(named)}, or ' if any(named) else ''
     raise UserError(f'{key} must be {choices}MODULE:FUNCTION, or a tuple of that and the numbers '
-                    f'that it takes; got {setting!r}')
+                    f'that it takes; got {shown(setting)}')
 
 
 def build(setting: Setting, kind: str, *arguments) -> Any:

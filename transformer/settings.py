@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.old_settings import hint_of_ended
 
 # Larger than any useful number, and small enough that sums fit into 32 bits.
@@ -98,11 +98,3 @@ def converted(kind: Any, value: Any, name: str) -> Any:
   advice = (f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
             if str in kinds and type(value) in (int, float) and abs(value) <= _LARGEST else '')
   raise UserError(f'{name} must be {wanted}; got {shown(value)}{advice}')
-
-
-def shown(value: Any) -> str:
-  """Returns any value as one short line of text."""
-  try:
-    return ' '.join(repr(value)[:100].splitlines())
-  except ValueError:  # Python refuses to print integers of thousands of digits.
-    return f'one of type {type(value).__name__} that is too long to show'

@@ -6,7 +6,7 @@ from typing import Any
 
 from launch.sweeping.space import UNREAD, Space
 from transformer.config import Config
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.old_settings import check_none_ended
 from transformer.tools._config_file import plain_settings
 
@@ -32,7 +32,8 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
   except UserError as error:
     phrases.append(str(error).partition(';')[0])
   old, new = plain_settings(Config.from_saved(tree)), plain_settings(config)
-  phrases += [f'{name} was {old.get(name)!r}, is {new.get(name)!r}' for name in sorted({*old, *new})
+  phrases += [f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
+              for name in sorted({*old, *new})
               if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
   # Without comments and layout.
   if ast.dump(ast.parse(before['space'])) != ast.dump(ast.parse(space.text)):

@@ -23,7 +23,7 @@ import optuna
 
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.config import Config, check_name
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import converted
 from transformer.tools._config_file import changed
 
@@ -74,7 +74,7 @@ def load(filename: str) -> Space:
   objective = defined.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
     raise UserError(f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got '
-                    f'{objective!r}')
+                    f'{shown(objective)}')
   space = Space(filename, text, defined['suggest'], objective,
                 defined.get('pruner', optuna.pruners.MedianPruner),
                 defined.get('sampler', lambda seed: optuna.samplers.TPESampler(seed=seed)))
@@ -87,7 +87,7 @@ def load(filename: str) -> Space:
       raise UserError(f'{filename}: {call} failed: {type_and_message(error)}') from error
     if not isinstance(made, kind):
       raise UserError(f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; '
-                      f'got {made!r}')
+                      f'got {shown(made)}')
   return space
 
 
@@ -102,7 +102,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
                     f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none')
   if space.objective == 'valid/chrf' and config.train.best_by.rpartition('/')[2] != 'chrf':
     raise UserError(f'{space.filename}: objective \'valid/chrf\' is computed only with '
-                    f'--config.train.best_by=chrf; got {config.train.best_by!r}')
+                    f'--config.train.best_by=chrf; got {shown(config.train.best_by)}')
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
   for _ in range(_DRAWS):
@@ -151,7 +151,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'
   if not isinstance(settings, dict) or not settings or not all(
       isinstance(name, str) for name in settings):
-    raise UserError(f'{wanted}; got {settings!r}')
+    raise UserError(f'{wanted}; got {shown(settings)}')
   for name, value in settings.items():
     try:
       converted(check_name(name), value, f'config.{name}')
@@ -180,7 +180,7 @@ def _check_names(filename: str, defined: dict[str, Any]):
                       f'{", ".join(_NAMES)}; let names of your own begin with _')
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):
-      raise UserError(f'{filename}: {name} must be a function; got {defined[name]!r}')
+      raise UserError(f'{filename}: {name} must be a function; got {shown(defined[name])}')
   if 'suggest' not in defined:
     raise UserError(f'{filename} must define suggest(trial), which returns a dict such as '
                     f'{{\'model.dropout\': trial.suggest_float(\'dropout\', 0.0, 0.5)}}')

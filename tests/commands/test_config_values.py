@@ -23,7 +23,8 @@ def settings_of(*arguments):
     ('news,web', ('news', 'web')), ('news, a b', ('news', 'a b')), ('news', ('news',)),
     ('train[:9%],x', ('train[:9%]', 'x')), ('"a,b",c', ('a,b', 'c')), ("'a,b'", ('a,b',)),
     ("('news', 'web')", ('news', 'web')), ("['news']", ('news',)),
-    ('news2019,2020', ('news2019', '2020'))])
+    ('news2019,2020', ('news2019', '2020')), ('-' * 9999 + '1', ('-' * 9999 + '1',)),
+    ('"\\d"', ('\\d',)), ('1is 2', ('1is 2',))])
 def test_lists_may_have_commas_or_be_tuples(text, wanted):
   config = settings_of(f'--config.data.train={text}', f'--config.train.objective_runs={text}',
                        f'--config.data.valid={text}', '--config.train.objective=my:loss')
@@ -55,7 +56,8 @@ def test_whole_numbers_and_keys_that_are_left_open():
     ('train.steps=10k', 'a whole number is wanted'), ('train.steps=inf', 'a whole number'),
     ('train.steps=None', 'train.steps must be of type int; got None'),
     ("data.train=('a',b)", 'text in a tuple needs quotes'),
-    ("data.valid=[a", 'text in a tuple needs quotes')])
+    ("data.valid=[a", 'text in a tuple needs quotes'),
+    (f'data.valid={"(" * 500}', 'text in a tuple needs quotes')])
 def test_what_is_neither_is_refused_in_one_line(argument, fact):
   with pytest.raises((flags.Error, ValueError), match=fact) as caught:
     settings_of(f'--config.{argument}')

@@ -58,7 +58,7 @@ tried = settings(max_examples=EXAMPLES, deadline=None, database=None,
 def check_line(error: UserError):
   """Checks that an error is one line, not too long to read, and printable."""
   message = str(error)
-  assert message.isprintable() and len(message) < 1000, message
+  assert message.isprintable() and len(message) < 500, message
   message.encode('utf-8', 'backslashreplace')
 
 

@@ -60,7 +60,7 @@ def test_a_run_minimises_its_objective(own_parts, tmp_path):
 @pytest.mark.parametrize(('objective', 'fact'), [
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
     (('my_losses:focal', 1.0, 2.0), 'cannot be made with the numbers 1.0, 2.0: TypeError'),
-    ((f'{__name__}:nothing',), "must return an Objective, .*; got 'None'"),
+    ((f'{__name__}:nothing',), "must return an Objective, .*; got None"),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll')])
 def test_a_mistake_is_one_line_that_names_the_objective(own_parts, objective, fact):

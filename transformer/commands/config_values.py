@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import warnings
 from typing import Any
 
 from absl import flags
@@ -17,7 +18,9 @@ def register():
 
 def _value(argument: Any) -> Any:
   """Returns text as a Python value, if it is one; other values, such as a config's own, stay."""
-  with contextlib.suppress(SyntaxError, ValueError):
+  # Text may be too deeply nested for Python, or an escape sequence that Python warns of.
+  with (contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError),
+        warnings.catch_warnings(action='ignore')):
     return ast.literal_eval(argument)
   return argument
 

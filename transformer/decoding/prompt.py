@@ -13,7 +13,7 @@ from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Prefixes
 from transformer.decoding.trained_run import TrainedRun
 from transformer.decoding.translator import distinct, warn_of_cut
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 HELP = """A line is translated, unless it is a command:
   :beam 8     search with 8 beams
@@ -76,6 +76,6 @@ def _obey(decoding: Decoding, name: str, value: str) -> Decoding:
   try:
     number = kind(value)
   except ValueError as error:
-    raise UserError(f'{name} needs a number; got {value!r}') from error
+    raise UserError(f'{name} needs a number; got {shown(value)}') from error
   fewer = {'nbest': min(decoding.nbest, max(number, 1))} if setting == 'beam_size' else {}
   return decoding.changed(**{setting: number}, **fewer)

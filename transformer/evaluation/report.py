@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from absl import logging
 
 from transformer.decoding.translator import Translation
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, optional, shown
 from transformer.evaluation import metrics
 from transformer.evaluation.results import Result
 from transformer.evaluation.scores import OwnMetric, Score, own_scores
@@ -61,8 +61,8 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokeniz
     scores = own_scores(metric, text.sources, lines, gold)
     taken = _TAKEN | {row['name'] for row in result['metrics']}
     if names := [score.name for score in scores if score.name in taken]:
-      raise UserError(f'{metric.spec} gives {names[0]!r}, which names another score or a field of '
-                      f'the results; rename it')
+      raise UserError(f'{metric.spec} gives {shown(names[0])}, which names another score or a '
+                      f'field of the results; rename it')
     add(*scores)
 
   def leave_out(line: str):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer import own_code
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 # As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and what seeds both.
 RESAMPLES, TRIALS, SEED_VARIABLE = 1000, 10_000, 'SACREBLEU_SEED'
@@ -106,7 +106,7 @@ def _own_score(metric: OwnMetric, name: str, value: Any, count: int) -> Score:
     scores = []
   if len(scores) != (1 if of_text else count) or not all(map(math.isfinite, scores)):
     raise UserError(f'the metric {metric.spec} must return a finite number, or one for each of the '
-                    f'{count} translations, or a dict of these; {name} is {str(value)[:100]!r}')
+                    f'{count} translations, or a dict of these; {name} is {shown(value)}')
   if of_text:
     return Score(name, scores[0], metric.spec)
   return Score(name, math.fsum(scores) / count, metric.spec,

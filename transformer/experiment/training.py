@@ -19,7 +19,7 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.data.corpora import encode_corpora
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, optional
+from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
 from transformer.experiment.open_run import OpenRun, open_run, record_start
 from transformer.experiment.report import Report
@@ -185,9 +185,9 @@ def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
   if metric and f'valid/{metric}' not in values:
     save()  # All processes have the same values, and so save together.
     known = ', '.join(name.removeprefix('valid/') for name in values)
-    raise UserError(f'train.best_by must be one of {known}; got {metric!r}; step {step} is saved: '
-                    f'once train.valid_metric={settings.valid_metric} gives it, the same command '
-                    f'goes on')
+    raise UserError(f'train.best_by must be one of {known}; got {shown(metric)}; step {step} is '
+                    f'saved: once train.valid_metric={settings.valid_metric} gives it, the same '
+                    f'command goes on')
   return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
 
 

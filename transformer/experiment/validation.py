@@ -11,7 +11,7 @@ from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.text.sources import Corpus
 from transformer.decoding.translator import Translator
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, optional, shown
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
 from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
@@ -113,7 +113,7 @@ def check_metrics(metrics: Sequence[Metric], config: Config, corpus: Corpus, beg
     with optional('evaluations may lack a metric', warn) if begun else contextlib.nullcontext():
       names |= metric(sources, [*references[1:], references[0]], references, gold).keys()
   if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
-    raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {name!r}')
+    raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}')
 
 
 def _scores(metric: OwnMetric, sources: list[str], translations: list[str],
@@ -122,6 +122,6 @@ def _scores(metric: OwnMetric, sources: list[str], translations: list[str],
   scores = own_scores(metric, sources, translations, [references if gold is None else gold])
   for score in scores:
     if score.name in STANDARD_METRICS:
-      raise UserError(f'the metric {metric.spec} gives {score.name!r}, which is the name of '
+      raise UserError(f'the metric {metric.spec} gives {shown(score.name)}, which is the name of '
                       f'another measure of the validation text; give it another name')
   return {score.name: score.score for score in scores}

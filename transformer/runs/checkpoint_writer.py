@@ -193,7 +193,7 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
 
 def _write_error(error: BaseException, where: str = '') -> UserError:
   reasons = map(os.strerror, _REASONS)
-  reason = next((text for text in reasons if text in str(error)), type_and_message(error)[:200])
+  reason = next((text for text in reasons if text in str(error)), type_and_message(error))
   return UserError(
       f'a checkpoint cannot be written{where}: {reason}; free disk space or allow writing there, '
       f'then start again, and the run goes on from the checkpoint before')

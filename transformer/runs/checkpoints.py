@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import tensorstore
 
-from transformer.errors import UserError, is_out_of_memory, type_and_message
+from transformer.errors import UserError, is_out_of_memory, shown, type_and_message
 from transformer.runs import sealing
 from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import UNFINISHED, check_path
@@ -60,7 +60,7 @@ class Checkpoints:
     if not step.isdecimal() or int(step) not in steps:
       gone = '' if step == which else f', whose step {step} is not there'
       raise UserError(f'checkpoint must be best, latest or one of the steps '
-                      f'{", ".join(map(str, steps))}; got {which!r}{gone}')
+                      f'{", ".join(map(str, steps))}; got {shown(which)}{gone}')
     self._verify(int(step))
     return int(step)
 
@@ -85,7 +85,7 @@ class Checkpoints:
       if is_out_of_memory(error):
         raise
       raise self._refusal(step, f'is as it was written, and cannot be read or does not fit the '
-                          f'run\'s config.json ({type_and_message(error)[:200]})') from error
+                          f'run\'s config.json ({type_and_message(error)})') from error
 
   def _verify(self, step: int):
     """Refuses a checkpoint that differs from what was written; compares each only once."""

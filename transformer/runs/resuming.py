@@ -13,7 +13,7 @@ from absl import logging
 
 from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, optional, shown
 from transformer.old_settings import check_none_ended
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
@@ -92,7 +92,7 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
     may_differ.discard('train.skip_nonfinite')  # The skipped updates must still be counted.
   changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})
              if old.get(name) != new.get(name)}
-  differences = [f'{name} was {change["from"]!r}, is {change["to"]!r}'
+  differences = [f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
                  for name, change in changes.items() if name not in may_differ]
   if differences:
     raise UserError(f'{workdir} belongs to a run with another configuration: '

@@ -8,7 +8,7 @@ from typing import Any
 from transformer import files
 from transformer.config import Config
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 
@@ -46,7 +46,7 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   fingerprints = read_record(workdir).get('data')
   if not isinstance(fingerprints, dict):
     raise UserError(f'{Path(workdir) / RUN} should hold the fingerprints of its data; got '
-                    f'{fingerprints!r:.100}; restore it from a copy')
+                    f'{shown(fingerprints)}; restore it from a copy')
   return fingerprints
 
 

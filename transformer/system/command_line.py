@@ -17,7 +17,7 @@ from absl import app, flags, logging
 
 from transformer import files
 from transformer.config import check_name
-from transformer.errors import Preempted, UserError, is_out_of_memory
+from transformer.errors import Preempted, UserError, is_out_of_memory, shown
 from transformer.system import installation, machine
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
@@ -63,7 +63,7 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
-        raise UserError(f'unexpected argument {argv[1]!r}; ' + (
+        raise UserError(f'unexpected argument {shown(argv[1])}; ' + (
             'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
       if not launches:
         machine.keep_compiled_programs(os.environ)

@@ -28,7 +28,7 @@ def check_backend():
   except (RuntimeError, AssertionError) as error:
     if not (wanted := os.environ.get('JAX_PLATFORMS')):
       raise
-    raise UserError(f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)[:200]}; '
+    raise UserError(f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)}; '
                     f'install the JAX for it as the README says, or unset JAX_PLATFORMS') from error
   if platform == 'cpu' and jaxlib.__version__ in _WRONG_VERSIONS:
     raise UserError(f'the installed jaxlib {jaxlib.__version__} computes wrong numbers on a CPU; '

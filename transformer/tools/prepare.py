@@ -16,7 +16,7 @@ from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer.data.text.tfds_sets import languages_of, open_set, prepare_command
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
 
 _NAME = flags.DEFINE_string('name', None, 'TFDS name of the set, such as wmt14_translate/de-en.')
@@ -68,8 +68,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
       except (ValueError, AssertionError) as error:
         raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
   nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
-  raise UserError(f'--name must name a TFDS translation set; there is no {name!r}; the nearest are '
-                  f'{", ".join(nearest)}')
+  raise UserError(f'--name must name a TFDS translation set; there is no {shown(name)}; the '
+                  f'nearest are {", ".join(nearest)}')
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from transformer.data.text.text_files import TextCorpus, TextFile, reopened
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 _CHUNK = 20_000  # lines read together
 
@@ -37,7 +37,7 @@ class Table(TextCorpus):
               text = text.strip('\r\n').replace('\r\n', ' ').replace('\n', ' ')
             file.write(text.encode() + b'\n')
         except ValueError as error:
-          raise UserError(f'{table.name}, line {number}: {error}; it is {line!r:.100}') from error
+          raise UserError(f'{table.name}, line {number}: {error}; it is {shown(line)}') from error
       sides = [TextFile(table.name, reopened(file)) for file in (source, target)]
     sides[0].notes, sides[1].notes = table.notes, ()
     if broken:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import re
+import warnings
 from math import inf
 
-from transformer.errors import UserError
+from transformer import own_code
+from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
@@ -133,15 +135,14 @@ class TrainConfig:
     check_ranges(self, 'train.')
     if not all(self.objective_runs) or (self.objective_runs and not self.objective):
       raise UserError(f'train.objective_runs must name the directories of runs, for an objective '
-                      f'that reads them; got {self.objective_runs}')
+                      f'that reads them; got {shown(self.objective_runs)}')
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
       raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
-                      f'train.valid_metric; got {self.best_by!r}')
-    try:
+                      f'train.valid_metric; got {shown(self.best_by)}')
+    failure = f'train.freeze must be a regular expression; got {shown(self.freeze)}'
+    with own_code.guarded(failure), warnings.catch_warnings():
+      warnings.simplefilter('error')
       re.compile(self.freeze)
-    except re.error as error:
-      raise UserError(f'train.freeze must be a regular expression; got {self.freeze!r}: '
-                      f'{error}') from error
 
 
 @dataclasses.dataclass(frozen=True)

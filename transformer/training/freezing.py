@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 
 def frozen_mask(pattern: str, params: Any):
@@ -27,8 +27,8 @@ def describe_frozen(pattern: str, params: Any) -> str:
   names, parts = (', '.join(sorted({_name(path[:1]) for path, _ in some}))
                   for some in (leaves, frozen))
   if len(frozen) in (0, len(leaves)):
-    raise UserError(f'train.freeze={pattern!r} must match some parameters and leave others; it '
-                    f'matches {"all" if frozen else "none"}; their names begin with {names}')
+    raise UserError(f'train.freeze={shown(pattern)} must match some parameters and leave others; '
+                    f'it matches {"all" if frozen else "none"}; their names begin with {names}')
   count, whole = (sum(leaf.size for _, leaf in some) for some in (frozen, leaves))
   return f'train.freeze keeps {count:,} of {whole:,} parameters, in {parts}'
 

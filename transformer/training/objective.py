@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer import own_code
 from transformer.data.batch import BOS_ID, Batch
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
@@ -56,7 +56,7 @@ def make_objective(config) -> Callable[[Any], Objective]:
     objective = made if isinstance(made, Objective) or not callable(made) else made(vocabulary)
     if not isinstance(objective, Objective):
       raise UserError(f'the objective {spec} must return an Objective, or a function of the '
-                      f'vocabulary that does; got {str(objective)[:100]!r}')
+                      f'vocabulary that does; got {shown(objective)}')
 
     @own_code.guarded(f'the objective {spec} failed')
     def checked(*arguments, **more):

@@ -10,7 +10,7 @@ import optax
 import optax.contrib
 
 from transformer import own_code
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.training.config import OptimizerConfig
 from transformer.training.freezing import frozen_mask
 
@@ -93,7 +93,7 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
   parts = algorithm if isinstance(algorithm, list) else [algorithm]
   if not all(isinstance(part, optax.GradientTransformation) for part in parts):
     raise UserError(f'the algorithm {name} must return an optax.GradientTransformation; got '
-                    f'{str(algorithm)[:100]!r}')
+                    f'{shown(algorithm)}')
   guarded = own_code.guarded(f'the algorithm {name} failed')
   parts = [optax.GradientTransformation(*map(guarded, part)) for part in parts]
   if config.clip_norm:

@@ -9,7 +9,7 @@ from absl import logging
 from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextCorpus
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 
 class Corpus:
@@ -44,7 +44,7 @@ class Corpus:
     if len(sentences) != wanted or not all(isinstance(side, str) for pair in sentences
                                            for side in pair):
       raise UserError(f'{self._what} must hold a source and a target as text for each of its pairs;'
-                      f' got {len(sentences)} of {wanted} pairs, such as {sentences[:1]!r:.100}')
+                      f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}')
     return sentences
 
 

@@ -24,7 +24,7 @@ from absl import logging
 
 from transformer import own_code
 from transformer.data.config import DataConfig
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
 PACKED = '.gz', '.zst'
@@ -45,7 +45,7 @@ def is_blank(line: str) -> bool:
 def check_several(lines: Sequence[str]):
   """Refuses one line in place of several, since its letters would count as lines, and no text."""
   if isinstance(lines, str):
-    raise UserError(f'several lines are needed, such as a list; got one string, {lines[:40]!r}; '
+    raise UserError(f'several lines are needed, such as a list; got one string, {shown(lines)}; '
                     f'put it into brackets')
   try:
     len(''.join(lines).encode()) + len(lines)

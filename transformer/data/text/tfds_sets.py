@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
 
 from transformer.data.config import DataConfig
-from transformer.errors import UserError, type_and_message
+from transformer.errors import UserError, shown, type_and_message
 
 
 class TfdsCorpus:
@@ -55,8 +55,8 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   except UserError:
     raise
   except Exception as error:  # TFDS raises errors of many types.
-    raise UserError(f'a TFDS set must be named like set/config or set/config:version; {name!r:.100}'
-                    f' cannot be opened: {type_and_message(error):.300}') from error
+    raise UserError(f'a TFDS set must be named like set/config or set/config:version; {shown(name)}'
+                    f' cannot be opened: {type_and_message(error)}') from error
 
 
 @contextlib.contextmanager
@@ -67,8 +67,8 @@ def _own_features_only():
 
   def find_own(name: str):
     if not name.startswith('tensorflow_datasets.'):
-      raise UserError(f'the set asks for {name!r} to be run, which is not part of TFDS; prepare '
-                      f'the set with features of TFDS only')
+      raise UserError(f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
+                      f'prepare the set with features of TFDS only')
     return find.__get__(None, connector)(name)
 
   connector.cls_from_name = staticmethod(find_own)

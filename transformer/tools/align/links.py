@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer.data.batch import UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.evaluation.texts import read_beside
 
 # A link: the number of a source word and of a target word, both from 0.
@@ -45,7 +45,7 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
       if not match or not (int(match[1]) < counts[0] and int(match[3]) < counts[1]):
         raise UserError(f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
                         f'is possible, of one of the {counts[0]} words I of the source and the '
-                        f'{counts[1]} words J of the target, counted from 0; got {text!r}')
+                        f'{counts[1]} words J of the target, counted from 0; got {shown(text)}')
       links[match[2].replace('p', '?')].add((int(match[1]), int(match[3])))
     gold.append(GoldLinks(frozenset(links['-']), frozenset(links['-'] | links['?'])))
   return gold

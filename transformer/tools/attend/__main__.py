@@ -18,7 +18,7 @@ from absl import flags
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.decoding.config import Decoding
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import read_beside
 from transformer.system import command_line, outputs
@@ -78,7 +78,7 @@ def _read() -> tuple[list[str], list[str] | None]:
   if _SENTENCE.value is not None:
     for flag in (_SENTENCE, _TRANSLATION):  # Python turns other bytes into surrogates.
       if any('\ud800' <= character <= '\udfff' for character in flag.value or ''):
-        raise UserError(f'--{flag.name} must be UTF-8; got {os.fsencode(flag.value)!r}')
+        raise UserError(f'--{flag.name} must be UTF-8; got {shown(os.fsencode(flag.value))}')
     return [_SENTENCE.value], None if _TRANSLATION.value is None else [_TRANSLATION.value]
   if _TRANSLATION.value == STANDARD_INPUT:
     raise UserError('--translation must name a file; standard input is for --source')

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, optional, shown
 from transformer.evaluation import metrics, results
 from transformer.evaluation.scores import seed_of_samples
 from transformer.runs import run_directory
@@ -65,8 +65,8 @@ def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.
   fitting = result_choice.matching(everything, settings)
   if not fitting:
     others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
-    wanted = f' of {settings!r}' if settings else ''
-    raise UserError(f'{folder} should hold a result for {text!r}{wanted}; it holds {others}; '
+    wanted = f' of {shown(settings)}' if settings else ''
+    raise UserError(f'{folder} should hold a result for {shown(text)}{wanted}; it holds {others}; '
                     f'{spell_commands("score the run with eval.py")}, or name another by --text '
                     f'and --decoding')
   return run, fitting

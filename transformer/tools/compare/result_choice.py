@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.evaluation.results import Result
 
 _NUMBERS = ('step', 'average', 'beam', 'samples', 'alpha', 'temperature', 'top_k', 'top_p', 'seed')
@@ -30,7 +30,7 @@ def matching(results: Sequence[Result], wanted: str) -> list[Result]:
         for name, value in settings.items())]
   except (AttributeError, ValueError) as error:
     raise UserError(f'a result is chosen by settings with dots between them, such as '
-                    f'step600.average5.beam4; got {wanted!r}; the settings are best, '
+                    f'step600.average5.beam4; got {shown(wanted)}; the settings are best, '
                     f'{", ".join(_NAMES)}') from error
   if latest is not None:
     last = max((result.content['steps'][-1] for result in left), default=None)

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
-from transformer.errors import UserError, refuse
+from transformer.errors import UserError, refuse, shown
 from transformer.tools._config_file import changed, config_file, plain_settings
 
 DIRECTIONS = ('forward', 'back')
@@ -47,7 +47,7 @@ def load_models(filename: str, overrides: Mapping[str, Any], student: ConfigDict
   """
   if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
     raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
-                    f'{",".join(directions)!r}')
+                    f'{shown(",".join(directions))}')
   filename, _, argument = filename.partition(':')
   get_config = runpy.run_path(filename)['get_config']
   if 'model' not in inspect.signature(get_config).parameters:

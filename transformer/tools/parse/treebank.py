@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 TAG = 'XX'  # Replaces every part-of-speech tag.
 TOP = 'TOP'  # Labels a root that only holds its children together.
@@ -111,7 +111,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
                                  not holds and word is None)
       if not fits:
         tree = f', in the tree that begins in line {began},' if inside and began != number else ''
-        raise UserError(f'{wanted}; line {number}{tree} has {token!r} where it cannot stand')
+        raise UserError(f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand')
       if token == '(':
         if not inside:
           began = number

@@ -14,7 +14,7 @@ import hashlib
 import zlib
 from random import Random
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.tools.phrasebook.sentences import Writer
 
 SIZES = {'train': 40_000, 'validation': 500, 'test': 500}
@@ -29,7 +29,7 @@ class Phrasebook:
     languages = data.source_language, data.target_language
     if split not in SIZES or {*languages} != {'en', 'fr'}:
       raise UserError(f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
-                      f'{split!r} with data.source_language={languages[0]} and '
+                      f'{shown(split)} with data.source_language={languages[0]} and '
                       f'data.target_language={languages[1]}')
     self.name = f'phrasebook:{split}'
     self._pairs = [pair if languages[0] == 'en' else pair[::-1] for pair in pairs_of(split)]

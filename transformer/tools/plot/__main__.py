@@ -14,7 +14,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
@@ -36,7 +36,8 @@ def main(argv):
   output = (workdirs[0] / 'curves.svg' if _OUTPUT.value is None
             else Path(_OUTPUT.value).expanduser())
   if output.suffix.removeprefix('.') not in FORMATS:
-    raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got {_OUTPUT.value!r}')
+    raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got '
+                    f'{shown(_OUTPUT.value)}')
   outputs.check_file('output', output)
   outputs.check_not_read('output', output, [workdir / METRICS for workdir in workdirs])
   try:
