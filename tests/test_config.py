@@ -195,7 +195,8 @@ def test_of_a_long_path_both_ends_are_kept():
     ({'train': {'best_by': 'validation/bleu'}}, 'the first of data.valid are none; got'),
     ({'train': {'best_by': 'nonsense'}}, 'train.best_by must be one of loss, perplexity, bleu'),
     *(({'train': {'freeze': pattern}}, 'train.freeze must be a regular expression; got ')
-      for pattern in ('(', '[[', '[a--b]', 'a{99999999999}', '(' * 500, 'a(?i)', '(?L)a', '\\N{x}')),
+      for pattern in ('(', '[[', '[a--b]', 'a{99999999999}', '(' * 500, 'a(?i)', '(?L)a',
+                      '\\N{x}')),
     ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
       'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, 'data.max_length must be even'),
     ({'data': {'shared_vocabulary': False}}, 'set --config.model.share_embeddings=False'),

@@ -55,14 +55,15 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
 
 
 @pytest.mark.parametrize(('name', 'facts'), [
-    ('{folder}/nope.py', ['the config cannot be loaded', 'No such file', 'nope.py',
-                          'the current folder is /', '--config takes the path of a file']),
+    ('{folder}/nope.py', ['there is no config file ', '/nope.py', 'the current folder is /',
+                          '--config takes the path of a file']),
     ('{folder}', ['holds no run: there is no config.json in it']),
-    ('{folder}/train.de', ['the config cannot be loaded', 'SyntaxError']),
+    ('{folder}/train.de', ['/train.de cannot be loaded: SyntaxError']),
     ('{folder}/tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
-    ('{own}/other.py', ['get_config() of ', '/other.py must return an ml_collections.ConfigDict; '
-                        'it returns dict']),
-    ('{own}/exits.py', ['the config cannot be loaded: SystemExit: 1']),
+    *((f'{{own}}/{name}.py', [f'/{name}.py must define get_config(), which returns an '
+                              f'ml_collections.ConfigDict; got {got}'])
+      for name, got in (('other', '{}'), ('nothing', 'None'), ('empty', 'None'))),
+    ('{own}/exits.py', ['/exits.py cannot be loaded: SystemExit: 1']),
     ('{own}/mistyped.py', ['there is no key config.model.ff_dims; did you mean config.model.ff_d']),
     *((f'configs/wmt14.py:{argument}',
        ['configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, en-fr, fr-en, '
@@ -70,13 +71,16 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
       for argument in ('bgi', 'en-fr,big'))])
 def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts):
   (tmp_path / 'other.py').write_text('def get_config():\n  return {}\n', encoding='utf-8')
+  (tmp_path / 'nothing.py').write_text('def get_config():\n  pass\n', encoding='utf-8')
+  (tmp_path / 'empty.py').touch()
   (tmp_path / 'exits.py').write_text('def get_config():\n  raise SystemExit(1)\n', 'utf-8')
   text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
   (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')
-  message = train.refuses(f'--config={name.format(folder=folder, own=tmp_path)}',
-                          f'--workdir={tmp_path}/run')
-  for fact in facts:
-    assert fact in message, message
+  command = f'--config={name.format(folder=folder, own=tmp_path)}', f'--workdir={tmp_path}/run'
+  for more in ([], ['--config.train.steps=3']):
+    message = train.refuses(*command, *more)
+    for fact in facts:
+      assert fact in message, message
   assert not (tmp_path / 'run').exists()
 
 

@@ -2,12 +2,18 @@
 
 import ast
 import contextlib
+import os
+import runpy
 import warnings
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import tuple_parser
+
+from transformer import own_code
+from transformer.errors import UserError, shown
+from transformer.system import installation
 
 
 def register():
@@ -23,6 +29,24 @@ def _value(argument: Any) -> Any:
         warnings.catch_warnings(action='ignore')):
     return ast.literal_eval(argument)
   return argument
+
+
+class ConfigFile(flags.ArgumentParser):
+  """Reads PATH or PATH:ARGUMENT as the config that `get_config` of this file returns."""
+
+  def parse(self, argument: str) -> ConfigDict:
+    path, *more = argument.split(':', 1)
+    if not os.path.isfile(path):
+      raise UserError(f'there is no config file {path}; the current folder is {os.getcwd()}; '
+                      f'--config takes the path of a file; those of this project are in '
+                      f'{installation.folder()}/configs')
+    with own_code.guarded(f'the config {argument} cannot be loaded'):
+      get_config = runpy.run_path(path).get('get_config')
+      config = get_config and get_config(*more)
+    if not isinstance(config, ConfigDict):
+      raise UserError(f'{path} must define get_config(), which returns an '
+                      f'ml_collections.ConfigDict; got {shown(config)}')
+    return config.lock()
 
 
 class _WholeNumber(flags.IntegerParser):

@@ -75,10 +75,12 @@ def define_config() -> flags.FlagHolder:
 
   from transformer.commands import config_values
   config_values.register()
-  return config_flags.DEFINE_config_file(
+  holder = config_flags.DEFINE_config_file(
       'config', None, 'The config file, or the directory of a run for its settings. '
       '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
       'transformer/*/config.py has them all.')
+  flags.FLAGS[holder.name].parser = config_values.ConfigFile()
+  return holder
 
 
 def check_at_least(least: int, *holders: flags.FlagHolder):

@@ -17,7 +17,14 @@ from absl import app, flags, logging
 
 from transformer import files
 from transformer.config import check_name
-from transformer.errors import Preempted, UserError, is_out_of_memory, shown
+from transformer.errors import (
+  Preempted,
+  UserError,
+  is_out_of_memory,
+  readable,
+  shown,
+  type_and_message,
+)
 from transformer.system import installation, machine
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
@@ -111,29 +118,19 @@ def _parse(argv, hint):
         check_name(override[1])
     remaining = flags.FLAGS(_with_config(argv))
     _check_values(remaining[1:])
-    # ml_collections reports a missing file at the first use.
-    if ('config' in flags.FLAGS and (config := flags.FLAGS['config']).present
-        and not hasattr(config.value, 'to_dict')):
-      raise UserError(f'get_config() of {config.config_filename} must return an '
-                      f'ml_collections.ConfigDict; it returns {type(config.value).__name__}')
     return remaining
-  except BrokenPipeError:  # The reader of the help has ended.
+  except (BrokenPipeError, SystemExit):  # The reader of the help has ended; absl has printed it.
     sys.exit(0)
   except (UserError, flags.Error) as error:
     name = getattr(error, 'flagname', '')  # Of an unknown flag.
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
-    sys.exit(f'error: {_last_line(error)}{f"; {hint}" if name and hint else ""}')
-  except (Exception, SystemExit) as error:  # A config is a program, and may raise anything.
-    helps = any(re.fullmatch(r'--?(?:help(?:short|full|xml)?|\?)', flag) for flag in argv[1:])
-    if helps and isinstance(error, SystemExit):  # absl exits with 1 after printing help.
-      sys.exit(0)
-    reason = f'{type(error).__name__}: {_last_line(error)}'
-    if isinstance(error, OSError):
-      reason = (f'{_last_line(error).rpartition("] ")[2]}; the current folder is {os.getcwd()}; '
-                f'--config takes the path of a file; those of this project are in '
-                f'{installation.folder()}/configs')
-    sys.exit(f'error: the config cannot be loaded: {reason}')
+    # The message of a config or a parser needs no more words than it has.
+    message = str(error.__context__ if isinstance(error.__context__, UserError) else error)
+    advice = f'; {hint}' if name and hint else ''
+    sys.exit(f'error: {readable(" ".join(message.split()))}{advice}')
+  except Exception as error:  # ml_collections has errors of many types.
+    sys.exit(f'error: the flags cannot be read: {type_and_message(error)}')
 
 
 def _check_values(arguments: Sequence[str]):
@@ -178,14 +175,6 @@ def _with_config(argv: Sequence[str]) -> list[str]:
     return list(argv)
   files.check_local('--config', config)
   return [command, f'--config={installation.find_config(config)}', *others]
-
-
-def _last_line(error: Exception) -> str:
-  """Returns the reason in an error of absl or ml_collections, which may hold a traceback."""
-  lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ['no message']
-  # A config may raise a `UserError`, whose message needs no more words.
-  _, ours, message = lines[-1].partition(f'{UserError.__module__}.{UserError.__qualname__}: ')
-  return message if ours else ' '.join(dict.fromkeys((lines[0], lines[-1])))
 
 
 def _set_log():
