@@ -18,6 +18,7 @@ from absl import flags, logging
 if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError, shown
@@ -47,7 +48,7 @@ def main(_):
                     f'to go on with one: --workdir=DIR alone, which holds its config.json; got '
                     f'--workdir={_WORKDIR.value}')
   config = Config.from_dict(_CONFIG.value.to_dict())
-  workdir = Path(_WORKDIR.value).expanduser()
+  workdir = files.as_path(_WORKDIR.value)
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   outputs.check_folder('workdir', workdir)
   config = resuming.check_workdir(workdir, config)
@@ -80,7 +81,7 @@ def main(_):
 
 def _window(text: str, steps: int) -> tuple[int, int]:
   """Returns the first and the last step that `--profile` names."""
-  parts = re.fullmatch(r'(\d+):(\d+)', text, re.ASCII)
+  parts = re.fullmatch(r'(\d{1,9}):(\d{1,9})', text, re.ASCII)
   first, last = map(int, parts.groups()) if parts else (0, 0)
   if not 1 <= first <= min(last, steps):
     raise UserError(f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '

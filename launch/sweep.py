@@ -33,6 +33,7 @@ from absl import flags, logging
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
@@ -81,7 +82,7 @@ def main(_):
   # The sweep itself says which trial failed, and why. Heartbeats count as experimental.
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
-  workdir = Path(_WORKDIR.value).expanduser()
+  workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   if ':' in str(workdir):  # It would end a file's name in --config=FILE:ARGUMENT.
     raise UserError(f'--workdir must have no colon in it; got {workdir}')

@@ -77,7 +77,7 @@ def main(_):
     raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
                     f'got {shown(",".join(unknown or names))}')
   shared_flags.check_at_least(1, _SCALE, _LAYERS)
-  workdir = Path(_WORKDIR.value).expanduser()
+  workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   rows = plan(names, _CONFIG.value, given_settings(_CONFIG), _SCALE.value, _LAYERS.value)
   filename = config_flags.get_config_filename(flags.FLAGS['config'])

@@ -49,8 +49,10 @@ def shown(value: Any) -> str:
 
 
 def readable(message: str) -> str:
-  """Returns a message without the middle of words, such as paths, and of itself if very long."""
-  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _LONGEST), message)
+  """Returns a message in one line; words, such as paths, lose their middle if they are long."""
+  # Names of files and lines of text may hold line feeds, controls or lone surrogates.
+  line = ''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in message)
+  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _LONGEST), line)
   return _shortened(words, _LONGEST_MESSAGE)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
@@ -32,6 +32,17 @@ def check_local(name: str, path: str):
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', path):
     raise UserError(f'{name} must be a path on this machine, such as that of a mounted disk; got '
                     f'{path}, which begins with {scheme[0]}')
+
+
+def as_path(name: str | os.PathLike) -> Path:
+  """Returns a path, whose `~` is replaced; raises `UserError` if it is no path, or of no use."""
+  try:
+    path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` stays as it is.
+    path.exists()
+  except (TypeError, OSError) as error:
+    reason = getattr(error, 'strerror', 'it must be text, or a Path')
+    raise UserError(f'{shown(name)} cannot be used as a path: {reason}') from error
+  return path
 
 
 def write(path: str | os.PathLike, content: bytes):

@@ -81,6 +81,8 @@ def nearest_name(name: str, known: Iterable[str], prefix: str = '') -> str:
 def converted(kind: Any, value: Any, name: str) -> Any:
   """Returns a value as a type of a field; only lossless conversions are made."""
   kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+  if hasattr(value, 'dtype') and not value.shape:  # A number of NumPy or JAX.
+    value = value.item()
   for kind in kinds:
     if typing.get_origin(kind) is tuple:
       if isinstance(value, (tuple, list)):

@@ -41,6 +41,7 @@ from transformer.runs.loading import load_run
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
       for window in ('3:', '0:3', '5:3', 'a:b')),
+    ([f'--profile={"9" * 5000}:3'], ['--profile must be FROM:TO', '99…99']),
     (['--profile=3:4'], ["at most train.steps=2; got '3:4'"]),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),

@@ -1,6 +1,9 @@
 """A run in Python gives the numbers of the rooms behind it, and says mistakes in one line."""
 
+import copy
 import dataclasses
+import functools
+import pickle
 import sys
 from pathlib import Path
 
@@ -21,7 +24,7 @@ from tests.toy_translation import (
   sentences,
 )
 from transformer.config import Config
-from transformer.data.batch import EOS_ID
+from transformer.data.batch import EOS_ID, Batch
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.constraint import Constraint
@@ -32,6 +35,8 @@ from transformer.training.objective import cross_entropy
 from transformer.training.step import init_state, make_train_step
 
 LONG = 'the cat ' * MAX_LENGTH
+ZEROS = np.zeros((6, 2, 3), np.int32)
+ZEROS_OF = Batch(*ZEROS)._replace
 
 
 @pytest.fixture(scope='module')
@@ -157,11 +162,12 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
 
 
 @pytest.mark.parametrize(('call', 'fact'), [
-    (lambda run: run.translate('a cat'), "got one string, 'a cat'; put it into brackets"),
+    (lambda run: run.translate('a cat'), "such as ['A line.'], which UTF-8 can hold; got 'a cat'"),
+    (lambda run: run.translate({'a', 'b'}), 'a list of texts is needed'),
     (lambda run: run.translate(['a', None]), 'expected str instance, NoneType found'),
     (lambda run: run.translate(['a', '\ud800']), 'which UTF-8 can hold'),
     (lambda run: run.translate(None), 'a list of texts is needed'),
-    (lambda run: run.encode('a cat'), 'got one string'),
+    (lambda run: run.encode('a cat'), "got 'a cat'"),
     (lambda run: run.translate(['a'], beam=8), 'translate takes no beam; did you mean beam_size?'),
     (lambda run: run.translate(['a'], n_best=8), 'takes no n_best; did you mean nbest?'),
     (lambda run: run.translate(['a'], max_extra_length=8), 'takes no max_extra_length'),
@@ -178,12 +184,72 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),
     (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
     (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
-    (lambda run: transformer.load('nowhere', average=0), 'average must be a whole number'),
-    (lambda run: transformer.load('nowhere', batch_size='2'), 'batch_size must be a whole')])
+    (lambda run: run.translate(['a'], constraint=Constraint), 'constraint must be a Constraint'),
+    (lambda run: run.translate(['a'], beam_size=np.float32(2)), 'must be of type int; got 2.0'),
+    (lambda run: run.translate(['a'], sample=np.int64(1)), 'sample must be of type bool; got 1'),
+    (lambda run: run.score(['a'], ['b'], tokens='no'), "tokens must be of type bool; got 'no'"),
+    *((lambda run, path=path: transformer.load(path), f'{path!r} cannot be used as a path: it must')
+      for path in (None, 5, b'run', ['run'])),
+    (lambda run: transformer.load('x' * 300), '…'),
+    (lambda run: transformer.load('a\0b\nc'), r'a\x00b\nc holds no run'),
+    (lambda run: transformer.load('~no-such/run'), '~no-such/run holds no run'),
+    (lambda run: transformer.load_huggingface(None), 'None cannot be used as a path'),
+    *((lambda run, others=others: transformer.load('nowhere', ensemble=others),
+       'ensemble must be a list of the directories of runs') for others in (None, 5)),
+    *((lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)
+      for name in ('average', 'batch_size') for value, fact in (
+          (0, f'{name} must be at least 1; got 0'), ('2', f"{name} must be of type int; got '2'"),
+          (True, f'{name} must be of type int; got True'))),
+    *((lambda run, smoothing=smoothing: run.loss(run.params, Batch(*ZEROS), smoothing=smoothing),
+       fact)
+      for smoothing, fact in ((2.0, 'smoothing must be at least 0 and below 1; got 2.0'),
+                              (-0.1, 'at least 0'), (float('nan'), 'at least 0'), (1, 'below 1'),
+                              ('x', 'smoothing must be of type float'), (True, 'of type float'))),
+    *((lambda run, batch=batch: run.loss(run.params, batch), 'a Batch of integers is needed')
+      for batch in (None, 'x', Batch(*'abcdef'), Batch(*np.zeros((6, 2, 3))), tuple(ZEROS))),
+    *((lambda run, batch=batch: run.loss(run.params, batch), 'must have shapes [row, length]')
+      for batch in (Batch(*ZEROS[:, 0]), ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
+                    ZEROS_OF(source_segments=ZEROS[0, 1:]))),
+    *((lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
+       'dropout_key must be one random key')
+      for key in (5, 'x', jax.random.split(jax.random.key(0)), np.zeros(3))),
+    *((lambda run, params=params: run.loss(params, Batch(*ZEROS)), fact) for params, fact in (
+        ({}, 'should be (14, 2, 7), as the config says; it is None'),
+        (None, 'must be nested dicts, as run.params; got None'), ([1.0], 'must be nested dicts'))),
+    (lambda run: run.loss({**run.params, 'more': 1.0}, Batch(*ZEROS)), 'parameter more should be'),
+    (lambda run: run.loss(jax.tree.map(lambda leaf: leaf[..., 1:], run.params), Batch(*ZEROS)),
+     'as the config says; it is (14, 2, 6)'),
+    (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None')])
 def test_a_mistake_is_one_line(run, call, fact):
   with pytest.raises(transformer.UserError) as error:
     call(run)
-  assert fact in str(error.value) and '\n' not in str(error.value), error.value
+  message = str(error.value)
+  assert fact in message and message.isprintable() and len(message) < 450, message
+
+
+def test_numbers_of_numpy_and_jax_are_numbers(run):
+  lines = ['a cat', '', 'the dog runs']
+  assert run.translate(
+      lines, sample=np.True_, seed=np.uint32(1), beam_size=jnp.int32(1), nbest=np.int16(1),
+      alpha=np.float64(0.6), temperature=np.float32(1), top_k=np.uint8(0), batch_size=np.int64(2),
+      top_p=jnp.float32(1), dtype=np.str_('trained')) == run.translate(
+          lines, sample=True, seed=1, nbest=1)
+  batch = run.batch(lines, lines)
+  one, other = (jax.eval_shape(functools.partial(run.loss, smoothing=smoothing), run.params, batch)
+                for smoothing in (np.float64(0.25), jnp.float32(0.25)))
+  assert one == other
+
+
+def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_python_too(run):
+  lines = ['a cat', 'the dog runs']
+  other = dataclasses.replace(run, params=jax.tree.map(lambda leaf: leaf + 0.25, run.params))
+  ensemble, scores = dataclasses.replace(run, others=(other,)), []
+  for each in (run, other, ensemble):
+    scores.append(each.score(lines, lines).tolist())
+    for same in (pickle.loads(pickle.dumps(each)), copy.deepcopy(each), copy.copy(each)):
+      assert repr(same) == repr(each)
+      assert same.score(lines, lines).tolist() == scores[-1]
+  assert len(set(map(tuple, scores))) == 3
 
 
 def test_without_a_tool_what_needs_it_is_one_line(monkeypatch):

@@ -1,8 +1,10 @@
 """A batch of packed rows, and the four reserved token ids."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from transformer.errors import UserError, shown
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
@@ -21,3 +23,15 @@ class Batch(NamedTuple):
   target_tokens: np.ndarray
   target_segments: np.ndarray
   target_positions: np.ndarray
+
+
+def check_batch(batch: Any):
+  """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
+  if not (isinstance(batch, Batch) and all(
+      np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in batch)):
+    raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
+  shapes = [array.shape for array in batch]
+  rows, lengths = {shape[:1] for shape in shapes}, [set(shapes[:3]), set(shapes[3:])]
+  if not len(rows) == len(lengths[0]) == len(lengths[1]) == 1 or len(shapes[0]) != 2:
+    raise UserError(f'the arrays of a batch must have shapes [row, length], with one length for '
+                    f'the source and one for the target; got {shown(shapes)}')

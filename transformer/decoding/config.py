@@ -7,7 +7,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from transformer.errors import refuse
+from transformer.errors import refuse, shown
 from transformer.settings import check_ranges, converted, setting
 
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
@@ -110,11 +110,11 @@ class Decoding(NamedTuple):
     drawing = [name for name in _SAMPLING if name in given]
     refuse(
         (not 0 <= seed < 2**32,
-         f'{prefix}seed must be at least 0 and below 4294967296; got {seed}'),
-        (nbest < 1, f'{prefix}nbest must be at least 1; got {nbest}'),
+         f'{prefix}seed must be at least 0 and below 4294967296; got {shown(seed)}'),
+        (nbest < 1, f'{prefix}nbest must be at least 1; got {shown(nbest)}'),
         (nbest > config.beam_size,
-         f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
-         f'{prefix}beam_size={nbest}'),
+         f'{prefix}nbest={shown(nbest)} needs as many beams, and there are {config.beam_size}; '
+         f'give {prefix}beam_size={shown(nbest)}'),
         (drawing and not config.sample,
          f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
          f'drawn'))

@@ -7,8 +7,8 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
+from transformer import files
 from transformer.data.text.text_files import iterate_lines
 from transformer.decoding.config import Decoding
 from transformer.decoding.likelihoods import Likelihood
@@ -52,7 +52,7 @@ def write_lines(lines: Iterable[str], output: str):
     sys.stdout.writelines(line + '\n' for line in lines)
     sys.stdout.flush()
   else:
-    outputs.write(Path(output).expanduser(), ''.join(line + '\n' for line in lines).encode())
+    outputs.write(files.as_path(output), ''.join(line + '\n' for line in lines).encode())
 
 
 def arrives_live() -> bool:

@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.data.batch import PAD_ID, Batch
+from transformer import own_code
+from transformer.data.batch import PAD_ID, Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
 from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
 from transformer.decoding.translator import Translation, Translator, distinct, warn_of_cut
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.model.attention_weights import AttentionWeights, attention_weights
-from transformer.runs.loading import Run, check_finite, load_run
-from transformer.settings import nearest_name
+from transformer.runs.loading import Run, check_finite, check_params, load_run
+from transformer.settings import converted, nearest_name
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import Objective, make_objective, smoothed
 
@@ -93,6 +94,9 @@ class TrainedRun(Run):
       if constraint is not FREE:
         raise UserError('translate takes a prefix or a constraint; got both; leave one out')
       constraint = Prefixes(prefix)
+    if not isinstance(constraint, Constraint):
+      raise UserError(f'constraint must be a Constraint, see docs/own-parts.md; got '
+                      f'{shown(constraint)}')
     answers = self.answers(lines, decoding, constraint=constraint)
     warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
     if nbest is None:
@@ -131,6 +135,7 @@ class TrainedRun(Run):
     With `tokens`, it is a list of (piece, log-probability) for each, the end token last. A pair
     that is too long for a search has NaN, or no pieces; a warning names it.
     """
+    tokens = converted(bool, tokens, 'tokens')
     likelihoods = score_with(self.members, sources, targets, tokens)
     if tokens:
       return [list(pair.pieces) for pair in likelihoods]
@@ -176,6 +181,14 @@ class TrainedRun(Run):
     It is what the run's updates minimise, `train.objective`. With `smoothing` it is cross entropy
     with this label smoothing; 0 is the plain one. Without a random key there is no dropout.
     """
+    check_params(self.model, params)
+    check_batch(batch)
+    if dropout_key is not None:
+      with own_code.guarded('dropout_key must be one random key, such as jax.random.key(0)'):
+        jax.eval_shape(jax.random.bits, dropout_key)
+    smoothing = converted(float | None, smoothing, 'smoothing')
+    if smoothing is not None and not 0 <= smoothing < 1:
+      raise UserError(f'smoothing must be at least 0 and below 1; got {smoothing}')
     objective = self._objective if smoothing is None else smoothed(smoothing)
     sums = objective.loss(self.model, params, batch, dropout_key, frozen=objective.frozen)
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
@@ -207,12 +220,16 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   Raises:
     UserError: a directory holds no run, too few checkpoints, or a run that does not fit the first.
   """
-  for name, count in ('average', average), ('batch_size', 1 if batch_size is None else batch_size):
-    if type(count) is not int or count < 1:
-      raise UserError(f'{name} must be a whole number, at least 1; got {count!r}')
+  average = converted(int, average, 'average')
+  batch_size = converted(int | None, batch_size, 'batch_size')
+  for name, count in ('average', average), ('batch_size', batch_size):
+    if count is not None and count < 1:
+      raise UserError(f'{name} must be at least 1; got {shown(count)}')
+  with own_code.guarded('ensemble must be a list of the directories of runs'):
+    folders = [ensemble] if isinstance(ensemble, str | os.PathLike) else list(ensemble)
   run = load_run(workdir, str(checkpoint), average, batch_size)
   others, (_, most) = [], pairs.longest(run.config)
-  for other in [ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble:
+  for other in folders:
     member = load_run(other, 'latest' if checkpoint == 'latest' else 'best', average,
                       run.config.decode.batch_size)
     if member.vocabulary != run.vocabulary:

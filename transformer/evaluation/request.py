@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from transformer import files
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
@@ -136,7 +137,7 @@ def check_output(output: str | None, read: Iterable[str | os.PathLike | None],
                  workdir: str | None = None, flag: str = 'output'):
   """Refuses an output that cannot be written, or would replace a run's files or what is read."""
   if output and output != '-':
-    path = Path(output).expanduser()
+    path = files.as_path(output)
     outputs.check_file(flag, path)
     record = [Path(workdir, name) for name in run_directory.RECORD] if workdir else []
     outputs.check_not_read(flag, path, [*filter(None, read), *record])
@@ -153,5 +154,5 @@ def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) ->
     raise UserError('the config of this run names no data.test; give --split=NAME, or '
                     '--source=FILE with --reference=FILE')
   if output:
-    outputs.check_not_read('output', Path(output).expanduser(), texts.split_files(data, *splits))
+    outputs.check_not_read('output', files.as_path(output), texts.split_files(data, *splits))
   return list(splits)

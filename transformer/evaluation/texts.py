@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer import files
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import PACKED, STANDARD_INPUT, read_lines
@@ -53,7 +54,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
   if data.source == 'tfds':
     return []
   if data.source != 'text':  # A source of one's own often has files of a split's name.
-    return sorted(Path(data.dir).expanduser().glob(f'{glob.escape(split)}.*'))
+    return sorted(files.as_path(data.dir).glob(f'{glob.escape(split)}.*'))
   return [Path(data.dir, f'{split}.{language}{ending}') for ending in ('', *PACKED)
           for language in (data.source_language, data.target_language)]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer import files
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.text_lines import as_lines, write_lines
@@ -31,7 +32,7 @@ def result_for(request: Request, text: Text, run: TrainedRun, decoding: Decoding
   content['more'] |= more
   if not text.references:
     return results.Result(None, content)
-  folder = Path(request.results or Path(request.workdir, run_directory.EVALUATIONS)).expanduser()
+  folder = files.as_path(request.results or Path(request.workdir, run_directory.EVALUATIONS))
   outputs.check_folder('results', folder)
   return results.place(folder, content, kind)
 

@@ -57,7 +57,7 @@ class Checkpoints:
       # A run that was stopped before its first evaluation has only a latest.
       best = which == 'best' and best_evaluation(self.history(steps[-1])['evaluations'])
       step = str(best['step'] if best else steps[-1])
-    if not step.isdecimal() or int(step) not in steps:
+    if step not in map(str, steps):
       gone = '' if step == which else f', whose step {step} is not there'
       raise UserError(f'checkpoint must be best, latest or one of the steps '
                       f'{", ".join(map(str, steps))}; got {shown(which)}{gone}')
@@ -108,10 +108,11 @@ def by_name(arrays) -> dict[str, Any]:
           for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
 
 
-def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
-  """Refuses parameters, by name, that are not exactly those that a config has."""
-  wanted, given = ({name: f'{list(leaf.shape)} of {leaf.dtype.name}'
-                    for name, leaf in arrays.items()} for arrays in (wanted, given))
+def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any],
+                about: Callable = lambda leaf: f'{list(leaf.shape)} of {leaf.dtype.name}'):
+  """Refuses parameters, by name, that `about` does not call the same as those of a config."""
+  wanted, given = ({name: about(leaf) for name, leaf in arrays.items()}
+                   for arrays in (wanted, given))
   for name in sorted(wanted.keys() | given.keys()):
     if wanted.get(name) != given.get(name):
       raise UserError(f'the parameter {name} should be {wanted.get(name)}, as the config says; it '

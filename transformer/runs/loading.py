@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.errors import UserError
+from transformer.errors import UserError, shown
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
@@ -46,6 +47,20 @@ class Run:
   steps: list[int]
   mesh: jax.sharding.Mesh
 
+  def __post_init__(self):
+    check_params(self.model, self.params)
+
+  def __getstate__(self) -> dict[str, Any]:
+    """Returns what a pickle holds: all fields, with arrays of NumPy, and no devices."""
+    fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    return {**fields, 'params': jax.device_get(self.params), 'mesh': None}
+
+  def __setstate__(self, fields: dict[str, Any]):
+    """Puts the arrays of a pickle on the devices of this process."""
+    mesh = sentence_mesh(fields['config'].decode.batch_size)
+    params = jax.device_put(fields['params'], replicated(mesh))
+    vars(self).update(fields, params=params, mesh=mesh)
+
 
 def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
              batch_size: int | None = None) -> Run:
@@ -57,7 +72,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
     batch_size: sentences to translate together, instead of `decode.batch_size`.
   """
   check_backend()
-  workdir = Path(workdir).expanduser()
+  workdir = files.as_path(workdir)
   config = run_directory.read_settings(workdir)
   if batch_size is not None:
     config = dataclasses.replace(
@@ -128,6 +143,14 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
       **{run_directory.WEIGHTS_ALONE: steps}))
 
 
+def check_params(model: Transformer, params: Any):
+  """Raises `UserError` if parameters do not have the names and shapes of a model's."""
+  if not isinstance(params, Mapping):
+    raise UserError(f'parameters must be nested dicts, as run.params; got {shown(params)}')
+  check_alike(by_name(_shapes_of(model)), by_name(params), np.shape)
+
+
+@functools.cache
 def _shapes_of(model: Transformer) -> Any:
   """Returns the shapes of a model's parameters, which an earlier start may have traced."""
   return jax.eval_shape(keep_traced(lambda: init_params(model, 0), f'parameters, {model!r}',
@@ -136,7 +159,7 @@ def _shapes_of(model: Transformer) -> Any:
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
-  checkpoints = open_checkpoints(Path(workdir).expanduser())
+  checkpoints = open_checkpoints(files.as_path(workdir))
   checkpoints.resolve('latest')
   return [str(step) for step in checkpoints.steps()]
 

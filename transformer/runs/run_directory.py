@@ -34,7 +34,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
 
 def read_settings(workdir: str | os.PathLike) -> Config:
   """Returns the settings of a run."""
-  workdir = Path(workdir).expanduser()
+  workdir = files.as_path(workdir)
   settings = read_config(workdir)
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')

@@ -91,7 +91,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
-        sys.exit(f'error: {error.filename or "a file"} cannot be used: {error.strerror or error}')
+        name = error.filename or 'a file'
+        sys.exit(readable(f'error: {name} cannot be used: {error.strerror or error}'))
       raise
     finally:
       if status is not None:  # A signal that comes now changes nothing.

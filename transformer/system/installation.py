@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from transformer import files
+
 _TOP = Path(__file__).absolute().parents[2]
 # What is this project's in `_TOP`, where packages of others may lie too.
 _OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
@@ -43,7 +45,7 @@ def find_config(value: str) -> str:
   stands for its settings, which configs/base.py reads. Lets a config import from `configs`: beside
   it, here, and of this project.
   """
-  if value and Path(value).expanduser().is_dir():
+  if value and files.as_path(value).is_dir():
     value = f'{folder()}/configs/base.py:{value}'
   name, colon, argument = value.partition(':')
   path, ours = Path(name), folder() / name

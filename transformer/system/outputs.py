@@ -47,7 +47,7 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
   """
   for name in inputs:
     try:
-      read = os.stat(0 if name == '-' else Path(name).expanduser())
+      read = os.stat(0 if name == '-' else files.as_path(name))
       same = os.path.samestat(read, os.stat(path))
     except OSError:  # One of the two does not exist.
       continue

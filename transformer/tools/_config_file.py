@@ -40,9 +40,7 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   for title, names in (('The searched settings.', searched), ('All other settings.', others)):
     if names:
       lines += ['', f'  # {title}']
-    for name in names:
-      value = settings[name]  # NumPy's numbers have another repr than Python's.
-      lines.append(f'  config.{name} = {float(value) if isinstance(value, float) else value!r}')
+    lines += [f'  config.{name} = {settings[name]!r}' for name in names]
   return '\n'.join([*lines, '', '  return config', '']).encode('utf-8', 'backslashreplace')
 
 

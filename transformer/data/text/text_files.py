@@ -15,14 +15,14 @@ import sys
 import tempfile
 import unicodedata
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from absl import logging
 
-from transformer import own_code
+from transformer import files, own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
@@ -43,14 +43,14 @@ def is_blank(line: str) -> bool:
 
 
 def check_several(lines: Sequence[str]):
-  """Refuses one line in place of several, since its letters would count as lines, and no text."""
-  if isinstance(lines, str):
-    raise UserError(f'several lines are needed, such as a list; got one string, {shown(lines)}; '
-                    f'put it into brackets')
+  """Raises `UserError` for one line, whose letters would count as lines, for a set, and no text."""
   try:
+    if isinstance(lines, (str, Set, Mapping)):
+      raise TypeError(f'got {shown(lines)}')
     len(''.join(lines).encode()) + len(lines)
   except (TypeError, UnicodeEncodeError) as error:
-    raise UserError(f'a list of texts is needed, which UTF-8 can hold; {error}') from error
+    raise UserError(f"a list of texts is needed, such as ['A line.'], which UTF-8 can hold; "
+                    f'{error}') from error
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
@@ -96,8 +96,8 @@ class TextFile:
     """
     self.name, self.notes, self._data, self._state = name, (), data, None
     if data is None:
-      there = [path for ending in ('', *PACKED) if os.path.exists(os.path.expanduser(
-          path := name + ending))]
+      there = [path for ending in ('', *PACKED)
+               if files.as_path(path := name + ending).exists()]
       self.name, *others = there or [name]
       self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
       self._data = _unpacked(self.name)
@@ -173,7 +173,7 @@ class TextCorpus:
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
     """Opens the files; if they need not be `aligned`, the corpus ends with the shorter one."""
     self.name = str(Path(config.dir) / split)
-    self.folder = Path(os.path.expanduser(self.name)).parent
+    self.folder = files.as_path(self.name).parent
     self._files = source, target = self.sides(config.source_language, config.target_language)
     self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
     if aligned and len(source) != len(target):
@@ -216,7 +216,7 @@ def _unpacked(name: str) -> BinaryIO | None:
 
 def _open(path: str | os.PathLike) -> BinaryIO:
   """Opens a file for reading, or raises a `UserError` that says what lies there."""
-  path = Path(os.path.expanduser(path))  # An unknown user's `~NAME` stays as it is.
+  path = files.as_path(path)
   try:
     return path.open('rb')
   except OSError as error:

@@ -9,6 +9,7 @@ from absl import logging
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
+from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.batches.bpe_dropout import check_merges
 from transformer.data.config import DataConfig
@@ -100,7 +101,7 @@ def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
   for key in keys:
     path = getattr(config, key)
     wanted = own.source if key == 'source_vocabulary' else own.target
-    if (path and os.path.exists(os.path.expanduser(path))
+    if (path and files.as_path(path).exists()
         and adopt(path, config.normalisation, config.symbols).fingerprint != wanted.fingerprint):
       raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
                       f'own; leave data.{key} as it was, or choose another --workdir')

@@ -9,7 +9,6 @@ import io
 import os
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import sentencepiece
@@ -175,7 +174,7 @@ class Vocabulary:
 def read_model(path: str | os.PathLike) -> bytes:
   """Reads the file of a vocabulary."""
   try:
-    return Path(os.path.expanduser(path)).read_bytes()
+    return files.as_path(path).read_bytes()
   except OSError as error:
     raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}; restore it from a '
                     f'copy, or name another') from error

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.decoding.config import Decoding
@@ -68,7 +69,7 @@ def main(_):
   if _OUTPUT.value == '-':
     sys.stdout.buffer.write(page)
     return
-  path = Path(_OUTPUT.value or Path(_WORKDIR.value, 'eval', 'attention.html')).expanduser()
+  path = files.as_path(_OUTPUT.value or Path(_WORKDIR.value, 'eval', 'attention.html'))
   outputs.write(path, page)
   print(f'open {path} in a browser, {len(page) / 1000:,.0f} kB')
 

@@ -11,7 +11,6 @@ as train.py does.
 """
 
 import sys
-from pathlib import Path
 
 from absl import flags
 
@@ -47,11 +46,11 @@ def main(_):
   check_output(_JSON.value, [*read, _VOCABULARY.value], _VOCABULARY.value, 'json')
   vocabulary = None
   if _VOCABULARY.value:
-    model = Path(_VOCABULARY.value).expanduser()
+    model = files.as_path(_VOCABULARY.value)
     vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model)
   report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
   if _JSON.value:
-    outputs.write(Path(_JSON.value).expanduser(), files.as_json(report))
+    outputs.write(files.as_path(_JSON.value), files.as_json(report))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
   print(as_table(report), end='')
 

@@ -21,7 +21,6 @@ by approximate randomisation.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str]):
   compared = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:
-    outputs.write(Path(_OUTPUT.value).expanduser(), files.as_json(compared))
+    outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
   metric = next(filter(compared['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from transformer import files
 from transformer.errors import UserError, optional, shown
 from transformer.evaluation import metrics, results
 from transformer.evaluation.scores import seed_of_samples
@@ -49,9 +50,9 @@ def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, lis
 def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.Result]]:
   """Returns a run, given as RUN or RUN:SETTINGS, and its results that fit text and settings."""
   run, colon, settings = name.rpartition(':')
-  if not colon or Path(name).expanduser().is_dir():
+  if not colon or files.as_path(name).is_dir():
     run, settings = name, ''
-  workdir = Path(run).expanduser()
+  workdir = files.as_path(run)
   folder = workdir / run_directory.EVALUATIONS
   if not any(folder.glob('*.step*.json')) and any(workdir.glob('*.step*.json')):
     folder = workdir  # A folder of eval.py's --results.

@@ -60,7 +60,7 @@ def _checked_output() -> Path:
   """Checks the flags, and returns the path to write."""
   kind, is_run = _FORMAT.value, _FORMAT.value == 'run'
   source, other = (_WEIGHTS, _WORKDIR) if is_run else (_WORKDIR, _WEIGHTS)
-  output = Path(_OUTPUT.value or '').expanduser().absolute()
+  output = files.as_path(_OUTPUT.value or '').absolute()
   empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
   refuse(
       (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
@@ -102,7 +102,7 @@ def _export(path: Path) -> str:
 
 def _to_run(folder: Path) -> str:
   from transformer.runs.loading import save_run
-  path = Path(_WEIGHTS.value).expanduser()
+  path = files.as_path(_WEIGHTS.value)
   if path.is_dir():
     from transformer.tools.convert.huggingface_reading import read_model
     config, vocabulary, params = read_model(path)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
+from transformer import files
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
@@ -66,10 +67,11 @@ class Imported(NamedTuple):
 
 def load_huggingface(folder: str | os.PathLike[str]) -> TrainedRun:
   """Loads a folder as a run, for use in Python; `transformer.load_huggingface` is this function."""
-  config, vocabulary, params = read_model(Path(folder).expanduser())
+  folder = files.as_path(folder)
+  config, vocabulary, params = read_model(folder)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
   mesh = sentence_mesh(config.decode.batch_size)
-  return TrainedRun(Path(folder), config, vocabulary, model,
+  return TrainedRun(folder, config, vocabulary, model,
                     jax.device_put(params, replicated(mesh)), [0], mesh)
 
 

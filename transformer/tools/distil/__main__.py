@@ -20,11 +20,11 @@ The same command goes on after a stop, in the middle of any run.
 """
 
 import shlex
-from pathlib import Path
 
 from absl import flags
 from ml_collections import config_flags
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.errors import refuse
 from transformer.runs.lock import RunLock
@@ -52,8 +52,8 @@ def main(_):
   refuse((_CONFIG.value is None or not _WORKDIR.value,
           '--config=configs/NAME.py and --workdir=DIR are both needed'))
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
-  workdir = Path(_WORKDIR.value).expanduser().absolute()
-  outputs.check_folder('workdir', Path(_WORKDIR.value).expanduser())
+  workdir = files.as_path(_WORKDIR.value).absolute()
+  outputs.check_folder('workdir', files.as_path(_WORKDIR.value))
   # A colon would end a file's name in --config=FILE:ARGUMENT.
   refuse((':' in str(workdir), f'--workdir must have no colon in it; got {workdir}'))
   models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),

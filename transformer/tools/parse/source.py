@@ -1,9 +1,9 @@
 """Treebanks as sources of sentences and their linearised trees, for `data.source`."""
 
 import hashlib
-import os
 from pathlib import Path
 
+from transformer import files
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextFile
 from transformer.errors import UserError
@@ -21,7 +21,7 @@ class Trees:
     if not data.dir:
       raise UserError('data.dir must name the folder of the trees; set --config.data.dir')
     self.name = f'{Path(data.dir) / split}.mrg'
-    self.folder = Path(os.path.expanduser(self.name)).parent
+    self.folder = files.as_path(self.name).parent
     file = TextFile(self.name)
     trees = list(parse_trees(file.read(0, len(file)), self.name))
     traces = sum(not tree.words for tree in trees)

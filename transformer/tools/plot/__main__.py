@@ -14,6 +14,7 @@ from pathlib import Path
 
 from absl import flags
 
+from transformer import files
 from transformer.errors import UserError, shown
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
@@ -27,14 +28,14 @@ _OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends 
 
 def main(argv):
   """Plots the runs of the command line."""
-  workdirs = [Path(name).expanduser() for name in argv[1:]]
+  workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
     raise UserError(spell_commands('which runs? give the directory of one or more: '
                                    'python -m transformer.tools.plot RUN [RUN …]'))
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(f'--output=FILE is needed where runs are several; got {len(workdirs)} runs')
   output = (workdirs[0] / 'curves.svg' if _OUTPUT.value is None
-            else Path(_OUTPUT.value).expanduser())
+            else files.as_path(_OUTPUT.value))
   if output.suffix.removeprefix('.') not in FORMATS:
     raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got '
                     f'{shown(_OUTPUT.value)}')

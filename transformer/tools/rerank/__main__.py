@@ -11,10 +11,10 @@ one, which python -m transformer.tools.compare holds against others.
 
 import sys
 import time
-from pathlib import Path
 
 from absl import flags
 
+from transformer import files
 from transformer.errors import UserError, refuse
 from transformer.evaluation.request import check_output
 from transformer.system import command_line
@@ -45,11 +45,11 @@ def main(_):
   from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import metrics, results, scores
   from transformer.tools.rerank.minimum_risk import choose, read_lists
-  lists = read_lists(Path(_NBEST.value).expanduser())
+  lists = read_lists(files.as_path(_NBEST.value))
   result, tokenize = None, _BLEU_TOKENIZE.value or '13a'
   own_metrics = list(map(scores.load_metric, _METRIC.value))
   if _RESULT.value:
-    result = results.read(Path(_RESULT.value).expanduser())
+    result = results.read(files.as_path(_RESULT.value))
     sentences, tokenize = result.read_sentences(), result.decoding['bleu_tokenize']
     if len(sentences) != len(lists):
       raise UserError(f'--nbest and --result must be of one text; {_NBEST.value} has {len(lists)} '
