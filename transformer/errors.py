@@ -8,9 +8,9 @@ from typing import Any
 # What XLA, CUDA, C++ and the operating system say, in small letters.
 _OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
                   'cannot allocate memory')
-_LONGEST = 300  # XLA's messages may have thousands of characters.
-_LONG_WORD = re.compile(rf'\S{{{_LONGEST + 1},}}')
-_LONGEST_MESSAGE = 1000
+# The most characters of a value, of a word, of what a library says, and of a message.
+_VALUE, _WORD, _REASON, _MESSAGE = 100, 300, 600, 1000
+_LONG_WORD = re.compile(rf'\S{{{_WORD + 1},}}')
 
 
 class UserError(ValueError):
@@ -43,7 +43,7 @@ def refuse(*mistakes: tuple[object, str]):
 def shown(value: Any) -> str:
   """Returns any value, such as what a user gave, as one line of at most 100 characters."""
   try:
-    return _shortened(' '.join(repr(value).splitlines()), 100)
+    return _shortened(' '.join(repr(value).splitlines()), _VALUE)
   except ValueError:  # Python refuses to print integers of thousands of digits.
     return f'one of type {type(value).__name__} that is too long to show'
 
@@ -52,8 +52,8 @@ def readable(message: str) -> str:
   """Returns a message in one line; words, such as paths, lose their middle if they are long."""
   # Names of files and lines of text may hold line feeds, controls or lone surrogates.
   line = ''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in message)
-  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _LONGEST), line)
-  return _shortened(words, _LONGEST_MESSAGE)
+  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _WORD), line)
+  return _shortened(words, _MESSAGE)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -63,8 +63,8 @@ def _shortened(text: str, most: int) -> str:
 
 
 def type_and_message(error: BaseException) -> str:
-  """Returns the type and the message of an error in one line of at most 300 characters."""
-  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _LONGEST)
+  """Returns the type and the message of an error in one line of at most 600 characters."""
+  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _REASON)
 
 
 @contextlib.contextmanager

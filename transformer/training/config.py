@@ -5,8 +5,7 @@ import re
 import warnings
 from math import inf
 
-from transformer import own_code
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
@@ -139,10 +138,12 @@ class TrainConfig:
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
       raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
                       f'train.valid_metric; got {shown(self.best_by)}')
-    failure = f'train.freeze must be a regular expression; got {shown(self.freeze)}'
-    with own_code.guarded(failure), warnings.catch_warnings():
-      warnings.simplefilter('error')
-      re.compile(self.freeze)
+    try:
+      with warnings.catch_warnings(action='error'):
+        re.compile(self.freeze)
+    except Exception as error:  # Python raises many types, and warns.
+      raise UserError(f'train.freeze must be a regular expression; got {shown(self.freeze)}: '
+                      f'{type_and_message(error)}') from error
 
 
 @dataclasses.dataclass(frozen=True)
