@@ -137,7 +137,7 @@ def draw(pages) -> dict[str, bytes]:
   """Returns the figures of pages as SVG files, by name."""
   drawn = {}
   for page, figures in pages.items():
-    names, _ = run_page(DOCS / f'{page}.md')
+    names = run_page(DOCS / f'{page}.md')
     for figure in figures:
       drawn[f'{figure.__name__}.svg'] = picture(figure, names)
   return drawn

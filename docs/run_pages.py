@@ -4,9 +4,15 @@
   python docs/run_pages.py docs/notes.md --write   # writes the results into the page
   python docs/run_pages.py README.md --run         # also compares results of runs/quickstart
 
+<<<<<<< HEAD
 The blocks of a page are one program. The output of a block is below it in a block of ```text.
 Results of the quickstart's run are in a block of ```text of a run. They are compared only with
 --run, words exactly, and numbers within a tenth, since processors round differently.
+=======
+It prints a line for each block that it ran: the page, the line and `ok`, or what is wrong.
+The blocks of a page are one program. What a block prints stands below it in a block of ```text.
+Results that depend on a trained run stand in a block of ```text of a run and are not compared.
+>>>>>>> 4a1080b (docs/run_pages.py prints each block that it ran, and ok or what differs: it printed nothing)
 """
 
 import contextlib
@@ -14,6 +20,7 @@ import io
 import pathlib
 import re
 import sys
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
@@ -24,27 +31,34 @@ BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
 _NUMBER = re.compile(r'-?\d+(?:\.\d+)?%?')
 
 
-def run_page(page: pathlib.Path) -> tuple[dict, list[str]]:
-  """Runs the blocks of a page in order.
+def run_blocks(page: pathlib.Path, names: dict) -> Iterator[tuple[re.Match, int, str]]:
+  """Runs the blocks of a page in order; they share `names`.
 
-  Returns:
-    The names that the blocks define, and what each block printed.
+  Yields each block, the number of its first line, and what it printed.
 
   Raises:
     ValueError: a block prints nothing where the page shows a result, or prints a result that the
       page does not show.
   """
-  text, names, printed = page.read_text('utf-8'), {}, []
+  text = page.read_text('utf-8')
   for block in BLOCK.finditer(text):
     line = text.count('\n', 0, block.start('code'))
     code = compile('\n' * line + block['code'], str(page), 'exec')
     with contextlib.redirect_stdout(io.StringIO()) as out:
       exec(code, names)
-    printed.append(''.join(f'{line.rstrip()}\n' for line in out.getvalue().splitlines()))
-    if bool(printed[-1]) != (block['result'] is not None):
-      raise ValueError(f'{page}, line {line}: the block prints {printed[-1]!r}, and the page '
+    printed = ''.join(f'{line.rstrip()}\n' for line in out.getvalue().splitlines())
+    if bool(printed) != (block['result'] is not None):
+      raise ValueError(f'{page}, line {line}: the block prints {printed!r}, and the page '
                        f'shows {block["result"]!r}')
-  return names, printed
+    yield block, line + 1, printed
+
+
+def run_page(page: pathlib.Path) -> dict:
+  """Runs the blocks of a page, and returns the names that they define."""
+  names = {}
+  for _ in run_blocks(page, names):
+    pass
+  return names
 
 
 def equal(result: str, wanted: str, *, of_run: bool = False) -> bool:
@@ -64,20 +78,27 @@ def equal(result: str, wanted: str, *, of_run: bool = False) -> bool:
 
 
 def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
-  """Runs a page, and returns the differences; with `write`, the page then shows the new results.
+  """Runs a page, prints a line for each block, and returns what differs.
 
-  Results of a run are compared if `run` is True.
+  Results of a run are compared if `run` is True. With `write`, the page then shows the new results.
   """
-  _, printed = run_page(page)
   text = page.read_text('utf-8')
-  wrong, parts, end = [], [], 0
-  for block, result in zip(BLOCK.finditer(text), printed, strict=True):
+  wrong, parts, end, ran = [], [], 0, 0
+  for block, line, result in run_blocks(page, {}):
+    verdict = 'ok'
     if block['result'] is not None:
       of_run = bool(block['run'])
-      if (run or not of_run) and not equal(result, block['result'], of_run=of_run):
+      if of_run and not run:
+        verdict = 'ok; its result depends on a run, and is compared with --run'
+      elif not equal(result, block['result'], of_run=of_run):
+        verdict = 'has a new result' if write else 'prints another result'
         wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')
       parts += [text[end:block.start('result')], result]
       end = block.end('result')
+    ran += 1
+    print(f'{page}, line {line}: {verdict}', flush=True)
+  if not ran:
+    print(f'{page} has no Python')
   if write:
     page.write_text(''.join([*parts, text[end:]]), 'utf-8')
     return []
@@ -85,9 +106,8 @@ def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
 
 
 if __name__ == '__main__':
-  found = []
-  for name in sys.argv[1:]:
-    if not name.startswith('--'):
-      found += check(pathlib.Path(name), write='--write' in sys.argv, run='--run' in sys.argv)
-  if found:
-    sys.exit('\n'.join(found))
+  found, pages = [], [pathlib.Path(name) for name in sys.argv[1:] if not name.startswith('--')]
+  for page in pages:
+    found += check(page, write='--write' in sys.argv, run='--run' in sys.argv)
+  if found or not pages:
+    sys.exit('\n'.join(found) or __doc__)

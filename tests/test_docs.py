@@ -76,8 +76,13 @@ def test_results_on_a_page_are_compared_and_written(tmp_path):
                           capture_output=True, text=True, check=False)
 
   page = tmp_path / 'page.md'
-  assert run_pages('7').returncode == 0
-  assert 'the page shows\npi 3.14 7\nbut its code prints' in run_pages('8').stderr
+  done = run_pages('7')
+  assert (done.returncode, done.stdout) == (0, f'{page}, line 2: ok\n')
+  differs = run_pages('8')
+  assert differs.returncode == 1 and 'line 2: prints another result' in differs.stdout
+  assert 'the page shows\npi 3.14 7\nbut its code prints' in differs.stderr
   assert run_pages('8', '--write').returncode == 0 == run_pages('').returncode
   assert '```text\npi 3.14 8\n```' in page.read_text('utf-8')
   assert 'line 2' in run_pages('1 / 0').stderr
+  page.write_text('No code.', 'utf-8')
+  assert run_pages('').stdout == f'{page} has no Python\n'
