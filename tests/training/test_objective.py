@@ -1,5 +1,6 @@
 """An objective of one's own, as docs/own-parts.md shows it, is what an update minimises."""
 
+import dataclasses
 import types
 
 import chex
@@ -11,9 +12,19 @@ import pytest
 from tests.tiny_training import Settings, make_batch, train_tiny
 from tests.training.bigrams import Bigrams
 from transformer.errors import UserError
+from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.transformer import init_params
-from transformer.training.config import TrainConfig
-from transformer.training.objective import Objective, make_objective, smoothed
+from transformer.runs.metrics_file import read_metrics
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.mesh import make_mesh
+from transformer.training.objective import (
+  TAKEN,
+  Objective,
+  make_objective,
+  smoothed,
+  token_weights,
+)
+from transformer.training.update import make_update
 
 
 def settings(*objective):
@@ -30,6 +41,16 @@ def without_weight(config):
 
 def wrong(config):
   return Objective(lambda *_, **__: 1 / 0)
+
+
+def more(name, total):
+  """Returns an objective that returns one more sum."""
+  return lambda config: Objective(
+      lambda *_, **__: {'loss': 1.0, 'nll': 1.0, 'weight': 1.0, name: total})
+
+
+taken, odd, several = more('fill', 1.0), more('a b', 1.0), more('aux', jnp.ones(3))
+of_a_row, text, whole = more('loss', jnp.ones(3)), more('aux', 'x'), more('aux/parts', 2)
 
 
 def of_vocabulary(config):
@@ -55,6 +76,36 @@ def test_a_run_minimises_its_objective(own_parts, tmp_path):
   outcome = train_tiny(Settings(train=TrainConfig(steps=2, tokens_per_batch=44)), Bigrams(),
                        tmp_path, objective=objective)
   assert outcome.step == 2
+  first, *_ = read_metrics(tmp_path / 'metrics.jsonl')
+  assert 0 < first['train/hard'] <= 1 and 'train/loss' in first and 'train/weight' not in first
+
+
+def with_targets(model, params, batch, dropout_key=None, **more):
+  """Cross entropy, and the sum of the ids of all targets."""
+  sums = smoothed(0.0).loss(model, params, batch, dropout_key, **more)
+  return {**sums, 'ids': jnp.sum(batch.target_tokens * token_weights(batch))}
+
+
+@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (2, 1), (4, 2)])
+def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, accumulate):
+  model, meter, sums = Bigrams(rate=0.0), Meter({}, positions=88), np.zeros(2)
+  mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
+  update = make_update(Settings(optimizer=OptimizerConfig(accumulate=accumulate)), model, mesh,
+                       Objective(with_targets))
+  update = dataclasses.replace(update, train_step=update.lower((8, 13, 11)).compile())
+  state = update.first_state()
+  for number in range(2):
+    batch = make_batch(number, 8)
+    # Of unequal weights, so that a mean of means would differ.
+    batch = batch._replace(target_segments=batch.target_segments * (np.arange(8)[:, None] % 3 > 0))
+    real = batch.target_segments > 0
+    sums += batch.target_tokens[real].sum(), real.sum()
+    state, metrics = update(state, batch)
+    meter.add(jax.device_get(metrics))
+  values = meter.take(0.1)
+  assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)
+  assert {*values} - {'train/ids', 'train/loss'} <= {
+      *WALL_CLOCK, *(f'train/{name}' for name in TAKEN)}
 
 
 @pytest.mark.parametrize(('objective', 'fact'), [
@@ -62,11 +113,21 @@ def test_a_run_minimises_its_objective(own_parts, tmp_path):
     (('my_losses:focal', 1.0, 2.0), 'cannot be made with the numbers 1.0, 2.0: TypeError'),
     ((f'{__name__}:nothing',), "must return an Objective, .*; got None"),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
-    ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll')])
+    ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll'),
+    ((f'{__name__}:taken',), 'other than perplexity, .*; got fill of shape'),
+    ((f'{__name__}:odd',), 'by names of letters, .*; got a b of shape'),
+    ((f'{__name__}:several',), r'sums, which are scalars, .*; got aux of shape \(3,\)'),
+    ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
+    ((f'{__name__}:text',), 'text failed: ValueError')])
 def test_a_mistake_is_one_line_that_names_the_objective(own_parts, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     make_objective(settings(*objective))(None).loss()
   assert '\n' not in str(caught.value)
+
+
+def test_a_number_is_a_sum_as_well():
+  sums = make_objective(settings(f'{__name__}:whole'))(None).loss()
+  assert sums['aux/parts'] == 2 and all(total.dtype == jnp.float32 for total in sums.values())
 
 
 def test_an_objective_may_be_made_for_a_vocabulary():

@@ -9,7 +9,7 @@ import jax
 
 from transformer.model.flops import peak_flops, train_flops
 from transformer.model.transformer import Transformer
-from transformer.training.objective import Objective
+from transformer.training.objective import SUMS, TAKEN, Objective
 
 # Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
 WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
@@ -71,6 +71,8 @@ class Meter:
         'train/learning_rate': learning_rate,
         'train/spikes': sums['spikes'],
         'train/fill': sums['weight'] / (steps * self._positions),
+        **{f'train/{name}': total / tokens for name, total in self.sums.items()
+           if name not in (*SUMS, *TAKEN)},
     }
     if seconds := self._seconds:
       values |= {'train/data_wait': self._waited / seconds,

@@ -1,6 +1,7 @@
 """What an update minimises: the seam `train.objective`, and its default, the paper's loss."""
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,11 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.losses import smoothed_cross_entropy
 
+# The sums of every objective, and the names that the metrics of an update have besides.
+SUMS = 'loss', 'nll', 'weight'
+TAKEN = ('perplexity', 'gradient_norm', 'learning_rate', 'source_tokens', 'fill', 'data_wait',
+         'steps', 'spikes', 'skips', 'skipped', 'skipped_in_a_row')
+
 
 class Objective(NamedTuple):
   """What an update minimises.
@@ -23,7 +29,7 @@ class Objective(NamedTuple):
       is without), and by name with `frozen`, the arrays below, and `devices`, the number of
       devices that the rows are split over. Returns float32 sums over the target tokens of the
       batch, in nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and
-      `weight`, by which both are divided.
+      `weight`, by which both are divided. So is every further sum, logged as `train/NAME`.
     passes: how often each token of a batch goes through the model, forward and back.
     forwards: the shapes of other models that each batch goes through, only forward.
     frozen: a pytree of arrays that no update changes; each device holds all of them.
@@ -61,10 +67,15 @@ def make_objective(config) -> Callable[[Any], Objective]:
     @own_code.guarded(f'the objective {spec} failed')
     def checked(*arguments, **more):
       sums = objective.loss(*arguments, **more)
-      if not {'loss', 'nll', 'weight'} <= set(sums):
+      if not set(SUMS) <= set(sums):
         raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
                         f'{", ".join(sums)}')
-      return sums
+      for name, total in sums.items():
+        if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
+          raise UserError(f'the objective {spec} must return sums, which are scalars, by names of '
+                          f'letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of '
+                          f'shape {jnp.shape(total)}')
+      return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}
 
     return objective._replace(loss=checked)
 
