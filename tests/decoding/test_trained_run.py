@@ -198,8 +198,9 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
        'ensemble must be a list of the directories of runs') for others in (None, 5)),
     *((lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)
       for name in ('average', 'batch_size') for value, fact in (
-          (0, f'{name} must be at least 1; got 0'), ('2', f"{name} must be of type int; got '2'"),
+          ('2', f"{name} must be of type int; got '2'"),
           (True, f'{name} must be of type int; got True'))),
+    (lambda run: transformer.load('nowhere', average=0), 'average must be at least 1; got 0'),
     *((lambda run, smoothing=smoothing: run.loss(run.params, Batch(*ZEROS), smoothing=smoothing),
        fact)
       for smoothing, fact in ((2.0, 'smoothing must be at least 0 and below 1; got 2.0'),

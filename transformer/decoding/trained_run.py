@@ -222,9 +222,8 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   """
   average = converted(int, average, 'average')
   batch_size = converted(int | None, batch_size, 'batch_size')
-  for name, count in ('average', average), ('batch_size', batch_size):
-    if count is not None and count < 1:
-      raise UserError(f'{name} must be at least 1; got {shown(count)}')
+  if average < 1:
+    raise UserError(f'average must be at least 1; got {shown(average)}')
   with own_code.guarded('ensemble must be a list of the directories of runs'):
     folders = [ensemble] if isinstance(ensemble, str | os.PathLike) else list(ensemble)
   run = load_run(workdir, str(checkpoint), average, batch_size)
