@@ -4,15 +4,10 @@
   python docs/run_pages.py docs/notes.md --write   # writes the results into the page
   python docs/run_pages.py README.md --run         # also compares results of runs/quickstart
 
-<<<<<<< HEAD
+It prints a line for each block that it ran: the page, the line and `ok`, or what is wrong.
 The blocks of a page are one program. The output of a block is below it in a block of ```text.
 Results of the quickstart's run are in a block of ```text of a run. They are compared only with
 --run, words exactly, and numbers within a tenth, since processors round differently.
-=======
-It prints a line for each block that it ran: the page, the line and `ok`, or what is wrong.
-The blocks of a page are one program. What a block prints stands below it in a block of ```text.
-Results that depend on a trained run stand in a block of ```text of a run and are not compared.
->>>>>>> 4a1080b (docs/run_pages.py prints each block that it ran, and ok or what differs: it printed nothing)
 """
 
 import contextlib

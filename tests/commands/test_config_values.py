@@ -1,22 +1,32 @@
 """Settings on a command line may be lists, numbers like 1e3, and None."""
 
+import dataclasses
+import types
+import typing
+
 import pytest
 from absl import flags
 from ml_collections import config_flags
 
+from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')
 
 
-def settings_of(*arguments):
-  """Returns the settings that train.py would read from a command line."""
+def read(config, *arguments):
+  """Returns the nested dicts that train.py would read from a command line."""
   shared_flags.define_config()
-  values, arguments = flags.FlagValues(), ['train.py', '--config=configs/text.py', *arguments]
+  values, arguments = flags.FlagValues(), ['train.py', f'--config={config}', *arguments]
   config_flags.DEFINE_config_file('config', None, '', flag_values=values, sys_argv=arguments)
   values(arguments)
-  return Config.from_dict(values.config.to_dict())
+  return values.config.to_dict()
+
+
+def settings_of(*arguments):
+  """Returns the settings that train.py would read from a command line."""
+  return Config.from_dict(read('configs/text.py', *arguments))
 
 
 @pytest.mark.parametrize(('text', 'wanted'), [
@@ -32,14 +42,48 @@ def test_lists_may_have_commas_or_be_tuples(text, wanted):
   assert tuple(config.data.valid_sets.values()) == wanted
 
 
-def test_lists_of_numbers_and_flags_that_are_given_twice():
-  for arguments in (['=x,y'], ['=x', '=y']):
-    config = settings_of(*(f'--config.data.train{argument}' for argument in arguments),
-                         '--config.data.train_weights=1,0.5')
-    assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
+def test_lists_of_numbers():
+  config = settings_of('--config.data.train=x,y', '--config.data.train_weights=1,0.5')
+  assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
   config = settings_of('--config.data.train=x,y', '--config.data.train_stages=(0,1,0),(5,1,2)',
                        '--config.data.valid', 'z')
   assert config.data.train_stages == ((0, 1, 0), (5, 1, 2)) and config.data.valid == 'z'
+
+
+VALUES = {bool: ('True', 'False'), int: ('1000', '2e3'), float: ('0.25', '0.5'),
+          str: ('a', 'b'), tuple: ('', 'x', 'x,y', "('x', 'z')", '[]', '(("x", 2.0),)', '()')}
+
+
+def all_keys():
+  """Yields the name and the type of each key; that of one with several types is the last."""
+  for group, groups in typing.get_type_hints(Config).items():
+    kinds = typing.get_type_hints(groups) if dataclasses.is_dataclass(groups) else {}
+    for key, kind in kinds.items() or [('', groups)]:
+      kind = next(kind for kind in reversed(typing.get_args(kind) or [kind])
+                  if kind is not type(None)) if isinstance(kind, types.UnionType) else kind
+      yield f'{group}.{key}'.rstrip('.'), typing.get_origin(kind) or kind
+
+
+@pytest.mark.parametrize('place', ['configs/base.py', 'run'])
+def test_of_each_key_the_last_flag_counts(tmp_path, place):
+  if place == 'run':
+    files.write_sealed(tmp_path / 'config.json', Config().to_dict())
+    place = f'configs/base.py:{tmp_path}'
+  for round in range(len(VALUES[tuple])):
+    first, last = ([f'--config.{name}={VALUES[kind][number % len(VALUES[kind])]}'
+                    for name, kind in all_keys()] for number in (round, round + 1))
+    both, alone = read(place, *first, *last), read(place, *last)
+    assert both == alone
+    assert both['train']['report'] == both['data']['variations'] == both['data']['symbols']
+
+
+@pytest.mark.parametrize('nothing', ['', '()', '[]', 'None'])
+def test_a_list_can_be_emptied(nothing):
+  config = settings_of('--config.data.train_weights=2', '--config.train.report=my:tracker',
+                       "--config.data.symbols=<a>", *(
+      f'--config.{key}={nothing}' for key in ('data.train_weights', 'train.report',
+                                              'data.symbols')))
+  assert (config.data.train_weights, config.train.report, config.data.symbols) == ((), (), ())
 
 
 def test_whole_numbers_and_keys_that_are_left_open():

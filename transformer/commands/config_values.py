@@ -9,7 +9,6 @@ from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
-from ml_collections.config_flags import tuple_parser
 
 from transformer import own_code
 from transformer.errors import UserError, shown
@@ -74,11 +73,14 @@ class _OneOrSeveral(flags.ArgumentParser):
     return tuple(texts) if len(texts) > 1 else value
 
 
-class _Several(tuple_parser.TupleParser):
-  """Reads the same as a tuple; a flag that is given twice adds to it."""
+class _Several(_OneOrSeveral):
+  """Reads the same as a tuple; nothing and None are an empty one.
+
+  It is not a `TupleParser`, whose flags would add up: of each key, the last flag counts.
+  """
 
   def parse(self, argument: Any) -> tuple:
-    value = _OneOrSeveral().parse(argument)
+    value = super().parse(argument)
     if isinstance(value, (tuple, list)):
       return tuple(value)
-    return () if value is None else (value,)
+    return () if value in (None, '') else (value,)
