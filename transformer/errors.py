@@ -1,6 +1,7 @@
 """Exceptions whose messages are written for users, and what other exceptions say."""
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 # What XLA, CUDA, C++ and the operating system say, in small letters.
 _OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
                   'cannot allocate memory')
+# The operating system's and Python's words for a full disk, perhaps of temporary files.
+_NO_SPACE = 'no space left', 'quota exceeded', 'no usable temporary directory'
 # The most characters of a value, of a word, of what a library says, and of a message.
 _VALUE, _WORD, _REASON, _MESSAGE = 100, 300, 600, 1000
 _LONG_WORD = re.compile(rf'\S{{{_WORD + 1},}}')
@@ -63,8 +66,16 @@ def _shortened(text: str, most: int) -> str:
 
 
 def type_and_message(error: BaseException) -> str:
-  """Returns the type and the message of an error in one line of at most 600 characters."""
-  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _REASON)
+  """Returns the type and the message of an error in one line, with advice if a disk is full."""
+  return _shortened(' '.join(f'{type(error).__name__}: {error}{advice(error)}'.split()), _REASON)
+
+
+def advice(error: BaseException) -> str:
+  """Returns what to do about an error, after a semicolon, where a disk is full."""
+  if not any(words in str(error).lower() for words in _NO_SPACE):
+    return ''
+  return (f'; free disk space; temporary files are in {os.environ.get("TMPDIR") or "/tmp"} unless '
+          f'TMPDIR names another folder')
 
 
 @contextlib.contextmanager

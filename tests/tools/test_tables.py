@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import tempfile
 
 import pytest
+from absl import logging
 
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
@@ -57,6 +59,60 @@ def test_a_table_is_the_same_corpus_as_two_text_files(tmp_path, monkeypatch, voc
     assert [side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)] == wanted
     (tmp_path / f'train{getattr(tables, kind).ending}{packed}').unlink()
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
+
+
+@pytest.mark.parametrize(('header', 'source', 'target'), [
+    ('de\ten', 2, 1), ('DE\tEN', 2, 1), ('"de"\t"en"', 2, 1), ('de\ten ', 2, 1),
+    ('#de\ten', 2, 1), ('\ufeff# De\t EN', 2, 1), ("id\t'en'\tde\u00a0", 2, 3),
+    # A pair, although its words are codes of languages, or names of columns.
+    ('no\tNo', 0, 0), ('it is\tde en', 0, 0), ('Source.\tQuelle.', 0, 0), ('is\tist', 0, 0),
+    ('\tid', 0, 0)], ids=ascii)
+def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(tmp_path, monkeypatch, header,
+                                                                   source, target):
+  logged = []
+  monkeypatch.setattr(logging, 'info', lambda text, *values: logged.append(text % values))
+  first = header.lstrip('\ufeff').split('\t')
+  row = [f'{number}' for number in range(1, 1 + len(first))]
+  corpus = open_table(tmp_path, 'Tsv', f'{header}\n{chr(9).join(row)}\n'.encode())
+  assert corpus[:] == ([(f'{source}', f'{target}')] if source else [tuple(first), ('1', '2')])
+  line, = logged
+  assert line.startswith(f'{tmp_path}/train.tsv: ')
+  assert f'en is column {source or 1} and de column {target or 2}' in line
+  assert line.endswith('by its header' if source else 'without a header')
+
+
+@pytest.mark.parametrize('header', [
+    'DE\tFR', 'fr\tde', 'source\ttarget', 'src\ttgt', '"Source"\t"Target"',
+    'source_en\ttarget_de', 'English\tGerman', 'sentence1\tsentence2', 'eng_Latn\tdeu_Latn',
+    'en-US\tde-DE', 'en\tDeutsch', 'en\tde\tEN', 'id\tsource\ttarget\tscore',
+    '#id\ttext\ttranslation'])
+def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, header):
+  with pytest.raises(UserError, match=r'train\.tsv, line 2: .* en and de once') as caught:
+    open_table(tmp_path, 'Tsv', f'\n{header}\na\tb\tc\n'.encode())
+  assert ', '.join(header.split('\t')) in str(caught.value)
+  assert 'put the line en⇥de before it' in str(caught.value)
+  pair = header.split('\t')
+  corpus = open_table(tmp_path, 'Tsv', f'{header}\n'.join(['\t'.join(
+      ['en', 'de', 'x', 'y'][:len(pair)]) + '\n', '']).encode())
+  assert corpus[:] == [tuple(pair[:2])]
+
+
+def test_names_in_json_may_be_in_capitals(tmp_path):
+  rows = [{'EN': 'a', ' De ': 'b'}, {'translation': {'En': 'c', 'de': 'd', 'DE': 'e'}},
+          {'en': 'f', 'EN': 'g', 'de': 'h'}]
+  data = '\n \n'.join(map(json.dumps, rows)).encode()
+  assert open_table(tmp_path, 'JsonLines', data)[:] == [('a', 'b'), ('c', 'd'), ('f', 'h')]
+
+
+def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
+  monkeypatch.setenv('TMPDIR', '/small')
+  monkeypatch.setattr(tempfile, 'TemporaryFile', lambda: open('/dev/full', 'wb+'))  # noqa: SIM115
+  for packed in ('', '.gz'):
+    data = gzip.compress(b'a\tb\n') if packed else b'a\tb\n'
+    with pytest.raises(UserError, match=r'No space left .* in /small unless TMPDIR') as caught:
+      open_table(tmp_path, 'Tsv', data, packed)
+    assert '\n' not in str(caught.value)
+    (tmp_path / f'train.tsv{packed}').unlink()
 
 
 @pytest.mark.parametrize(('kind', 'data', 'line', 'facts'), [

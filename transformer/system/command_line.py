@@ -20,6 +20,7 @@ from transformer.config import check_name
 from transformer.errors import (
   Preempted,
   UserError,
+  advice,
   is_out_of_memory,
   readable,
   shown,
@@ -91,8 +92,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
-        name = error.filename or 'a file'
-        sys.exit(readable(f'error: {name} cannot be used: {error.strerror or error}'))
+        name, reason = error.filename or 'a file', error.strerror or error
+        sys.exit(readable(f'error: {name} cannot be used: {reason}{advice(error)}'))
       raise
     finally:
       if status is not None:  # A signal that comes now changes nothing.

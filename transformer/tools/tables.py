@@ -8,17 +8,33 @@ files of the same lines; their fingerprints are equal.
 """
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from transformer.data.text.text_files import TextCorpus, TextFile, reopened
+from absl import logging
+
+from transformer.data.text.text_files import TextCorpus, TextFile, is_blank, reopened
 from transformer.errors import UserError, shown
 
 _CHUNK = 20_000  # lines read together
+# Codes of languages, and other words that headers have.
+_CODES = '''
+aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
+ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
+lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
+rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr
+ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces deu eng est fin fra fre ger hun ita
+jpn kor nld pol por rus spa swe tur ukr zho'''
+_WORDS = '''
+arabic chinese czech dutch english french german hyp hypothesis id index italian japanese korean
+lang language line original polish portuguese ref reference russian score segment sentence source
+spanish src target text tgt translation trg turkish ukrainian'''
 
 
 class Table(TextCorpus):
-  """A pair for each line that is not blank; a subclass has `ending`, that of files, and `pair`.
+  """A pair for each line; a subclass has `ending`, that of files, and `pair`.
 
   `pair` returns the source and the target of a line, or None for one that holds no pair. It raises
   a ValueError that says what was wanted and what came.
@@ -48,7 +64,8 @@ class Table(TextCorpus):
 class Tsv(Table):
   """Columns with tabs between them, without quotes: those that a header names, or `columns`.
 
-  A first line with the names of both languages, such as `en` and `de`, is a header.
+  A first line with the names of both languages, such as `en` and `de`, is a header, in any case and
+  with quotes or spaces around the names. Another first line of names of columns is a `UserError`.
   """
 
   ending = '.tsv'
@@ -57,23 +74,46 @@ class Tsv(Table):
 
   def pair(self, line: str, languages: Sequence[str]) -> list[str] | None:
     cells = line.split('\t')
+    if len(cells) == 1 and is_blank(line):
+      return None
     if not self._width:
       self._width = max(len(cells), max(self.columns) + 1)
-      if set(languages) <= set(cells):
-        self.columns = [cells.index(language) for language in languages]
+      named = self._read_header(cells, languages)
+      logging.info('%s%s: %s is column %d and %s column %d, %s', self.name, self.ending, *(
+          part for language, column in zip(languages, self.columns, strict=True)
+          for part in (language, column + 1)), 'by its header' if named else 'without a header')
+      if named:
         return None
     if len(cells) != self._width:
       raise ValueError(f'wanted {self._width} columns with tabs between them, as in all lines; got '
                        f'{len(cells)}')
     return [cells[column] for column in self.columns]
 
+  def _read_header(self, cells: Sequence[str], languages: Sequence[str]) -> bool:
+    """Returns whether a first line is a header, whose columns are then those of the languages."""
+    names, wanted = list(map(_name, cells)), list(map(_name, languages))
+    if all(names.count(language) == 1 for language in wanted):
+      self.columns = tuple(map(names.index, wanted))
+      return True
+    if {*names} & {*wanted} or len({*filter(_is_of_column, names)}) > 1:
+      header = '⇥'.join(languages)
+      raise ValueError(f'it looks like a header that does not name each of the columns '
+                       f'{" and ".join(languages)} once: its columns are {", ".join(cells):.100}; '
+                       f'name them so, or if it is a pair, put the line {header} before it')
+    return False
+
 
 class JsonLines(Table):
-  """Objects with a text for each language, or with such an object as `translation`."""
+  """Objects with a text for each language, or with such an object as `translation`.
+
+  Names may be in capitals.
+  """
 
   ending = '.jsonl'
 
-  def pair(self, line: str, languages: Sequence[str]) -> list[str]:
+  def pair(self, line: str, languages: Sequence[str]) -> list[str] | None:
+    if is_blank(line):
+      return None
     try:
       texts, got = json.loads(line), 'no object'
     except (ValueError, RecursionError) as error:
@@ -81,7 +121,9 @@ class JsonLines(Table):
     if isinstance(texts, dict):
       nested = texts.get('translation')
       texts = nested if isinstance(nested, dict) else texts
-      pair = [texts.get(language) for language in languages]
+      named = (texts if texts.keys() >= {*languages}
+               else {_name(name): text for name, text in texts.items()})
+      pair = [texts.get(language, named.get(_name(language))) for language in languages]
       if all(isinstance(text, str) for text in pair):
         return pair
       names = [name for name, text in texts.items() if isinstance(text, str)]
@@ -90,9 +132,20 @@ class JsonLines(Table):
                      f'"translation"; got {got}')
 
 
+def _name(cell: str) -> str:
+  """Returns the name of a column without what may be around it, in small letters."""
+  return cell.strip('#"\' \r\ufeff\u00a0').replace('_', '-').casefold()
+
+
+def _is_of_column(name: str) -> bool:
+  """Returns whether a name is that of a language or another of `_WORDS`, such as `source-en`."""
+  parts = {*re.split(r'[\W\d]+', re.sub(r'(?<=..)-[a-z]{2,4}$', '', name))} - {''}
+  if not parts <= {*_CODES.split(), *_WORDS.split()}:
+    return False
+  return len(parts) == 1 or not parts.isdisjoint(_WORDS.split())
+
+
 def _numbered(table: TextFile) -> Iterator[tuple[int, str]]:
-  """Yields the lines that are not blank, with their numbers from 1."""
+  """Yields the lines with their numbers from 1."""
   for start in range(0, len(table), _CHUNK):
-    lines = table.read(start, min(start + _CHUNK, len(table)))
-    yield from ((number, line) for number, line in enumerate(lines, start + 1)
-                if line.strip(' \r'))
+    yield from enumerate(table.read(start, min(start + _CHUNK, len(table))), start + 1)

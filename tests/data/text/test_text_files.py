@@ -181,7 +181,7 @@ def test_a_compressed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, e
   for data in (b'no archive', whole[:-9], whole[:5], wrong):
     path.write_bytes(data)
     for read in (lambda: open_corpus(config_of(tmp_path), 'train'), lambda: read_lines(path)):
-      with pytest.raises(UserError, match=rf'^{path} cannot be unpacked into .* TMPDIR [^\n]*$'):
+      with pytest.raises(UserError, match=rf'^{path} cannot be unpacked; [^\n]*$'):
         read()
   monkeypatch.setitem(sys.modules, zstd.__name__, None)
   monkeypatch.setitem(sys.modules, 'gzip', None)

@@ -207,8 +207,7 @@ def _unpacked(name: str) -> BinaryIO | None:
     return None
   unpack = own_code.load(f'{"gzip" if name.endswith(".gz") else _ZSTD}:open',
                          f'reader of {name} (pip install backports.zstd)')
-  failure = (f'{name} cannot be unpacked into {tempfile.gettempdir()}; get the file again if it is '
-             f'damaged, or let TMPDIR name a folder with more room')
+  failure = f'{name} cannot be unpacked; get the file again if it is damaged'
   with _open(name) as file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
     shutil.copyfileobj(unpack(file), content, _CHUNK)
     return reopened(content)
