@@ -25,7 +25,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
 _ABOUT = 'about.json'
-_FORMAT = 3
+_FORMAT = 4
 _SAMPLED = 256  # pairs whose text is a part of the key
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 

@@ -17,8 +17,8 @@ GERMAN = ['mann', 'hund', 'rot', 'hemd', 'läuft', 'über', 'gras', 'die', 'bank
 MAX_LENGTH = 83
 # The faults from line 1,001 on: source, target, and the start of the finding's name.
 PLANTED = [
-    ('', 'nichts', 'a side is empty or blank'),
-    ('blank', ' \t', 'a side is empty or blank'),
+    ('', 'nichts', 'a side is blank'),
+    ('blank', ' \t', 'a side is blank'),
     ('the same', 'the same', 'source equals target'),
     ('a red dog over the bench', 'собака', 'de: most letters'),
     ('мир', 'frieden', 'en: most letters'),
@@ -31,7 +31,7 @@ PLANTED = [
     ('dog ' * 60, 'hund ' * 90, f'a side has more than data.max_length={MAX_LENGTH}'),
     ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
     ('zebra 😀', 'zebra', 'characters that the vocabulary spells in bytes'),
-    (' ', ' ', 'a side is empty or blank'),
+    (' ', ' ', 'a side is blank'),
 ]
 
 

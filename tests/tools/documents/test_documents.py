@@ -72,7 +72,7 @@ def test_documents_have_results_of_their_own_that_can_be_compared(documents, com
     (['--split=test,valid'], '--split=test,valid names several texts; name one'),
     (['--checkpoint=all'], '--checkpoint=all is for eval.py'),
     (['--source={folder}/holes.en', '--reference={folder}/test.de'],
-     'is empty in one language and not in another'),
+     'is blank in one language and not in another'),
     (['--source={folder}/holes.de', '--reference={folder}/holes.de'], 'there is nothing to score')])
 def test_a_mistake_is_one_line(documents, folder, trained, flags, fact):
   (folder / 'holes.en').write_text('a\n\n', 'utf-8')

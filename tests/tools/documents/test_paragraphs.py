@@ -15,6 +15,7 @@ from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.documents import paragraphs
+from transformer.tools.documents.parts import cut
 
 MAX_LENGTH = 53
 WORDS = ['man', 'dog', 'red', 'shirt', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
@@ -47,6 +48,18 @@ def vocabularies():
 def settings_of(**changes):
   return DataConfig(**{'source_language': 'en', 'target_language': 'de', 'max_length': MAX_LENGTH,
                        **changes})
+
+
+@pytest.mark.parametrize('blank', [' ', '\t ', '\u00a0', '\u3000', '\u200b'], ids=ascii)
+def test_every_blank_line_ends_a_document_in_training_as_in_scoring(vocabularies, blank):
+  written = [tuple(side or blank for side in pair) for pair in PAIRS]
+  wanted, sides = (encode_in_memory(pairs, vocabularies) for pairs in (PAIRS, written))
+  chex.assert_trees_all_equal(*([side.tokens for side in both] for both in (wanted, sides)))
+  counts = [keep_for_training(*both, MAX_LENGTH).counts for both in (wanted, sides)]
+  assert counts[0] == counts[1] and counts[1]['dropped: empty side']
+  lines, others = ([source for source, _ in pairs] for pairs in (PAIRS, written))
+  assert cut(others, vocabularies.source, MAX_LENGTH, 0) == cut(
+      lines, vocabularies.source, MAX_LENGTH, 0)
 
 
 def joins(pairs, first, vocabularies, most_lines, ratio, between):

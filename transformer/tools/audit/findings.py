@@ -9,6 +9,7 @@ import numpy as np
 from transformer.data.batches.shuffling import mix
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences, differ_in_length
+from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.audit import characters
@@ -105,8 +106,8 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
     here = slice(first, first + len(pairs))
     source, target = map(keys_of, texts)
     keys[:, here] = source, target, mix(mix(source) + target)
-    blank = np.array([not all(map(str.strip, pair)) for pair in pairs])
-    findings.add('a side is empty or blank (training drops the empty ones)', blank, first=first)
+    blank = np.array([any(map(is_blank, pair)) for pair in pairs])
+    findings.add('a side is blank (training drops the pair)', blank, first=first)
     findings.add('source equals target', (source == target) & ~blank, first=first)
     odd, in_bytes = sum(side.examine(lines, here, findings)
                         for side, lines in zip(sides, texts, strict=True))

@@ -11,7 +11,7 @@ lie beside those of eval.py. Flags that both commands have mean the same.
 from absl import flags
 
 from transformer.commands import shared_flags
-from transformer.data.text.text_files import STANDARD_INPUT, read_lines
+from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.errors import refuse
 from transformer.evaluation import texts
 from transformer.evaluation.request import Request, check_output
@@ -43,7 +43,7 @@ def main(_):
   written = run.vocabulary.target.written
   phrases = [[written(phrase.strip()) for phrase in line.split('\t')] for line in required]
   lines = read_lines(_AVOID.value) if _AVOID.value else []
-  avoided = [line.strip() for line in lines if line.strip()]
+  avoided = [line.strip() for line in lines if not is_blank(line)]
   refuse((_AVOID.value and not avoided, f'--avoid must name a file with words or phrases, one a '
                                         f'line; {_AVOID.value} has none'))
   constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.text.text_files import check_several
+from transformer.data.text.text_files import check_several, is_blank
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.decoding.constraint import Constraint, begin, check_room, prefix_rows
 from transformer.tools.constrain.avoidance import avoid, is_in_word
@@ -26,7 +26,7 @@ class Words(Constraint):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
-                      if phrase.strip()] for phrases in required]
+                      if not is_blank(phrase)] for phrases in required]
     avoided = [vocabulary.written(phrase) for phrase in avoided]
     self.tables = (avoid(avoided, vocabulary) if avoided else None,
                    np.asarray(continue_words(vocabulary)) if any(self._phrases) else None)
@@ -96,7 +96,7 @@ def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
 
 def lacks_phrase(text: str, phrases: Sequence[str]) -> bool:
   """Returns whether a text lacks one of some phrases as whole words, or has it too seldom."""
-  counts = collections.Counter(phrase.strip() for phrase in phrases if phrase.strip())
+  counts = collections.Counter(phrase.strip() for phrase in phrases if not is_blank(phrase))
   return any(_count(text, phrase) < count for phrase, count in counts.items())
 
 

@@ -11,6 +11,7 @@ from absl import flags, logging
 
 from transformer import files
 from transformer.data.text.sources import open_corpus
+from transformer.data.text.text_files import is_blank
 from transformer.errors import Preempted, UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import installation
@@ -103,7 +104,7 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
       made = [pair for name in translators for pair in _with_translations(
           originals[corpus], direction, translation_path(workdir, name, corpus))]
       new = [pair for pair in dict.fromkeys(made)
-             if pair not in known and all(side.strip() for side in pair)]
+             if pair not in known and not any(map(is_blank, pair))]
       known.update(new)
       logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',
                    f'{len(made):,}')

@@ -2,7 +2,7 @@
 
   --config.data.variations="(('transformer.tools.documents:paragraphs', 0.5),)"
 
-A document ends at an empty line, and where its text ends.
+A document ends at a blank line, and where its text ends.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   ends = np.zeros((len(sentences), most), np.int32)
   for first in range(0, len(sentences), _CHUNK):
     places = sentences.starts[first:first + _CHUNK, None] + columns
-    # Beyond the text, its last end token comes again, as if an empty line followed.
+    # Beyond the text, its last end token comes again, as if a blank line followed.
     is_end = sentences.tokens[np.minimum(places, len(sentences.tokens) - 1)] == EOS_ID
     lines = np.cumsum(is_end, axis=1, dtype=np.int32)
     within = is_end & (columns + 2 - lines <= most)

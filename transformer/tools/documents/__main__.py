@@ -5,7 +5,7 @@
   python -m transformer.tools.documents --workdir=RUN --source=FILE --output=FILE2  # a line each
   python -m transformer.tools.documents --workdir=RUN --lines=1    # joined once translated
 
-An empty line ends a document, whose translation is one line, scored against the joined lines of the
+A blank line ends a document, whose translation is one line, scored against the joined lines of the
 references. Results lie beside those of eval.py, as those of the text NAME.documents.
 """
 
@@ -65,13 +65,13 @@ def _read(request: Request, data: DataConfig) -> Text:
   """Reads the lines of a request; refuses those whose documents differ between languages."""
   lines = request.read_texts(data)[0]
   blank = [{*map(is_blank, sides)} for sides in zip(lines.sources, *lines.references, strict=True)]
-  refuse(*((len(sides) > 1, f'line {number} of {lines.name} is empty in one language and not in '
-            'another; an empty line must end a document in all')
+  refuse(*((len(sides) > 1, f'line {number} of {lines.name} is blank in one language and not in '
+            'another; a blank line must end a document in all')
            for number, sides in enumerate(blank, 1)),
          (lines.references and {False} not in blank,
-          f'there is nothing to score; all lines of {lines.name} are empty'))
+          f'there is nothing to score; all lines of {lines.name} are blank'))
   if lines.references and {True} not in blank:
-    logging.warning('%s has no empty line, and is scored as one document', lines.name)
+    logging.warning('%s has no blank line, and is scored as one document', lines.name)
   return lines
 
 

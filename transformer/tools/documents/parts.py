@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer.data.encoding import Sentences
-from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.evaluation.texts import Text
 from transformer.tools.documents import line_ends
@@ -16,10 +15,9 @@ def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lin
   """Returns parts, as the numbers of their lines, and documents, as the numbers of their parts.
 
   A part has as many lines as fit into `most_tokens`, at least one, and at most `most_lines` if that
-  is not 0. Empty lines are in none.
+  is not 0. Blank lines are in none.
   """
-  encoded = Sentences.ended(vocabulary.encode_batch(['' if is_blank(line) else line
-                                                     for line in lines]))
+  encoded = Sentences.ended(vocabulary.encode_batch(lines))
   parts, documents, number = [], [[]], 0
   while number < len(lines):
     count = 1
