@@ -1,12 +1,16 @@
 """Files that flags name are checked before the work, and written whole."""
 
 import os
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from transformer.data.text.text_files import read_lines
+from transformer.decoding.text_lines import write_lines
 from transformer.errors import UserError
+from transformer.evaluation.request import check_output
 from transformer.system import outputs
 
 
@@ -19,6 +23,36 @@ def test_a_file_is_replaced_and_folders_are_made(tmp_path):
       outputs.write(named, content)
       assert path.read_bytes() == content
   assert link.is_symlink() and [*path.parent.iterdir()] == [path]
+
+
+@pytest.mark.parametrize('name', ['out.de', 'out.de.gz', 'out.zst', 'gz', 'pipe.gz'])
+def test_what_is_written_is_packed_as_its_name_says_and_read_again(tmp_path, name):
+  path, link, lines = tmp_path / name, tmp_path / f'link-{name}', ['über \u2028', '', '😀']
+  link.symlink_to(path)
+  content = []
+  if path.stem == 'pipe':
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: content.append(path.read_bytes()))
+    reader.start()
+  check_output(str(link), [])
+  write_lines(lines, str(link))
+  if path.stem == 'pipe':
+    reader.join()
+    path.unlink()
+    path.write_bytes(*content)
+  assert read_lines(path) == lines
+  is_packed = path.read_bytes() != '\n'.join([*lines, '']).encode()
+  assert is_packed == (path.suffix in ('.gz', '.zst'))
+
+
+def test_what_cannot_be_packed_is_refused_before_the_work(tmp_path, monkeypatch):
+  for ending in ('xz', 'bz2', 'zip'):
+    with pytest.raises(UserError, match=rf'--output=.*out\.{ending} .*; only \.gz and \.zst are'):
+      check_output(f'{tmp_path}/out.{ending}', [])
+  for module in ('compression.zstd', 'backports.zstd'):
+    monkeypatch.setitem(sys.modules, module, None)
+  with pytest.raises(UserError, match=r'out\.zst needs .*: pip install backports\.zstd$'):
+    check_output(f'{tmp_path}/out.zst', [])
 
 
 def test_a_pipe_or_a_device_gets_the_content_and_stays_what_it_is(tmp_path):

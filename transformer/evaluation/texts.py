@@ -10,7 +10,7 @@ from typing import NamedTuple
 from transformer import files
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
-from transformer.data.text.text_files import PACKED, STANDARD_INPUT, read_lines
+from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 
 
@@ -55,7 +55,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
     return []
   if data.source != 'text':  # A source of one's own often has files of a split's name.
     return sorted(files.as_path(data.dir).glob(f'{glob.escape(split)}.*'))
-  return [Path(data.dir, f'{split}.{language}{ending}') for ending in ('', *PACKED)
+  return [Path(data.dir, f'{split}.{language}{ending}') for ending in ('', *files.PACKED)
           for language in (data.source_language, data.target_language)]
 
 

@@ -8,12 +8,18 @@ from pathlib import Path
 from transformer import files
 from transformer.errors import UserError
 
+_NEVER_PACKED = '.bz2', '.xz', '.zip', '.lz4', '.7z'
+
 
 def check_file(flag: str, path: Path):
   """Refuses a file that `write` could not write; it need not exist."""
   if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
     raise UserError(f'--{flag} must name a file to write to; {path} is a directory, or may not be '
                     f'written to')
+  if path.suffix in _NEVER_PACKED:
+    raise UserError(f'--{flag}={path} would be plain text under the name of a packed file; only '
+                    f'{" and ".join(files.PACKED)} are packed; give it one of these endings')
+  files.packer(path, 'compress')
   if not _is_stream(path):
     check_folder(flag, Path(os.path.realpath(path)).parent)
 
@@ -21,8 +27,11 @@ def check_file(flag: str, path: Path):
 def write(path: Path, content: bytes):
   """Writes a file that a flag names: atomically, unless it is a device or a pipe.
 
-  If the path is a link, its target is written.
+  The content is packed if the name ends in `.gz` or `.zst`. If the path is a link, its target is
+  written.
   """
+  if pack := files.packer(path, 'compress'):
+    content = pack(content)
   if not _is_stream(path):
     files.write(os.path.realpath(path), content)
     return

@@ -27,8 +27,6 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
-PACKED = '.gz', '.zst'
-_ZSTD = 'compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd'
 _CHUNK = 1 << 24  # bytes read together
 _EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
@@ -96,7 +94,7 @@ class TextFile:
     """
     self.name, self.notes, self._data, self._state = name, (), data, None
     if data is None:
-      there = [path for ending in ('', *PACKED)
+      there = [path for ending in ('', *files.PACKED)
                if files.as_path(path := name + ending).exists()]
       self.name, *others = there or [name]
       self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
@@ -203,10 +201,8 @@ def reopened(file: BinaryIO) -> BinaryIO:
 
 def _unpacked(name: str) -> BinaryIO | None:
   """Returns a temporary file with the content of a compressed one; None for other files."""
-  if not name.endswith(PACKED):
+  if not (unpack := files.packer(name, 'open')):
     return None
-  unpack = own_code.load(f'{"gzip" if name.endswith(".gz") else _ZSTD}:open',
-                         f'reader of {name} (pip install backports.zstd)')
   failure = f'{name} cannot be unpacked; get the file again if it is damaged'
   with _open(name) as file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
     shutil.copyfileobj(unpack(file), content, _CHUNK)

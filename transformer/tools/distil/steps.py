@@ -11,7 +11,7 @@ from absl import flags, logging
 
 from transformer import files
 from transformer.data.text.sources import open_corpus
-from transformer.data.text.text_files import is_blank
+from transformer.data.text.text_files import is_blank, read_lines
 from transformer.errors import Preempted, UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import installation
@@ -119,7 +119,7 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
 def _with_translations(pairs: Sequence[tuple[str, str]], direction: str,
                        path: Path) -> list[tuple[str, str]]:
   """Returns the pairs with one side replaced by the lines of a file."""
-  lines = path.read_bytes().decode('utf-8').split('\n')[:-1]
+  lines = read_lines(path)
   if len(lines) != len(pairs):
     raise UserError(f'{path} should have a line for each of {len(pairs)} pairs; it has '
                     f'{len(lines)}; remove it, and start this again')
