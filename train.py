@@ -33,8 +33,8 @@ _DISTRIBUTED = flags.DEFINE_bool('distributed', False, 'Train together with the 
                                  'that launch/local.py, srun or a TPU slice has started.')
 _PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
                                'included, for TensorBoard and Perfetto.')
-_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config, the directory, and the '
-                           'text and other files that the config names; train nothing.')
+_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config, the directory, the text '
+                           'and all else as a start does before it compiles; train nothing.')
 _FILES = flags.DEFINE_bool('files', True, 'With --check: whether the files that the config names '
                            'are on this machine, and so are checked.')
 _DEVICES = flags.DEFINE_integer('devices', None, 'Check that so many devices can share a batch.')
@@ -62,8 +62,8 @@ def main(_):
   if _CHECK.value:
     holds_run = run_directory.has_begun(workdir)
     if _FILES.value:
-      from transformer.commands.prerequisites import check_prerequisites
-      check_prerequisites(config, holds_run)
+      from transformer.experiment.preparation import check_run
+      check_run(config, workdir)
     logging.info('the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
                  ', the config and the files that it names' if _FILES.value else ' and the config',
                  workdir, 'holds this run, which would go on' if holds_run else 'is free for a run')

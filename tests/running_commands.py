@@ -110,6 +110,15 @@ class Command:
     assert status == 1 and out == '', (status, out, err)
     return _one_error(err)
 
+  def refuses_alike(self, *arguments):
+    """Returns the error of train.py, which `--check` must print too, and write nothing."""
+    at_check = self.refuses(*arguments, '--check')
+    folders = [argument.partition('=')[2] for argument in arguments
+               if argument.startswith('--workdir=')]
+    assert not any((pathlib.Path(folder) / 'lock.json').exists() for folder in folders)
+    assert self.refuses(*arguments) == at_check
+    return at_check
+
   def close(self):
     self._process.stdin.close()
     self._process.stdout.close()

@@ -66,8 +66,8 @@ def _shortened(text: str, most: int) -> str:
 
 
 def type_and_message(error: BaseException) -> str:
-  """Returns the type and the message of an error in one line, with advice if a disk is full."""
-  return _shortened(' '.join(f'{type(error).__name__}: {error}{advice(error)}'.split()), _REASON)
+  """Returns the type and the message of an error in one line of at most 600 characters."""
+  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _REASON)
 
 
 def advice(error: BaseException) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 
 import pytest
 
@@ -119,32 +120,84 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
                         (trained, 'holds this run, which would go on')):
     status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
     assert (status, out) == (0, '')
-    doubt, line = err.splitlines()
+    doubt, *_, line = err.splitlines()
     assert 'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
     assert 'the flags, the config and the files that it names are fine, and ' in line
     assert f' --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize(('flag', 'fact'), [
-    ('data.dir=/nowhere', 'give --config.data.dir=DIR'), ('data.valid=nothing', 'nothing.en'),
-    ('data.train=latin', 'latin.de must be UTF-8; line 2'), ('data.target_language=fr', 'train.fr'),
-    ('train.valid_metric=no_module:bleu', 'the metric no_module:bleu cannot be imported'),
-    ('data.source=no_module:Table', 'the source no_module:Table cannot be imported'),
-    ('train.init_from=/nowhere', '/nowhere holds no run'),
-    ('train.objective=no_module:loss', 'the objective no_module:loss cannot be imported'),
-    ('data.vocabulary=/nowhere', '/nowhere')])
-def test_a_check_opens_the_files_that_a_config_names(train, folder, tmp_path, flag, fact):
-  flags = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', f'--config.{flag}', '--check'
-  assert fact in train.refuses(*flags)
-  status, _, err = train(*flags, '--nofiles')
+@pytest.mark.long(but=['vocabulary', 'freeze', 'variation'])
+@pytest.mark.parametrize(('flags', 'fact'), [
+    pytest.param(flags, fact, id=name) for name, flags, fact in (
+        ('dir', 'data.dir=/nowhere', 'give --config.data.dir=DIR'),
+        ('valid', 'data.valid=nothing', 'nothing.en'),
+        ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
+        ('language', 'data.target_language=fr', 'train.fr'),
+        ('reporter', 'train.report=no_module:x', 'the reporter no_module:x cannot be imported'),
+        ('metric', 'train.valid_metric=no_module:x', 'the metric no_module:x cannot be imported'),
+        ('taken', 'train.valid_metric={bad}:metric', 'is the name of another measure'),
+        ('best', 'train.best_by=f9 train.valid_metric={bad}:length', 'must name one of bleu, '),
+        ('source', 'data.source=no_module:x', 'the source no_module:x cannot be imported'),
+        ('objective', 'train.objective=no_module:x', 'the objective no_module:x cannot be'),
+        ('loss', 'train.objective={bad}:loss', ':loss failed'),
+        ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be made'),
+        ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
+        ('variation', "data.variations=('{bad}:vary',)", 'KeyError'),
+        ('no vocabulary', 'data.vocabulary=/nowhere', '/nowhere'),
+        ('vocabulary', 'data.vocabulary={run}/vocabulary.model data.vocabulary_size=290',
+         'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=300'),
+        ('kind', 'data.vocabulary={run}/vocabulary.model data.vocabulary_kind=unigram',
+         'set --config.data.vocabulary_kind=bpe'),
+        ('large', 'data.vocabulary_size=9000', 'is more than the training text can fill'),
+        ('no pair', 'data.max_length=4', 'the training set has no pair left to train on'),
+        ('weights', 'data.train_weights=0.001', 'must take at least one row'),
+        ('freeze', 'train.freeze=nothing', 'must match some parameters and leave others'),
+        ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
+        ('no weights', 'train.init_from={folder}/begun', 'there is no checkpoint'),
+        ('model', 'train.init_from={run} model.ff_dim=13', 'model.ff_dim is 11 there, and 13 here'),
+        ('separate', 'train.init_from={run} data.shared_vocabulary=False '
+         'model.share_embeddings=False', 'share_embeddings is True there, and False here'),
+        ('smaller', 'train.init_from={run} data.vocabulary_size=290', 'vocabulary_size=300'))])
+def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
+    train, folder, trained, tmp_path, flags, fact):
+  begun = folder / 'begun'
+  if not begun.exists():
+    shutil.copytree(trained, begun, ignore=shutil.ignore_patterns('checkpoints', 'metrics.jsonl'))
+  flags = [f'--config.{flag}' for flag in flags.format(
+      bad='tests.commands.bad_parts', folder=folder, run=trained).split(' ')]
+  start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
+  assert fact in train.refuses_alike(*start)
+  status, _, err = train(*start, '--check', '--nofiles')
   assert status == 0 and 'the flags and the config are fine' in err, err
+
+
+@pytest.mark.long
+def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(train, folder, trained, tmp_path):
+  run, text = shutil.copytree(trained, tmp_path / 'run'), tmp_path / 'text'
+  text.mkdir()
+  for file in folder.glob('*.??'):
+    shutil.copy(file, text)
+  start = f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.data.dir={text}'
+  status, _, err = train(*start, '--check')
+  assert status == 0 and 'holds this run, which would go on' in err, err
+  with (text / 'train.en').open('a') as english, (text / 'train.de').open('a') as german:
+    english.write('dog\n')
+    german.write('hund\n')
+  for more in ([], ['--config.train.steps=3']):
+    assert 'was trained on other data: train/train changed' in train.refuses_alike(*start, *more)
+  for array in (run / 'checkpoints').glob('*/digests.json'):
+    array.write_text('{}')
+  before = sorted(run.rglob('*'))
+  assert 'no checkpoint in' in train.refuses(*start, '--check')
+  assert sorted(run.rglob('*')) == before
+  assert 'no checkpoint in' in train.refuses(*start)
 
 
 def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
   _, _, err = train.at_a_terminal(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
                                   '--check')
-  doubt, line = err.splitlines()
+  doubt, *_, line = err.splitlines()
   assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', doubt)
   assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
 

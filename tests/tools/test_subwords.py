@@ -58,3 +58,10 @@ def test_what_cannot_be_sampled_is_refused(vocabulary):
       sample_cuts(None, vocabulary, alpha)
   with pytest.raises(UserError, match=r'for one of the kind bpe, set --config\.data\.bpe_dropout'):
     sample_cuts(None, Vocabulary.train(TEXT, SIZE), 0.1)
+
+
+@pytest.mark.long
+def test_a_vocabulary_of_another_kind_is_refused_by_a_check_too(train, folder, tmp_path):
+  assert 'kind unigram; the run has another' in train.refuses_alike(
+      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
+      "--config.data.variations=(('transformer.tools.subwords:sample_cuts', 0.1),)")

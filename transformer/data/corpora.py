@@ -77,9 +77,12 @@ def open_corpora(config: DataConfig) -> Corpora:
 
 
 def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabulary,
-                   tokens_per_batch: int, seed: int) -> EncodedCorpora:
-  """Encodes and packs the corpora of a run; no pair to train on is a `UserError`."""
-  train = {name: keep_for_training(*load_or_encode(corpus, vocabulary), config.max_length,
+                   tokens_per_batch: int, seed: int, keep: bool = True) -> EncodedCorpora:
+  """Encodes and packs the corpora of a run; no pair to train on is a `UserError`.
+
+  `keep` stores the encoded text on disk.
+  """
+  train = {name: keep_for_training(*load_or_encode(corpus, vocabulary, keep), config.max_length,
                                    config.max_length_ratio)
            for name, corpus in corpora.train.items()}
   valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)

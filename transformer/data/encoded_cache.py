@@ -30,8 +30,11 @@ _SAMPLED = 256  # pairs whose text is a part of the key
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 
 
-def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
+def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
+                   ) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
+
+  Without `keep`, what is stored is read, and nothing is written.
 
   One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
   written, the corpus is encoded in memory, with a warning.
@@ -43,6 +46,8 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]
   place = corpus.folder / 'encoded' / key
   if sides := read(place, identity):
     return sides
+  if not keep:
+    return encode_in_memory(corpus, vocabulary)
   try:
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f'{key}.lock').open('wb') as lock:

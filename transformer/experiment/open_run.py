@@ -11,15 +11,18 @@ from transformer import files, own_code
 from transformer.config import Config
 from transformer.data.corpora import EncodedCorpora
 from transformer.data.vocabulary import vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin
 from transformer.experiment.text import RunText
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
+from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.evaluations import is_out_of_patience
 from transformer.runs.lock import RunLock
 from transformer.system import processes
+from transformer.training.objective import Objective
 from transformer.training.step import TrainState
 from transformer.training.update import Update
 
@@ -29,6 +32,11 @@ def open_run(workdir: Path, config: Config) -> Iterator['OpenRun']:
   """Locks a directory, and reads what is there; refuses settings that would change its updates."""
   with contextlib.ExitStack() as stack:
     yield OpenRun(workdir, config, stack)
+
+
+def look_at(workdir: Path, config: Config) -> 'OpenRun':
+  """Returns the same without a lock; it can neither restore nor save, and changes nothing."""
+  return OpenRun(workdir, config, None)
 
 
 class OpenRun:
@@ -43,8 +51,8 @@ class OpenRun:
     done: whether no update is left; a run that has `ended` lacks no evaluation, either.
   """
 
-  def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack):
-    """Reads the directory, which the stack releases."""
+  def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack | None):
+    """Reads the directory, which the stack releases; without one, it is only looked at."""
     self.workdir, self._stack, train = workdir, stack, config.train
     self._keep = train.keep
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
@@ -62,14 +70,17 @@ class OpenRun:
       processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
-    self._stack.enter_context(RunLock(self.workdir))
+    if self._stack:
+      self._stack.enter_context(RunLock(self.workdir))
     # train.py has compared the settings, but another run may have begun before the lock was taken.
     return (run_directory.has_begun(self.workdir), resuming.changed_settings(self.workdir, config),
             (self.workdir / run_directory.CHECKPOINTS).is_dir())
 
-  def _open_checkpoints(self) -> CheckpointWriter:
-    return self._stack.enter_context(contextlib.closing(CheckpointWriter(
-        self.workdir / run_directory.CHECKPOINTS, keep=self._keep)))
+  def _open_checkpoints(self) -> Checkpoints:
+    folder = self.workdir / run_directory.CHECKPOINTS
+    if self._stack is None:
+      return Checkpoints(folder)
+    return self._stack.enter_context(contextlib.closing(CheckpointWriter(folder, keep=self._keep)))
 
   def restore(self, update: Update, params: Any) -> TrainState:
     """Returns the state of the newest checkpoint, or else the first one, with `params` if given."""
@@ -102,28 +113,37 @@ class OpenRun:
       processes.fail(error)
 
 
-def record_start(run: OpenRun, config: Config, text: RunText, update: Update | None = None,
-                 encoded: EncodedCorpora | None = None):
-  """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update.
+def facts_of(run: OpenRun, config: Config, text: RunText, objective: Objective | None = None
+             ) -> dict[str, Any]:
+  """Returns what `run.json` says of the text, the parameters and the parts of one's own of a run.
 
-  Refuses other data, first parameters or frozen arrays than the run began with.
+  Refuses other data, first parameters or frozen arrays than the run began with. A run that has
+  ended has no objective.
   """
-  workdir, vocabulary, objective = run.workdir, text.vocabulary, update and update.objective
+  vocabulary = text.vocabulary
   data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}
-  own, reproducible = own_code.digests(config.own_code), config.train.reproducible
   origin = text.origin and describe_origin(text.origin, vocabulary)
+  frozen = objective and list(objective.sources)
   if run.begun:
-    resuming.check_same_start(workdir, data, origin, objective and objective.sources)
-    if run.changes or update:
-      # Before the config, so that no change of a setting goes unrecorded.
-      record.add_session(workdir, reproducible, run.changes, update is not None, own)
+    resuming.check_same_start(run.workdir, data, origin, frozen)
+  return {'data': data, 'origin': origin, 'frozen': frozen,
+          'own_code': own_code.digests(config.own_code)}
+
+
+def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts: Mapping[str, Any],
+                 update: Update | None = None, encoded: EncodedCorpora | None = None):
+  """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update."""
+  workdir, reproducible = run.workdir, config.train.reproducible
+  if run.begun and (run.changes or update):
+    # Before the config, so that no change of a setting goes unrecorded.
+    record.add_session(workdir, reproducible, run.changes, update is not None, facts['own_code'])
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
     resuming.record_newest(workdir, 0)
     flops = update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
-                         objective.passes, objective.forwards)
+                         update.objective.passes, update.objective.forwards)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(workdir / run_directory.RUN, record.describe(
-        reproducible, parameters=parameters, flops_per_update=flops, data=data,
-        counts=encoded.counts, origin=origin, frozen=list(objective.sources), own_code=own))
+        reproducible, parameters=parameters, flops_per_update=flops, counts=encoded.counts,
+        **facts))

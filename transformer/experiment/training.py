@@ -14,26 +14,22 @@ from typing import Any
 import jax
 from absl import logging
 
-from transformer import own_code
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
-from transformer.data.corpora import encode_corpora
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
 from transformer.experiment.open_run import OpenRun, open_run, record_start
+from transformer.experiment.preparation import load_reporters, prepare
 from transformer.experiment.report import Report
 from transformer.experiment.tensorboard import TENSORBOARD
-from transformer.experiment.text import open_text
 from transformer.experiment.tracing import Tracer
 from transformer.experiment.validation import (
   Evaluation,
   ValidationSet,
-  check_metrics,
   evaluate,
   validation_metrics,
 )
-from transformer.model.transformer import Transformer
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs.evaluations import (
   BEST_BY,
@@ -48,11 +44,9 @@ from transformer.system.jax_backend import check_backend
 from transformer.system.machine import visible_gpus
 from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
-from transformer.training.freezing import describe_frozen
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
-from transformer.training.objective import make_objective
-from transformer.training.update import Update, make_update
+from transformer.training.update import Update
 
 
 def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
@@ -63,29 +57,17 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   """
   check_backend()
   processes.from_first(lambda: _check_machine(config))
-  metrics = validation_metrics(config)
+  metrics, mesh = validation_metrics(config), make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
-    # A mistake in an objective or a metric ends a run before its text is read or encoded.
-    objective_of = None if run.ended else make_objective(config)
-    text = open_text(config, workdir, run.begun, set(run.changes), first=run.step is None)
+    text, facts, encoded, update = prepare(config, run, metrics, mesh)
+    corpora, vocabulary, origin = text
     if run.ended:
-      processes.from_first(lambda: record_start(run, config, text))
+      processes.from_first(lambda: record_start(run, config, vocabulary, facts))
       _report_end(run, config, run.step, run.history['evaluations'])
       return
-    corpora, vocabulary, origin = text
-    check_metrics(metrics, config, next(iter(corpora.valid.values())), run.begun)
-    objective = objective_of(vocabulary)
-    encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
-                             config.seed)
-
-    model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-    mesh = make_mesh(config.mesh, config.rows_at_once)
-    update = make_update(config, model, mesh, objective)
-    if config.train.freeze:
-      logging.info(describe_frozen(config.train.freeze, update.state.params))
     # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
     greedy = dataclasses.replace(config.decode, beam_size=1)
-    translate = Translator(model, vocabulary, greedy, config.data.max_length, mesh=mesh)
+    translate = Translator(update.model, vocabulary, greedy, config.data.max_length, mesh=mesh)
     length, search = translate.compile_longest(
         update.state.best_params,
         [source for corpus in corpora.valid.values() for source, _ in corpus[:]])
@@ -95,7 +77,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     if update.config != config:
       config = update.config
       encoded = encoded.resized(config.train.tokens_per_batch)
-    processes.from_first(lambda: record_start(run, config, text, update, encoded))
+    processes.from_first(lambda: record_start(run, config, vocabulary, facts, update, encoded))
 
     sets = [ValidationSet(key, list(map(update.place, encoded.valid_batches[key])), corpus[:],
                           corpus.gold) for key, corpus in corpora.valid.items()]
@@ -193,8 +175,7 @@ def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
 
 def _check_machine(config: Config):
   """Refuses a config whose reporters or devices are not here; warns of GPUs that JAX lacks."""
-  for spec in config.train.report:
-    own_code.load(spec, 'reporter')
+  load_reporters(config)
   if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
     logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
                     'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))

@@ -47,6 +47,15 @@ class Checkpoints:
     """Whether training saved the step for a signal, so that its evaluation may be missing."""
     return step in self._unfinished
 
+  def fall_back(self) -> int | None:
+    """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
+
+    Raises `UserError` if all are damaged.
+    """
+    step, _ = sealing.newest_whole(self._directory, self.steps())
+    self._verified |= {step} - {None}
+    return step
+
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
     steps = self.steps()

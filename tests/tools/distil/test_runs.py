@@ -54,7 +54,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   # A run that has ended needs no teachers; one that goes on needs the same, or their moved folders.
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
-  message = train.refuses(*flags(trained, steps=3))
+  message = train.refuses_alike(*flags(trained, steps=3))
   assert re.search(r'began with other train\.objective_runs.*: they were step 2 with .*, step 2 '
                    r'with .*, and are step 2 with digest \w{8}; choose another --workdir', message)
 
@@ -82,5 +82,5 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
               ((0.0,), 'share of distillation must be above 0 and at most 1; got 0.0'),
               ((0.5, 0), 'temperature of distillation must be above 0 and finite; got 0.0'),
               ((0.5, 1, -1), 'alpha of R-Drop must be above 0 and finite; got -1.0')))):
-    assert fact in train.refuses(*config, *flags)
+    assert fact in train.refuses_alike(*config, *flags)
   assert not (tmp_path / 'run').exists()
