@@ -10,7 +10,7 @@ from typing import Any
 _OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
                   'cannot allocate memory')
 # The operating system's and Python's words for a full disk, perhaps of temporary files.
-_NO_SPACE = 'no space left', 'quota exceeded', 'no usable temporary directory'
+_NO_SPACE = 'No space left|quota exceeded|No usable temporary directory'
 # The most characters of a value, of a word, of what a library says, and of a message.
 _VALUE, _WORD, _REASON, _MESSAGE = 100, 300, 600, 1000
 _LONG_WORD = re.compile(rf'\S{{{_WORD + 1},}}')
@@ -72,7 +72,7 @@ def type_and_message(error: BaseException) -> str:
 
 def advice(error: BaseException) -> str:
   """Returns what to do about an error, after a semicolon, where a disk is full."""
-  if not any(words in str(error).lower() for words in _NO_SPACE):
+  if not re.search(_NO_SPACE, str(error)):
     return ''
   return (f'; free disk space; temporary files are in {os.environ.get("TMPDIR") or "/tmp"} unless '
           f'TMPDIR names another folder')

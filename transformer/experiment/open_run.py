@@ -34,11 +34,6 @@ def open_run(workdir: Path, config: Config) -> Iterator['OpenRun']:
     yield OpenRun(workdir, config, stack)
 
 
-def look_at(workdir: Path, config: Config) -> 'OpenRun':
-  """Returns the same without a lock; it can neither restore nor save, and changes nothing."""
-  return OpenRun(workdir, config, None)
-
-
 class OpenRun:
   """A directory that this process alone trains in.
 
@@ -52,7 +47,7 @@ class OpenRun:
   """
 
   def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack | None):
-    """Reads the directory, which the stack releases; without one, it is only looked at."""
+    """Reads the directory, which the stack releases; without one, nothing is locked or changed."""
     self.workdir, self._stack, train = workdir, stack, config.train
     self._keep = train.keep
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False

@@ -1,9 +1,6 @@
 """The text and the vocabulary that a run trains with."""
 
-from pathlib import Path
 from typing import NamedTuple
-
-import jax
 
 from transformer import files
 from transformer.config import Config
@@ -24,34 +21,25 @@ class RunText(NamedTuple):
   origin: Run | None
 
 
-def open_text(config: Config, workdir: Path, begun: bool, changed: set[str],
-              first: bool) -> RunText:
-  """Opens the text of a run, and its own vocabulary or a new one.
-
-  Args:
-    begun: whether the run has begun.
-    changed: the settings that have changed since, by dotted name.
-    first: whether it still needs its first parameters.
-  """
+def open_text(config: Config, run) -> RunText:
+  """Opens the text of an `OpenRun`, and its own vocabulary or a new one."""
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   origin = None
-  if config.train.init_from and (first or not begun or 'train.init_from' in changed):
+  if config.train.init_from and (run.step is None or 'train.init_from' in run.changes):
     origin = load_to_host(config.train.init_from)
     check_same_model(origin.config.model, config.model)
 
   def make():
-    return making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
+    made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
+    return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
 
-  if begun:
-    vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-    renamed = [key for key in config.data.sizes if f'data.{key}' in changed]
+  if run.begun:
+    vocabulary = vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
+    renamed = [key for key in config.data.sizes if f'data.{key}' in run.changes]
     processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
-  elif jax.process_count() == 1:
-    vocabulary = make()
   else:
-    models = processes.from_first(lambda: {
-        name: model.hex() for name, model in vocabularies.model_files(make()).items()})
+    models = processes.from_first(make)
     vocabulary = vocabularies.from_model_files(
         {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
   return RunText(corpora, vocabulary, origin)

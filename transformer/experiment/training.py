@@ -20,7 +20,7 @@ from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
 from transformer.experiment.open_run import OpenRun, open_run, record_start
-from transformer.experiment.preparation import load_reporters, prepare
+from transformer.experiment.preparation import prepare
 from transformer.experiment.report import Report
 from transformer.experiment.tensorboard import TENSORBOARD
 from transformer.experiment.tracing import Tracer
@@ -28,7 +28,6 @@ from transformer.experiment.validation import (
   Evaluation,
   ValidationSet,
   evaluate,
-  validation_metrics,
 )
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs.evaluations import (
@@ -57,9 +56,9 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   """
   check_backend()
   processes.from_first(lambda: _check_machine(config))
-  metrics, mesh = validation_metrics(config), make_mesh(config.mesh, config.rows_at_once)
+  mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
-    text, facts, encoded, update = prepare(config, run, metrics, mesh)
+    text, facts, metrics, encoded, update = prepare(config, run, mesh)
     corpora, vocabulary, origin = text
     if run.ended:
       processes.from_first(lambda: record_start(run, config, vocabulary, facts))
@@ -174,8 +173,7 @@ def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
 
 
 def _check_machine(config: Config):
-  """Refuses a config whose reporters or devices are not here; warns of GPUs that JAX lacks."""
-  load_reporters(config)
+  """Refuses a config whose devices are not here; warns of GPUs that JAX lacks."""
   if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
     logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
                     'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))

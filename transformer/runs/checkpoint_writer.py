@@ -84,7 +84,8 @@ class CheckpointWriter(Checkpoints):
     Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
-    step = processes.from_first(lambda: sealing.move_damaged_aside(self._directory, self.steps()))
+    step = processes.from_first(lambda: sealing.newest_whole(
+        self._directory, self.steps(), move=True))
     self._verified |= {step} - {None}
     self._unfinished = {unfinished for unfinished in self._unfinished if unfinished <= (step or 0)}
     self._manager.reload()

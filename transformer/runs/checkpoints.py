@@ -52,9 +52,7 @@ class Checkpoints:
 
     Raises `UserError` if all are damaged.
     """
-    step, _ = sealing.newest_whole(self._directory, self.steps())
-    self._verified |= {step} - {None}
-    return step
+    return sealing.newest_whole(self._directory, self.steps(), move=False)
 
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""

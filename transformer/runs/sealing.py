@@ -63,8 +63,8 @@ def find_damage(folder: Path, step: int) -> str | None:
   return None
 
 
-def newest_whole(directory: Path, steps: Sequence[int]) -> tuple[int | None, dict[Path, str]]:
-  """Returns the last undamaged step, and what is wrong with later checkpoints, by their folders.
+def newest_whole(directory: Path, steps: Sequence[int], move: bool) -> int | None:
+  """Returns the last undamaged step; `move` renames damaged checkpoints after it, and warns.
 
   `steps` are all folders `STEP/` of the directory, ascending; `UserError` if all are damaged.
   """
@@ -72,25 +72,19 @@ def newest_whole(directory: Path, steps: Sequence[int]) -> tuple[int | None, dic
   for step in reversed(steps):
     damage = find_damage(directory / str(step), step)
     if damage is None:
-      return step, damaged
+      for folder, reason in damaged.items() if move else ():
+        aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
+        os.rename(folder, aside)
+        files.flush_folder(directory)
+        logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+                        'goes on from step %d', folder, reason, aside.name, step)
+      return step
     damaged[directory / str(step)] = damage
   if damaged:
     reasons = '; '.join(f'{folder.name}: {damage}' for folder, damage in damaged.items())
     raise UserError(f'no checkpoint in {directory} is whole: {reasons}; restore one from a copy, '
                     f'or train anew in another --workdir')
-  return None, damaged
-
-
-def move_damaged_aside(directory: Path, steps: Sequence[int]) -> int | None:
-  """Returns the step of `newest_whole`; renames the damaged checkpoints after it, and warns."""
-  step, damaged = newest_whole(directory, steps)
-  for folder, reason in damaged.items():
-    aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
-    os.rename(folder, aside)
-    files.flush_folder(directory)
-    logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
-                    'goes on from step %d', folder, reason, aside.name, step)
-  return step
+  return None
 
 
 def _describe(path: Path, flush: bool = False) -> dict[str, int | str]:

@@ -18,19 +18,18 @@ from transformer.data.text.text_files import TextCorpus, TextFile, is_blank, reo
 from transformer.errors import UserError, shown
 
 _CHUNK = 20_000  # lines read together
-# Codes of languages, and other words that headers have.
-_CODES = '''
+# Codes of languages, and other words in the names of columns.
+_NAMES = '''
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
 ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
 lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
 rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr
 ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces deu eng est fin fra fre ger hun ita
-jpn kor nld pol por rus spa swe tur ukr zho'''
-_WORDS = '''
-arabic chinese czech dutch english french german hyp hypothesis id index italian japanese korean
-lang language line original polish portuguese ref reference russian score segment sentence source
-spanish src target text tgt translation trg turkish ukrainian'''
+jpn kor nld pol por rus spa swe tur ukr zho arabic chinese czech dutch english french german hyp
+hypothesis id index italian japanese korean lang language line original polish portuguese ref
+reference russian score segment sentence source spanish src target text tgt translation trg turkish
+ukrainian'''
 
 
 class Table(TextCorpus):
@@ -138,11 +137,9 @@ def _name(cell: str) -> str:
 
 
 def _is_of_column(name: str) -> bool:
-  """Returns whether a name is that of a language or another of `_WORDS`, such as `source-en`."""
-  parts = {*re.split(r'[\W\d]+', re.sub(r'(?<=..)-[a-z]{2,4}$', '', name))} - {''}
-  if not parts <= {*_CODES.split(), *_WORDS.split()}:
-    return False
-  return len(parts) == 1 or not parts.isdisjoint(_WORDS.split())
+  """Returns whether a name is made of `_NAMES`, such as `source-en`, or of a code and a region."""
+  parts = {*re.split(r'[-.\d]+', re.sub(r'(?<=..)-[a-z]{2,4}$', '', name))} - {''}
+  return bool(parts) and parts <= {*_NAMES.split()}
 
 
 def _numbered(table: TextFile) -> Iterator[tuple[int, str]]:
