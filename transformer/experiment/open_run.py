@@ -7,14 +7,12 @@ from typing import Any
 
 import jax
 
-from transformer import files, own_code
+from transformer import files
 from transformer.config import Config
 from transformer.data.corpora import EncodedCorpora
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
-from transformer.experiment.init_from import describe_origin
-from transformer.experiment.text import RunText
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -22,7 +20,6 @@ from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.evaluations import is_out_of_patience
 from transformer.runs.lock import RunLock
 from transformer.system import processes
-from transformer.training.objective import Objective
 from transformer.training.step import TrainState
 from transformer.training.update import Update
 
@@ -106,23 +103,6 @@ class OpenRun:
       if jax.process_count() == 1:
         raise
       processes.fail(error)
-
-
-def facts_of(run: OpenRun, config: Config, text: RunText, objective: Objective | None = None
-             ) -> dict[str, Any]:
-  """Returns what `run.json` says of the text, the parameters and the parts of one's own of a run.
-
-  Refuses other data, first parameters or frozen arrays than the run began with. A run that has
-  ended has no objective.
-  """
-  vocabulary = text.vocabulary
-  data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}
-  origin = text.origin and describe_origin(text.origin, vocabulary)
-  frozen = objective and list(objective.sources)
-  if run.begun:
-    resuming.check_same_start(run.workdir, data, origin, frozen)
-  return {'data': data, 'origin': origin, 'frozen': frozen,
-          'own_code': own_code.digests(config.own_code)}
 
 
 def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts: Mapping[str, Any],

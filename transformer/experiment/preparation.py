@@ -9,19 +9,31 @@ import jax
 from absl import logging
 from jax.sharding import Mesh
 
-from transformer import own_code
+from transformer import files, own_code
 from transformer.config import Config
-from transformer.data.corpora import EncodedCorpora, encode_corpora
-from transformer.experiment.open_run import OpenRun, facts_of
-from transformer.experiment.text import RunText, open_text
+from transformer.data.corpora import Corpora, EncodedCorpora, encode_corpora, open_corpora
+from transformer.data.vocabulary import making, vocabularies
+from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.experiment.init_from import check_same_model, describe_origin, load_to_host
+from transformer.experiment.open_run import OpenRun
 from transformer.experiment.validation import Metric, check_metrics, validation_metrics
 from transformer.model.transformer import Transformer
+from transformer.runs import resuming, run_directory
+from transformer.runs.loading import Run
 from transformer.system import processes
 from transformer.training.config import MeshConfig
 from transformer.training.freezing import describe_frozen
 from transformer.training.mesh import make_mesh
-from transformer.training.objective import make_objective
+from transformer.training.objective import Objective, make_objective
 from transformer.training.update import Update, make_update
+
+
+class RunText(NamedTuple):
+  """What a run reads; `origin` is the run of `train.init_from`, or None if it is not needed."""
+
+  corpora: Corpora
+  vocabulary: RunVocabulary
+  origin: Run | None
 
 
 class Preparation(NamedTuple):
@@ -64,6 +76,47 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     logging.info(describe_frozen(config.train.freeze, update.state.params))
   facts = processes.from_first(lambda: facts_of(run, config, text, objective))
   return Preparation(text, facts, metrics, encoded, update)
+
+
+def open_text(config: Config, run: OpenRun) -> RunText:
+  """Opens the text of an `OpenRun`, and its own vocabulary or a new one."""
+  corpora = open_corpora(config.data)
+  processes.check_same(files.as_json(corpora.fingerprints()), 'text')
+  origin = None
+  if config.train.init_from and (run.step is None or 'train.init_from' in run.changes):
+    origin = load_to_host(config.train.init_from)
+    check_same_model(origin.config.model, config.model)
+
+  def make():
+    made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
+    return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
+
+  if run.begun:
+    vocabulary = vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
+    renamed = [key for key in config.data.sizes if f'data.{key}' in run.changes]
+    processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
+  else:
+    models = processes.from_first(make)
+    vocabulary = vocabularies.from_model_files(
+        {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
+  return RunText(corpora, vocabulary, origin)
+
+
+def facts_of(run: OpenRun, config: Config, text: RunText, objective: Objective | None = None
+             ) -> dict[str, Any]:
+  """Returns what `run.json` says of the text, the parameters and the parts of one's own of a run.
+
+  Refuses other data, first parameters or frozen arrays than the run began with. A run that has
+  ended has no objective.
+  """
+  vocabulary = text.vocabulary
+  data = {**vocabularies.fingerprints(vocabulary), **text.corpora.fingerprints()}
+  origin = text.origin and describe_origin(text.origin, vocabulary)
+  frozen = objective and list(objective.sources)
+  if run.begun:
+    resuming.check_same_start(run.workdir, data, origin, frozen)
+  return {'data': data, 'origin': origin, 'frozen': frozen,
+          'own_code': own_code.digests(config.own_code)}
 
 
 def check_run(config: Config, workdir: Path):
