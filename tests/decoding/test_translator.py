@@ -13,6 +13,7 @@ from tests.collectives import collectives_of
 from tests.toy_translation import (
   DECODE,
   MAX_LENGTH,
+  ROUNDING,
   WORDS,
   make_model,
   make_params,
@@ -65,6 +66,11 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 @pytest.mark.parametrize('beams', [1, 3])
 @pytest.mark.parametrize('kind', ['free', 'prefixes', 'samples', 'ensemble'])
 def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
+  """Pools of any number of threads agree bit for bit, and a mesh but for rounding.
+
+  Batches of a mesh have other sizes, so that sums are in another order. Texts are the same, since
+  no choice of this model is a near tie; of another model, a near tie could go either way.
+  """
   lines = [*sentences(23), '', *sentences(4, seed=2)]
   config = dataclasses.replace(DECODE, beam_size=beams, sample=kind == 'samples')
   models = MODEL
@@ -81,7 +87,7 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
   for answer, wanted in zip(answers[0], mesh, strict=True):
     assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
     for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
-      assert text == wanted_text and score == pytest.approx(wanted_score, rel=1e-5)
+      assert text == wanted_text and score == pytest.approx(wanted_score, abs=ROUNDING)
   assert len({answer.text for answer in mesh}) > 5
 
 
