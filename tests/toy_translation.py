@@ -17,7 +17,7 @@ WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'sma
 MAX_LENGTH = 29
 DECODE = SampleConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 # What rounding may do to a log-probability of up to 36 tokens. On its way a number below 10 passes
-# ten sublayers, whose sums have up to 36 terms each.
+# up to ten sublayers, whose sums have up to 36 terms each.
 ROUNDING = 36 * rounding(terms=10 * 36, size=10.0)
 
 
@@ -26,17 +26,17 @@ def make_vocabulary() -> Vocabulary:
   return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) for _ in range(300)), 290)
 
 
-def make_model(vocabulary: Vocabulary) -> Transformer:
-  return Transformer(ModelConfig(num_layers=2, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
+def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
+  return Transformer(ModelConfig(num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
                      vocabulary.size)
 
 
 def make_params(model: Transformer):
-  """Returns random parameters; no choice between tokens or beams is near enough for rounding.
+  """Returns random parameters with opinions, without a choice so near that rounding could turn it.
 
-  Wider ones, as those of a trained model, would make more of a rounding with every layer.
+  Still wider ones, in several layers, would make a hundred times as much of a rounding.
   """
-  return jax.jit(lambda: init_params(model, 5))()
+  return jax.tree.map(lambda leaf: 1.5 * leaf, jax.jit(lambda: init_params(model, 5))())
 
 
 def sentences(count: int, seed: int = 1) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from tests.toy_translation import (
   DECODE,
   MAX_LENGTH,
+  ROUNDING,
   make_model,
   make_params,
   make_vocabulary,
@@ -60,9 +61,9 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
     target = np.where(np.arange(best.tokens.shape[-1]) < length[:, None], best.tokens[:, beam],
                       PAD_ID)
     log_probs = scorer((params,), source, target)
-    np.testing.assert_allclose(best.log_probs[:, beam], log_probs, rtol=1e-4)
+    np.testing.assert_allclose(best.log_probs[:, beam], log_probs, rtol=0, atol=ROUNDING)
     np.testing.assert_allclose(best.scores[:, beam], log_probs / ((5 + length) / 6) ** 0.9,
-                               rtol=1e-4)
+                               rtol=0, atol=ROUNDING)
   assert len(set(best.log_probs.ravel().tolist())) == 2 * beams
 
 
@@ -71,12 +72,12 @@ def test_a_pair_is_scored_without_regard_to_its_company(params):
   together = scored([params], sources, targets)
   alone, = scored([params], sources[4:5], targets[4:5])
   assert alone.tokens == together[4].tokens
-  assert alone.log_prob == pytest.approx(together[4].log_prob, rel=1e-5)
+  assert alone.log_prob == pytest.approx(together[4].log_prob, abs=ROUNDING)
   by_token = scored([params], sources, targets, by_token=True)
   for target, whole, parts in zip(targets, together, by_token, strict=True):
     pieces, scores = zip(*parts.pieces, strict=True)
     assert [*pieces] == [VOCABULARY.piece(i) for i in [*VOCABULARY.encode(target), EOS_ID]]
-    assert parts.log_prob == math.fsum(scores) == pytest.approx(whole.log_prob, rel=1e-5)
+    assert parts.log_prob == math.fsum(scores) == pytest.approx(whole.log_prob, abs=ROUNDING)
     assert parts.tokens == whole.tokens and max(scores) < 0 and not whole.pieces
 
 
@@ -90,7 +91,7 @@ def test_an_ensemble_averages_probabilities(params):
   for first, second, mean in zip(one, two, both, strict=True):
     assert first.log_prob != second.log_prob and mean.tokens == 1
     assert mean.log_prob == pytest.approx(
-        math.log((math.exp(first.log_prob) + math.exp(second.log_prob)) / 2), rel=1e-4)
+        math.log((math.exp(first.log_prob) + math.exp(second.log_prob)) / 2), abs=ROUNDING)
   config, lines = dataclasses.replace(DECODE, alpha=0.0), sentences(5)
   translate = Translator([MODEL] * 2, VOCABULARY, config, MAX_LENGTH)
   answers, swapped, twice = ([answer.text for answer in translate(pair, lines)]
@@ -124,6 +125,6 @@ def test_lines_that_are_too_long_are_named_and_the_rest_is_scored(params, caplog
   assert [pair.tokens for pair in likelihoods] == tokens
   assert [pair.log_prob is None for pair in likelihoods] == [False, True, False, *[True] * 7]
   alone, = scored([params], sources[2:3], targets[2:3], (64, 65))
-  assert likelihoods[2].log_prob == pytest.approx(alone.log_prob, rel=1e-5)  # As long as may be.
+  assert likelihoods[2].log_prob == pytest.approx(alone.log_prob, abs=ROUNDING)  # As long as can be.
   assert '8 lines are too long and get nan: line 2 of the reference (62 tokens, ' in caplog.text
   assert 'line 7 of the source (62 tokens, at most 7), …\n' in caplog.text

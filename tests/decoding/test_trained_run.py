@@ -43,7 +43,7 @@ ZEROS_OF = Batch(*ZEROS)._replace
 def run():
   """A run of the toy model, with batches of two lines."""
   vocabulary = make_vocabulary()
-  model = make_model(vocabulary)
+  model = make_model(vocabulary, layers=2)
   config = Config.from_dict({
       'data': {'max_length': MAX_LENGTH}, 'train': {'tokens_per_batch': MAX_LENGTH},
       'model': dataclasses.asdict(model.config) | {'dropout': 0.0},
@@ -101,7 +101,7 @@ def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
     assert [piece for piece, _ in pieces[number]][-1] == '</s>'
     assert sum(score for _, score in pieces[number]) == pytest.approx(scores[number], rel=1e-5)
   batch = run.batch(*([side[number] for number in kept] for side in (sources, targets)))
-  loss = run.loss(run.params, batch, smoothing=0.0)
+  loss = jax.jit(functools.partial(run.loss, smoothing=0.0))(run.params, batch)
   assert float(loss) == pytest.approx(
       -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5)
   assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (0,)
@@ -144,8 +144,9 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
   assert not output[~mask].any()
   for number in (0, 3):
     tokens = np.array([ids[number]], np.int32)
-    alone = run.model.apply({'params': run.params}, tokens, np.ones_like(tokens),
-                            np.arange(tokens.size, dtype=np.int32)[None], method='encode')
+    alone = jax.jit(functools.partial(run.model.apply, method='encode'))(
+        {'params': run.params}, tokens, np.ones_like(tokens),
+        np.arange(tokens.size, dtype=np.int32)[None])
     np.testing.assert_allclose(output[number, mask[number]], alone[0], atol=1e-5)
   assert run.encode([]).output.shape == (0, 0, run.config.model.model_dim)
 

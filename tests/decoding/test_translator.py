@@ -145,6 +145,7 @@ def test_a_sample_is_of_the_number_of_its_sentence(params):
   assert translate(params, ['a cat'], first=2) == together[2:]
 
 
+@pytest.mark.long(but=('cpu',))
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
   invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']

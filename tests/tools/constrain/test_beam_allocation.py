@@ -61,7 +61,8 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
 
 
 def find(width, table, phrases=PHRASES, limits=LIMITS, **kinds):
-  length = max(len(phrase) for item in phrases for phrase in item) or 1
+  # At least two, so that most phrases share a program.
+  length = max(2, *(len(phrase) for item in phrases for phrase in item))
   return jax.device_get(searcher(width, **kinds)(
       table, jnp.asarray(limits, jnp.int32), padded(phrases, length)))
 
