@@ -27,8 +27,8 @@ def make_vocabulary() -> Vocabulary:
 
 
 def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
-  return Transformer(ModelConfig(num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre'),
-                     vocabulary.size)
+  config = ModelConfig(num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre')
+  return Transformer(config, vocabulary.size)
 
 
 def make_params(model: Transformer):

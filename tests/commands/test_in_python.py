@@ -19,12 +19,28 @@ def say(evaluate, trained, folder):
   return say
 
 
-def test_translations_draws_and_scores_are_those_of_eval(say, trained, folder):
-  run = transformer.load(trained)
-  sources, targets = ((folder / f'test.{language}').read_text('utf-8').splitlines()
-                      for language in ('en', 'de'))
+@pytest.fixture(scope='module')
+def run(trained):
+  return transformer.load(trained)
+
+
+@pytest.fixture(scope='module')
+def sources(folder):
+  return (folder / 'test.en').read_text('utf-8').splitlines()
+
+
+@pytest.fixture(scope='module')
+def targets(folder):
+  return (folder / 'test.de').read_text('utf-8').splitlines()
+
+
+@pytest.mark.long
+def test_translations_with_given_beginnings_are_those_of_eval(say, run, sources, targets, folder):
   assert run.translate(sources, beam_size=2, prefix=targets) == say(
       '--beam_size=2', f'--prefix={folder}/test.de')
+
+
+def test_draws_and_scores_are_those_of_eval(say, run, sources, targets, folder):
   lists = run.translate(sources, sample=True, beam_size=2, nbest=2, seed=3)
   assert say('--sample', '--beam_size=2', '--nbest=2', '--seed=3') == [
       f'{number} ||| {text} ||| {score:.6f}'

@@ -125,6 +125,6 @@ def test_lines_that_are_too_long_are_named_and_the_rest_is_scored(params, caplog
   assert [pair.tokens for pair in likelihoods] == tokens
   assert [pair.log_prob is None for pair in likelihoods] == [False, True, False, *[True] * 7]
   alone, = scored([params], sources[2:3], targets[2:3], (64, 65))
-  assert likelihoods[2].log_prob == pytest.approx(alone.log_prob, abs=ROUNDING)  # As long as can be.
+  assert likelihoods[2].log_prob == pytest.approx(alone.log_prob, abs=ROUNDING)
   assert '8 lines are too long and get nan: line 2 of the reference (62 tokens, ' in caplog.text
   assert 'line 7 of the source (62 tokens, at most 7), …\n' in caplog.text
