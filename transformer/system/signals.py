@@ -13,11 +13,10 @@ from transformer.errors import Preempted
 
 # EX_TEMPFAIL of sysexits.h: the same command will succeed when it is started again.
 EXIT_STATUS = 75
-# From schedulers such as Slurm; Ctrl-C; Slurm's --signal=USR1@60; a terminal that closes.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-# A terminal sends these to all that runs in it. Under `nohup`, and where a script starts a command
-# with `&`, they are meant for others: the process ignores them from its start.
+# A terminal sends these to all that runs in it: at Ctrl-C, and where it closes. A process that
+# `nohup`, or `&` in a script, has started ignores them, since they are meant for others.
 _OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, *_OF_TERMINAL)  # As Slurm's --signal=USR1@60.
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5
 
@@ -26,7 +25,7 @@ TWICE_SECONDS = 0.5
 def handling(handler: Callable) -> Iterator[None]:
   """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end.
 
-  A process that ignores SIGINT or SIGHUP goes on ignoring it.
+  What a process ignores of a terminal's signals, it goes on ignoring.
   """
   before = {number: signal.signal(number, handler) for number in SIGNALS
             if number not in _OF_TERMINAL or signal.getsignal(number) != signal.SIG_IGN}
@@ -114,7 +113,7 @@ class Signals(contextlib.ExitStack):
           _tell(f'stopped at once by a second signal, {name}: the same command goes on from the '
                 f'last checkpoint')
           os._exit(EXIT_STATUS)
-        first, self.requested = time.monotonic(), self.requested or name
+        first = time.monotonic()
         _tell(f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
               f'{self._grace:g} seconds; a second signal stops it at once')
 
