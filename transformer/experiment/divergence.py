@@ -1,17 +1,24 @@
 """Checks of updates for numbers that are not finite, and for spikes of the loss."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from transformer.data.batch import Batch
 from transformer.errors import UserError
+from transformer.runs.checkpoints import by_name
 from transformer.system import processes
 from transformer.system.progress import say
+from transformer.training.step import TrainState
+from transformer.training.update import Update
 
 BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
@@ -20,6 +27,38 @@ _WRITTEN = 10  # No more skipped batches are written, so that the disk does not 
 _DEVIATIONS, _SHARE = 6.0, 0.05
 _UPDATES = 50  # The approximate number of the latest losses.
 _FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
+
+
+class FirstUpdateError(UserError):
+  """Raised where the process has made no update whose loss and gradient are finite.
+
+  Attributes:
+    step, batch: those of the update.
+  """
+
+  def __init__(self, message: str, step: int, batch: Batch):
+    super().__init__(message)
+    self.step, self.batch = step, batch
+
+
+def describe_gradient(update: Update, state: TrainState, batch: Batch,
+                      shape: tuple[int, int, int]) -> str:
+  """Names the parameters in which the gradient of a batch of a shape is not finite.
+
+  `state` is from before the update, and is donated.
+  """
+  # An optimizer whose state is the gradient.
+  keeping = dataclasses.replace(
+      update, state=update.state._replace(optimizer=update.state.params, skips=None),
+      optimizer=optax.GradientTransformation(lambda params: params,
+                                             lambda gradient, *_: (gradient, gradient)))
+  keeping = dataclasses.replace(keeping, train_step=keeping.lower(shape).compile())
+  copies = jax.tree.map(jnp.copy, state.params)
+  state, _ = keeping(state._replace(optimizer=copies, skips=None), batch)
+  gradient = by_name(state.optimizer)
+  bad = [name for name, leaf in gradient.items() if not jnp.isfinite(leaf).all()]
+  names = ', '.join((*bad[:3], *['…'] * (len(bad) > 3)))
+  return f'the gradient is not finite in {len(bad)} of {len(gradient)} parameters: {names}'
 
 
 class DivergenceGuard:
@@ -33,10 +72,12 @@ class DivergenceGuard:
     """Goes on from a window, perhaps empty; so many updates in a row may be skipped."""
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
     self._allowed, self._folder = allowed, Path(workdir) / BAD_BATCHES
+    self._made = False  # Whether this process has made an update.
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
     """Returns True if the update was made, and False if it was skipped, as it may be."""
     if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
+      self._made = True
       return True
     event = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
              f'{metrics["gradient_norm"]}')
@@ -45,9 +86,11 @@ class DivergenceGuard:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False
-    raise UserError(f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} '
-                    f'skips; nothing of it was saved; {self._write(step, batch)}; lower the '
-                    f'learning rate, lengthen the warm-up, or set optimizer.clip_norm')
+    fault = (f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} skips; '
+             f'nothing of it was saved; {self._write(step, batch)}')
+    if self.window['updates']:  # Of an earlier process, too.
+      fault += '; lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm'
+    raise UserError(fault) if self._made else FirstUpdateError(fault, step, batch)
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.
