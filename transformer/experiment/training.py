@@ -94,15 +94,10 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
           validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
           profile: tuple[int, int] | None = None, signals: Signals | None = None
           ) -> tuple[int, list[Mapping[str, Any]]]:
-  """Trains a run, which must not have ended, to `train.steps` or until patience runs out.
+  """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
-  Args:
-    update: the compiled update.
-    validate: (`eval_step`, parameters) -> their evaluation.
-    params: the first parameters; None draws them from the seed.
-    profile, signals: as for `train_run`.
-
-  Returns the number of updates, and the evaluations.
+  `validate` is (`eval_step`, parameters) -> their evaluation. Without `params`, the first ones are
+  drawn from the seed. `profile` and `signals` are as for `train_run`.
   """
   settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
   state, evaluations = run.restore(update, params), run.history['evaluations']
@@ -116,7 +111,6 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
     signals.hold()
     updates = () if done else report.meter.watch(batches.iterate(step, settings.steps))
     try:
-      # A signal may have stopped the run before the end of its last step.
       for batch in itertools.chain([None] if run.unfinished else [], updates):
         if batch is not None:
           state, metrics = tracer.run(step + 1, update, state, batch)
@@ -154,9 +148,8 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
         report.meter.restart_clock()
     except Preempted as interruption:
       save()
-      raise Preempted(
-          f'stopped by {signals.requested or "another process"} after step {step}, which is saved; '
-          f'the same command goes on from there') from interruption
+      raise Preempted(f'stopped by {signals.requested or "another process"} after step {step}, '
+                      f'which is saved; the same command goes on from there') from interruption
     except FirstUpdateError as error:
       state = None  # Its memory is needed.
       raise UserError(_explained(error, run, update, params, batches.shape)) from error
