@@ -1,6 +1,5 @@
 """MLflow gets each line once, the samples and the settings; read by its own client."""
 
-import json
 import math
 import os
 import subprocess
@@ -11,36 +10,43 @@ import pytest
 from tests.running_commands import ROOT
 
 TOLD = """
-import math, os, pathlib
+import json, math, os, pathlib, shutil
+from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
 from transformer.experiment.reporters import Reporters, Sample
 from transformer.tools.mlflow.reporter import MLflow, mlflow
 
-def told(step, steps, error, *lines):
-  config = Config.from_dict({'train': {'steps': steps}})
-  reporters = Reporters({'mlflow': MLflow}, (config, pathlib.Path('runs/a'), step), 90)
+def told(step, steps, error, *lines, workdir='runs/a'):
+  # A setting that is longer than a parameter may be.
+  freeze = [f'part_{number}' for number in range(1000)]
+  config = Config.from_dict({'train': {'steps': steps, 'freeze': '|'.join(freeze)}})
+  reporters = Reporters({'mlflow': MLflow}, (config, pathlib.Path(workdir), step), 90)
   for step, values in lines:
     reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
   reporters.end(error)
-  run, = mlflow.search_runs(search_all_experiments=True, output_format='list')
-  return run
+  run_id = json.loads(pathlib.Path(workdir, 'mlflow.json').read_text())['run']
+  return mlflow.get_run(run_id)
 
 loss, bleu = 'train/loss', 'valid/new-set+1/bleu'
 os.makedirs('runs/a')
+files.write_sealed('runs/a/run.json', {'started': 'then'})
 run = told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
            (20, {bleu: 7.0}), (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 print(run.info.status)
 run = told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}),
            (20, [Sample('a | b', 'ü', '')]))
 print(run.info.status, run.info.run_name, run.data.params['train.steps'],
-      run.data.tags['resumed/train.steps'])
+      {name: value for name, value in run.data.tags.items() if name.startswith('resumed/')})
 client = mlflow.MlflowClient()
 print({name: [(value.step, value.value)
               for value in client.get_metric_history(run.info.run_id, name)]
        for name in sorted(run.data.metrics)})
 print([file.path for file in client.list_artifacts(run.info.run_id, 'samples')],
       mlflow.artifacts.load_dict(f'{run.info.artifact_uri}/samples/20.json'))
+shutil.copytree('runs/a', 'runs/b')
+copy = told(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
+print(copy.info.run_id == run.info.run_id, copy.info.run_name, copy.data.metrics)
 """
 
 
@@ -55,13 +61,13 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(tmp_path):
   done = tell(tmp_path)
   assert done.returncode == 0 and 'gets nothing more' not in done.stderr, done.stderr
   assert done.stdout.splitlines() == [
-      'KILLED', 'FINISHED runs/a 40 50',
+      'KILLED', "FINISHED runs/a 40 {'resumed/train.steps': '50'}",
       str({'spikes': [(10, 0.0)],
            'train/loss': [(10, 3.5), (20, math.nan), (30, sys.float_info.max), (40, 2.5)],
            'valid/new-set_1/bleu': [(20, 7.0), (40, 8.0)]}),
       str(['samples/20.json']) + ' ' + str([
-          {'source': 'a | b', 'reference': 'ü', 'translation': ''}])]
-  assert set(json.loads((tmp_path / 'runs/a/mlflow.json').read_text('utf-8'))) == {'run'}
+          {'source': 'a | b', 'reference': 'ü', 'translation': ''}]),
+      "False runs/b {'train/loss': 2.0}"]
 
 
 def test_without_the_library_there_is_an_error_before_training(tmp_path):

@@ -11,24 +11,28 @@ import pytest
 from tests.running_commands import ROOT
 
 TOLD = '''
-import math, os, pathlib
+import math, os, pathlib, shutil
+from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
 from transformer.experiment.reporters import Reporters, Sample
 from transformer.tools.wandb.reporter import WandB
 
-def told(step, steps, error, *lines):
+def told(step, steps, error, *lines, workdir='runs/a'):
   config = Config.from_dict({'train': {'steps': steps}})
-  reporters = Reporters({'wandb': WandB}, (config, pathlib.Path('runs/a'), step), 60)
+  reporters = Reporters({'wandb': WandB}, (config, pathlib.Path(workdir), step), 60)
   for step, values in lines:
     reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
   reporters.end(error)
 
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')
+files.write_sealed('runs/a/run.json', {'started': 'then'})
 told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}), (20, {bleu: 7.0}),
      (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))
+shutil.copytree('runs/a', 'runs/b', ignore=shutil.ignore_patterns('wandb'))
+told(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
 '''
 
 
@@ -96,6 +100,9 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
   assert [sum(record.HasField('preempting') for record in part) for part in parts] == [1, 0]
   assert {record.metric.step_metric for part in parts for record in part
           if record.HasField('metric')} == {'step'}
+  copy, = folder.parent.glob('b/wandb/offline-run-*/*.wandb')
+  assert not {record.run.run_id for record in records(copy)} & {
+      run.run_id for part in runs for run in part}
 
 
 @pytest.mark.long(but=['no library'])

@@ -4,7 +4,6 @@ The variables of that library, such as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT
 The run keeps its id in `mlflow.json`.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import Preempted, UserError
 from transformer.experiment.reporters import Sample
+from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
 os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')  # It reads this at its import.
 try:
@@ -31,20 +31,22 @@ class MLflow:
     path, settings = workdir / 'mlflow.json', flatten(config.to_dict())
     settings = {name: str(value) for name, value in settings.items()}
     self._last: dict[str, int] = {}
-    if path.exists():
-      run = mlflow.start_run(run_id=json.loads(path.read_text('utf-8'))['run'])
+    params = {}
+    if known := known_run(path, 'run'):
+      run = mlflow.start_run(run_id=known['run'])
+      params = run.data.params
       for name in run.data.metrics:
         history = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
         self._last[name] = max(value.step for value in history)
-      # A parameter cannot change.
-      changed = {name: value for name, value in settings.items()
-                 if run.data.params.get(name, value) != value}
-      mlflow.set_tags({f'resumed/{name}': value for name, value in changed.items()})
-      settings = {name: value for name, value in settings.items() if name not in run.data.params}
+      warn_of_lines(path, step, max(self._last.values(), default=0))
+      # A parameter cannot change, and MLflow truncates it; earlier versions kept no settings.
+      before = known.get('settings', params)
+      mlflow.set_tags({f'resumed/{name}': value for name, value in settings.items()
+                       if before.get(name, value) != value})
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
-      files.write_json(path, {'run': run.info.run_id})
-    mlflow.log_params(settings)
+    files.write_json(path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)})
+    mlflow.log_params({name: value for name, value in settings.items() if name not in params})
 
   def numbers(self, step: int, values: Mapping[str, float]):
     """Sends a line, but not again what was sent before a resume."""

@@ -4,8 +4,6 @@ The variables of that library, such as WANDB_PROJECT and WANDB_MODE, say where a
 keeps its id, and what it has sent, in `wandb.json`.
 """
 
-import contextlib
-import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment.reporters import Sample
+from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
 # It reads these at its import. Without the second, a kill would lose 15 seconds of an offline run.
 os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
@@ -38,9 +37,9 @@ class WandB:
   def __init__(self, config: Config, workdir: Path, step: int):
     """Begins a run, or goes on with that of `wandb.json`."""
     self._path = workdir / 'wandb.json'
-    self._sent: dict[str, Any] = {'id': uuid.uuid4().hex[:12], 'steps': {}}
-    with contextlib.suppress(FileNotFoundError):
-      self._sent = json.loads(self._path.read_text('utf-8'))
+    self._sent: dict[str, Any] = {'id': uuid.uuid4().hex[:12], 'steps': {},
+                                  **known_run(self._path, 'id'), **identity(workdir)}
+    warn_of_lines(self._path, step, max(self._sent['steps'].values(), default=0))
     try:
       self._run = wandb.init(
           id=self._sent['id'], resume='allow', config=config.to_dict(), allow_val_change=True,
@@ -52,6 +51,7 @@ class WandB:
       raise UserError(f'Weights & Biases: {error}; to log in: wandb login; to write files alone: '
                       f'WANDB_MODE=offline') from error
     self._run.define_metric('*', step_metric='step')
+    files.write_json(self._path, self._sent)
 
   def numbers(self, step: int, values: Mapping[str, float]):
     """Sends a line, but not again what was sent before a resume."""
