@@ -45,7 +45,8 @@ def is_on_a_line(pixels, values):
 
 def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
   rows = [{'step': 3 * n, 'train/loss': 9.0 - n ** 2 / 32, 'train/learning_rate': math.sin(n),
-           'tokens_per_second': 1e4 + n ** 2, 'train/fill': 0.5} for n in range(1, 31)]
+           'train/perplexity': math.exp(4.0 - n ** 2 / 300), 'tokens_per_second': 1e4 + n ** 2,
+           'train/fill': 0.5} for n in range(1, 31)]
   rows[10:10] = [{'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}]
   rows += [{'step': 92 + n, 'valid/loss': 2.5 - n, 'valid/bleu': 11.0 - n,
             'valid/a/talks/bleu': 1.0 * n} for n in (1, 3)]
@@ -55,8 +56,11 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
   curves.draw([tmp_path], tmp_path / 'curves.svg')
   lines = drawn(tmp_path / 'curves.svg')
   assert {metric for _, metric in lines} == {
-      'train/loss', 'valid/loss', 'valid/bleu', 'valid/a/talks/bleu', 'train/learning_rate',
+      'train/nll', 'valid/loss', 'valid/bleu', 'valid/a/talks/bleu', 'train/learning_rate',
       'tokens_per_second'}
+  for row in rows:  # The validation loss is not smoothed, and train/loss is.
+    if 'train/perplexity' in row:
+      row['train/nll'] = math.log(row['train/perplexity'])
   for (_, metric), pixels in lines.items():
     points = [(row['step'], row[metric]) for row in rows if metric in row]
     assert curves.read_points(tmp_path)[metric] == tuple(map(list, zip(*points, strict=True)))
@@ -75,8 +79,8 @@ def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
 
 
 def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, tmp_path):
-  runs = [write_lines(tmp_path / name, {'step': 1, 'train/loss': 1.0 + number},
-                      {'step': 2, 'train/loss': 2.0 + number})
+  runs = [write_lines(tmp_path / name, {'step': 1, 'train/perplexity': math.exp(1.0 + number)},
+                      {'step': 2, 'train/perplexity': math.exp(2.0 + number)})
           for number, name in enumerate(['a', '$b$^', 'x&<y', '中'])]
   (runs[0] / 'eval').mkdir()
   (runs[0] / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
@@ -89,7 +93,8 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, t
   assert heights == sorted(heights, reverse=True) and len(set(heights)) == 4
   texts = [group.text for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(
       f'{SVG}text')]
-  assert {f'{run}: train/loss' for run in runs} < set(texts)
+  assert {f'{run}: train' for run in runs} < set(texts)
+  assert any('without label smoothing' in text for text in texts if text)
   assert f'{runs[0]}: BLEU, test.all.beam4' in texts
 
 

@@ -17,9 +17,11 @@ from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
+# The logarithm of train/perplexity: train/loss may be smoothed, and validation losses never are.
+NLL = 'train/nll'
 # The title of each panel, with a pattern for the names of its metrics.
 _PANELS = {
-    'loss a token': r'train/loss|valid/(.+/)?loss',
+    'cross entropy a token, without label smoothing': fr'{NLL}|valid/(.+/)?loss',
     'score': r'valid/(.+/)?(bleu|f1)',
     'learning rate': 'train/learning_rate',
     'target tokens a second': 'tokens_per_second'}
@@ -27,7 +29,7 @@ _DASHES = ('-', '--', ':', '-.')
 
 
 def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
-  """Returns the steps and the values of each metric of a run, which may still be training."""
+  """Returns the steps and the values of each metric of a run, and `NLL`; it may be training."""
   path = workdir / METRICS
   try:
     lines = path.read_bytes().count(b'\n')
@@ -43,6 +45,9 @@ def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
       steps, numbers = points.setdefault(name, ([], []))
       steps.append(step)
       numbers.append(math.nan if value is None else float(value))
+  if 'train/perplexity' in points:
+    steps, perplexities = points['train/perplexity']
+    points[NLL] = steps, [math.log(perplexity) for perplexity in perplexities]
   return points
 
 
@@ -58,7 +63,8 @@ def draw(workdirs: Sequence[Path], output: Path):
       for number, (run, points) in enumerate(runs.items()):
         metrics = sorted(name for name in points if re.fullmatch(pattern, name))
         for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
-          axes.plot(*points[metric], dashes, color=f'C{number}', label=f'{run}: {metric}',
+          axes.plot(*points[metric], dashes, color=f'C{number}',
+                    label=f'{run}: {"train" if metric == NLL else metric.removesuffix("/loss")}',
                     marker='.' if len(points[metric][0]) < 50 else '', gid=f'{number}/{metric}')
       if title == 'score':
         for number, workdir in enumerate(workdirs):
