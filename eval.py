@@ -69,6 +69,9 @@ def main(_):
     check_tokenizer(decoding.config.bleu_tokenize)
     for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
+    for text in texts:
+      if not ''.join(map(''.join, text.references)).strip():
+        logging.warning('%s: every reference is empty, so scores compare nothing', text.name)
   _translate(request, decoding, texts, own_metrics)
 
 

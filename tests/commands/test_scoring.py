@@ -65,6 +65,15 @@ def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, change_params,
     assert f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
 
 
+@pytest.mark.long
+def test_references_that_are_all_empty_are_warned_of(evaluate, trained, folder, tmp_path):
+  (tmp_path / 'empty').write_text('\n \n')
+  for reference, warns in ((tmp_path / 'empty', True), (folder / 'test.de', False)):
+    status, _, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en',
+                              f'--reference={reference}', '--beam_size=1')
+    assert status == 0 and ('every reference is empty' in err) == warns, err
+
+
 def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_place(
     evaluate, trained, tmp_path):
   vocabulary = Vocabulary.load(trained / 'vocabulary.model')

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import pty
 import re
@@ -104,12 +105,14 @@ def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch, 
       now += 8.0
       if step == 26:
         evaluated(report, step, 7.0)
+    evaluated(report, 32, math.nan)
   assert said() == [
       'step 21/99  loss 4.321', 'step 25/99  loss 4.321  09:52 left',
       'step 26/99  loss 4.321  09:44 left',
-      'step 26/99  valid loss 3.000  valid BLEU 7.00  the best so far',
-      'step 30/99  loss 4.321  09:12 left']
-  assert [row['step'] for row in rows_of(tmp_path)] == [26, 26]  # They depend on no clock.
+      'step 26/99  valid loss 3.000 (not smoothed)  valid BLEU 7.00  the best so far',
+      'step 30/99  loss 4.321  09:12 left',
+      'step 32/99  valid loss 3.000 (not smoothed)  valid BLEU nan']
+  assert [row['step'] for row in rows_of(tmp_path)] == [26, 26, 32]  # They depend on no clock.
 
 
 def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
@@ -130,7 +133,7 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
       text += part
   os.close(main)
   text = text.decode()
-  assert any('step 54322/100000  valid loss 3.000  valid BLEU 41.04' in line
+  assert any('step 54322/100000  valid loss 3.000 (not smoothed)  valid BLEU 41.04' in line
              for line in re.split(r'[\r\n]+', text))
   bar = text.rstrip().rpartition('\r')[2]
   assert 78 <= len(bar) <= 80

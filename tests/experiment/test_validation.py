@@ -54,6 +54,19 @@ def test_an_evaluation_has_a_metric_of_ones_own():
                                 Sample('c', 'z', 'X c')]
 
 
+def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
+  config = Config.from_dict({'train': {'best_by': 'chrf'}})
+  for references, compares in (('', ' '), False), (('', 'b'), True):
+    caplog.clear()
+    pairs = list(zip('ab', references, strict=True))
+    sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], pairs)]
+    evaluation = evaluate(sums, 'X', sets, translate, validation_metrics(config))
+    for name in ('bleu', 'chrf'):
+      assert math.isfinite(evaluation.values[f'valid/{name}']) == compares
+    assert ('valid: every reference is empty' in caplog.text) != compares
+    assert evaluation.values['valid/loss'] == 2.0
+
+
 class Pairs(list):
   """A corpus."""
 

@@ -129,8 +129,11 @@ class Report:
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     self._reporters.tell('samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
-    say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}  '
-        f'valid {name} {score:.2f}{"  the best so far" if best is evaluations[-1] else ""}')
+    # The loss of an update is smoothed.
+    plain = ' (not smoothed)' if self._config.label_smoothing else ''
+    is_best = best is evaluations[-1] and math.isfinite(score)
+    say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}{plain}'
+        f'  valid {name} {score:.2f}{"  the best so far" if is_best else ""}')
     if is_out_of_patience(evaluations, self._config.patience):
       say(f'out of patience at step {step}: none of the last {self._config.patience} evaluations '
           f'(train.patience) was better than that of step {best["step"]}')

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 import os
 import shlex
@@ -203,7 +204,8 @@ def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[M
       record_cost(run.workdir, step)
   if run.ended:
     logging.info('the run is done: step %d of %d', step, config.train.steps)
-  if best := best_evaluation(evaluations):
+  best = best_evaluation(evaluations)
+  if best and math.isfinite(deciding_metric(best)[1]):
     logging.info('the best step on the validation split is %d, with %s %.2f', best['step'],
                  *deciding_metric(best))
   logging.info(spell_commands('score it with: python eval.py --workdir=%s'),

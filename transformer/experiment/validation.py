@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -78,6 +79,9 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
       for metric in metrics:
         with optional(f'{key}: a metric is left out', warn):
           scores |= metric(sources, texts, references, gold)
+      if not any(map(str.strip, references)):
+        warn(f'{key}: every reference is empty, so nothing is compared, and no step is the best')
+        scores |= dict.fromkeys(scores.keys() & {'bleu', 'chrf'}, math.nan)
     values |= {f'{key}/{name}': value for name, value in scores.items()}
     translations[key] = texts
   # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
