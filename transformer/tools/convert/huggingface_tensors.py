@@ -77,16 +77,16 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
                     f'as save_pretrained writes them; pickles are not read, since they can run '
                     f'any code')
   shard_of = JsonFile(index)['weight_map']
-  if not isinstance(shard_of, dict) or any(Path(str(name)).name != name
-                                           for name in shard_of.values()):
-    raise UserError(f'{index} should name a file in its folder for each tensor of its weight_map; '
+  if not isinstance(shard_of, dict):
+    raise UserError(f'{index} should name the file of each tensor in weight_map; it does not; '
                     f'restore it from a copy')
-  tensors, pairs = {}, set()
-  for shard in set(shard_of.values()):
+  tensors, wanted = {}, {(name, str(shard)) for name, shard in shard_of.items()}
+  for shard in {Path(shard).name for _, shard in wanted}:  # Nothing outside of the folder is read.
     of_shard = read_tensors(folder / shard)[1]
     tensors |= of_shard
-    pairs |= {(name, shard) for name in of_shard}
-  for name, shard in pairs ^ shard_of.items():
+    wanted ^= {(name, shard) for name in of_shard}
+  if wanted:
+    name, shard = min(wanted)
     raise UserError(f'{folder} is damaged: only one of {shard} and its index has {name}; restore '
                     f'both from a copy')
   return tensors
