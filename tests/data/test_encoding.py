@@ -20,6 +20,7 @@ from transformer.data.encoding import (
   keep_for_training,
   prefetch,
 )
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 
 MAX_LENGTH = 7
 
@@ -131,6 +132,13 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
   pairs = encode_for_training([(str(size - 1), '9')], vocabulary, MAX_LENGTH)
   assert pairs.source.tokens.tolist() == [size - 1, EOS_ID]
   assert pairs.source.tokens.dtype.itemsize == bits // 8
+  # The vocabulary of the source may be the larger one, or that of the target.
+  small = Spelling()
+  small.size = 10
+  for sides in ((vocabulary, small), (small, vocabulary)):
+    texts = [str(side.size - 1) for side in sides]
+    pairs = encode_for_training([texts], SeparateVocabularies(*sides), MAX_LENGTH)
+    assert [pairs.source[0][0], pairs.target[0][0]] == list(map(int, texts))
 
 
 @pytest.mark.parametrize(('count', 'ahead'), [(0, 7), (1, 0), (23, 0), (23, 7), (23, 100)])

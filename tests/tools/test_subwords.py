@@ -24,7 +24,9 @@ def cut(vocabulary, lines, alpha, side=0, order=slice(None)):
   keys = mix(np.arange(len(lines), dtype=np.uint64))[order]
   sentences = Sentences.ended(vocabulary.encode_batch(lines))
   sentences = Sentences.join(sentences[number] for number in np.arange(len(lines))[order])
-  drawn = sample_cuts(None, vocabulary, alpha)(sentences, sentences, np.stack([keys, keys]))[side]
+  both = np.stack([~keys, ~keys])  # Those of the other side do not count.
+  both[side] = keys
+  drawn = sample_cuts(None, vocabulary, alpha)(sentences, sentences, both)[side]
   return [drawn[number].tolist() for number in range(len(drawn))]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from transformer.data.batch import EOS_ID
 from transformer.data.batches import bpe_dropout
-from transformer.data.batches.bpe_dropout import Merges, check_merges
+from transformer.data.batches.bpe_dropout import Merges, check_merges, make_bpe_dropout
 from transformer.data.encoding import Sentences
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
@@ -117,3 +117,15 @@ def test_pieces_that_no_merge_makes_are_refused_even_if_no_line_has_them(vocabul
   model.pieces.add(piece='zz', type=model.SentencePiece.UNUSED)
   with pytest.raises(UserError, match=r'by merges alone; .*--model_type=bpe'):
     check_merges(Vocabulary(model.SerializeToString()), SENTENCES)
+
+
+def test_each_side_is_cut_by_its_own_keys(vocabulary):
+  plain = encoded(vocabulary, SENTENCES)
+  mine, others = keys_for(len(plain)), keys_for(len(plain), 1)
+  of_source, of_target = make_bpe_dropout(vocabulary, 0.5)
+  for side, vary in enumerate((of_source, of_target)):
+    first, second, third = (vary(plain, plain, np.stack(keys)) for keys in (
+        (mine, mine), (others, mine), (mine, others)))
+    same, different = (third, second) if side == 0 else (second, third)
+    assert lists(first[side]) == lists(same[side]) != lists(different[side])
+    assert all(lists(varied[1 - side]) == lists(plain) for varied in (first, second, third))

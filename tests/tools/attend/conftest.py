@@ -26,7 +26,8 @@ class Pieces:
 
 
 def page_of(*maps, about=''):
-  return attention_page(maps, types.SimpleNamespace(source=Pieces, target=Pieces), about)
+  return attention_page(maps, types.SimpleNamespace(source=Pieces, target=Pieces), about,
+                        range(1, len(maps) + 1))
 
 
 def texts_of(side):

@@ -78,7 +78,8 @@ def run():
 def page_of(run):
   """Returns the page of pairs of a source and its translation."""
   return lambda *pairs, about='about': attention_page(
-      attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about)
+      attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about,
+      range(1, len(pairs) + 1))
 
 
 @pytest.mark.long
@@ -129,8 +130,12 @@ def test_words_are_the_pieces_between_spaces(page_of):
 
 def test_what_is_too_long_is_cut_on_either_side_and_told(page_of):
   long = ' '.join(WORDS * 9)
-  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), ('cat', 'cat')))['sentences']
-  assert (len(source['source']), len(target['target'])) == (MAX_SOURCE, MAX_TARGET)
+  just = [' '.join(['cat'] * (most - 1)) for most in (MAX_SOURCE, MAX_TARGET)]
+  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), just))['sentences']
+  for sentence in (source, fits):
+    assert len(sentence['source']) == MAX_SOURCE
+  for sentence in (target, fits):
+    assert len(sentence['target']) == MAX_TARGET
   assert source['source'][-1] == target['target'][-1] == '</s>'
   assert [data['cut'] for data in (source, target, fits)] == [
       [True, False], [False, True], [False, False]]

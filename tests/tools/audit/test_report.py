@@ -94,6 +94,16 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   assert 'valid/gone: NOT READ: ' in as_table(without)
 
 
+def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
+  write_all(tmp_path)
+  pair = [' '.join([word] * (MAX_LENGTH - 1)) for word in ('dog', 'man')]
+  assert [len(vocabulary.encode(line)) + 1 for line in pair] == [MAX_LENGTH] * 2
+  write(tmp_path, 'test', *([line, f'{own} мир'] for line, own in zip(
+      pair, ('red', 'rot'), strict=True)))  # Half of the letters are not most of them.
+  assert set(made(audit(config_of(tmp_path), vocabulary)['corpora']['test'])) == {
+      'characters that the vocabulary spells in bytes'}
+
+
 @pytest.mark.parametrize('chunk', [7, 20_000])
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)

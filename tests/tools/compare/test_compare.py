@@ -22,6 +22,17 @@ def test_the_command_prints_the_table_and_what_differs_most(command, tmp_path):
       first, second, allow=True)
 
 
+def test_examples_are_those_that_differ_most_whichever_system_is_better(command, tmp_path):
+  runs = write(tmp_path, 'a', POOR), write(tmp_path, 'b', GOOD)
+  for pair in (runs, runs[::-1]):
+    status, out, err = command(*pair, '--examples=99')
+    assert status == 0, err
+    scores = [float(line[:9]) for line in out.splitlines() if line.endswith(tuple(
+        f'[{run}]' for run in runs)) and not line.startswith('  test.')]
+    gaps = [abs(one - two) for one, two in zip(scores[::2], scores[1::2], strict=True)]
+    assert gaps == sorted(gaps, reverse=True) and gaps[0] > gaps[-1]
+
+
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
   """Runs by name, `b` to `d` with damaged results."""

@@ -121,3 +121,13 @@ def test_systems_differ_by_chance_or_not(monkeypatch):
     for test, swapped in zip(tests, bracketing.differences(system, one), strict=True):
       assert (test['bootstrap'], test['randomisation']) == pytest.approx(
           (swapped['bootstrap'], swapped['randomisation']))
+
+
+@pytest.mark.parametrize('changed', [1, 2, 3])
+def test_few_different_sentences_are_no_proof(changed):
+  # Only the trials that swap all sentences that differ, or none of them, are as extreme.
+  poor, good = bracketing.Counts(2, 4, 4), bracketing.Counts(3, 4, 4)
+  one, system = [poor] * 12, [good] * changed + [poor] * (12 - changed)
+  for pair in ((one, system), (system, one)):
+    for test in bracketing.differences(*pair):
+      assert test['randomisation'] == pytest.approx(2.0 ** (1 - changed), abs=0.02)

@@ -6,6 +6,7 @@ import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib.axes
 import numpy as np
 import pytest
 
@@ -76,6 +77,19 @@ def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
     curves.draw([tmp_path], tmp_path / f'curves.{suffix}')
     assert (tmp_path / f'curves.{suffix}').read_bytes().startswith(content)
   assert 'matplotlib.pyplot' not in sys.modules  # It looks for a screen.
+
+
+def test_the_bars_of_a_score_end_at_its_interval(monkeypatch, tmp_path):
+  given = []
+  monkeypatch.setattr(matplotlib.axes.Axes, 'errorbar',
+                      lambda axes, steps, scores, bars, **_: given.append((steps, scores, bars)))
+  run = write_lines(tmp_path / 'a', {'step': 1, 'train/loss': 1.0})
+  (run / 'eval').mkdir()
+  (run / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
+      {'step': 1, 'BLEU': 50.0, 'BLEU_interval_95': [50.25, 55.0]},  # Few sentences may do so.
+      {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]}]}))
+  curves.draw([run], tmp_path / 'curves.svg')
+  assert given == [([1, 2], [50.0, 40.0], [[0.0, 0.5], [5.0, 1.0]])]
 
 
 def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, tmp_path):

@@ -51,7 +51,7 @@ def page_of_run(run: TrainedRun, sources: Sequence[str], translations: Sequence[
 
 
 def attention_page(maps: Sequence[AttentionMap], vocabulary, about: str,
-                   numbers: Sequence[int] | None = None) -> bytes:
+                   numbers: Sequence[int]) -> bytes:
   """Builds the page, in UTF-8.
 
   No text of a sentence becomes markup: the page holds it as JSON, which the page's script
@@ -61,13 +61,13 @@ def attention_page(maps: Sequence[AttentionMap], vocabulary, about: str,
     maps: at least one, all by one model.
     vocabulary: has the pieces of its `source` and its `target`.
     about: the line under the title.
-    numbers: the number of each sentence, such as its line; default: 1, 2, …
+    numbers: the number of each sentence, such as its line.
   """
   layers, heads = maps[0].weights.cross.shape[:2]
   data = {'about': visible(about), 'layers': layers, 'heads': heads,
           'encoderLayers': len(maps[0].weights.encoder), 'precision': PRECISION,
-          'sentences': [_sentence(shown, vocabulary, number) for shown, number in zip(
-              maps, numbers or range(1, len(maps) + 1), strict=True)]}
+          'sentences': [_sentence(shown, vocabulary, number)
+                        for shown, number in zip(maps, numbers, strict=True)]}
   style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
   script = ''.join((_FOLDER / name).read_text(encoding='utf-8') for name in _SCRIPTS)
   policy = (f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
