@@ -96,6 +96,12 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
     assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
 
 
+@pytest.mark.parametrize(('data', 'lines'), [
+    (b'a\r\nb\n', ['a', 'b']), (b'a\nb\r\n', ['a', 'b\r'])])
+def test_the_first_line_of_a_stream_decides_what_ends_a_line(data, lines):
+  assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
+
+
 def test_a_closed_standard_input_is_named(monkeypatch):
   monkeypatch.setattr(sys, 'stdin', None)
   with pytest.raises(UserError, match='standard input is closed'):

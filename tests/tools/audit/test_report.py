@@ -7,6 +7,7 @@ import pytest
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.audit import findings
@@ -92,6 +93,17 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   without = audit(config_of(tmp_path, test='', valid=('valid', 'gone')), vocabulary)
   assert list(without['corpora']) == ['train/train', 'valid']
   assert 'valid/gone: NOT READ: ' in as_table(without)
+
+
+def test_each_side_is_counted_by_its_own_vocabulary(tmp_path):
+  write_all(tmp_path)
+  sides = SeparateVocabularies(*(
+      Vocabulary.train(sentences(words, 300), 290) for words in (ENGLISH, GERMAN)))
+  config = config_of(tmp_path, shared_vocabulary=False, source_vocabulary_size=290,
+                     vocabulary_size=290)
+  about = audit(config, sides)['corpora']['test']
+  for side, own, words in zip(about['sides'], sides, (ENGLISH, GERMAN), strict=True):
+    assert side['lengths'][-1] == 1 + max(map(len, own.encode_batch(sentences(words, 120, 2))))
 
 
 def test_what_just_fits_is_no_finding(tmp_path, vocabulary):

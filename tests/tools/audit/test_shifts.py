@@ -39,3 +39,9 @@ def test_slips_of_different_sizes_are_told_apart():
   source, target = lengths(3 * WINDOW + 2)
   target = np.delete(target, [WINDOW, 2 * WINDOW + 1])
   assert shifts(source[:-2], target) == [(WINDOW, 2 * WINDOW, -1), (2 * WINDOW, 3 * WINDOW, -2)]
+
+
+def test_fifty_lines_are_enough():
+  source, target = lengths(51)
+  assert shifts(source[1:], target[:50]) == [(0, 50, 1)]
+  assert shifts(source[1:50], target[:49]) == []
