@@ -136,6 +136,14 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
 
 
+def test_another_seed_of_the_config_draws_other_trials(begin, tmp_path):
+  drawn = []
+  for seed in (5, 5, 6):
+    drawn.append(run(begin(seed=seed)))
+    (tmp_path / 'sweep').rename(tmp_path / f'sweep{len(drawn)}')
+  assert drawn[0] == drawn[1] != drawn[2]
+
+
 @pytest.mark.parametrize('seed', ['', ', seed=seed'])
 def test_a_grid_is_tried_once_and_ends(begin, seed):
   grid = f'optuna.samplers.GridSampler({{"dropout": [0.1, 0.2, 0.3, 0.4]}}{seed})'
