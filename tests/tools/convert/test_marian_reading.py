@@ -2,18 +2,26 @@
 
 import json
 
+import chex
 import jax
 import numpy as np
 import pytest
 
 from tests.tools.convert.marian_folders import CODES, KINDS, known_text, pieces_of, write_folder
-from tests.tools.convert.random_models import change_json, refuses
+from tests.tools.convert.random_models import SHAPE, change_json, opinionated, refuses
+from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary.vocabularies import is_shared
+from transformer.data.config import DataConfig
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies, is_shared
+from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.config import DecodeConfig
+from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
+from transformer.tools.convert.huggingface_format import write_model
 from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS, dim_order
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
+from transformer.training.config import TrainConfig
 
 ORDER = np.argsort(dim_order(14))
 
@@ -121,3 +129,27 @@ def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(
   assert 'tie_word_embeddings' not in ids_of(published, 'config.json')
   assert {leaf.dtype for leaf in jax.tree.leaves(read_model(published).params)} == {
       np.dtype(np.float32)}
+
+
+def test_two_vocabularies_and_the_search_come_back_each_on_its_side(tmp_path):
+  sides = SeparateVocabularies(Vocabulary.train(['a man in a red shirt'] * 3, 273),
+                               Vocabulary.train(['ein mann in rotem hemd'] * 3, 277))
+  config = Config(DataConfig(source_language='en', target_language='de', shared_vocabulary=False,
+                             source_vocabulary_size=273, vocabulary_size=277, max_length=37),
+                  ModelConfig(**SHAPE, share_embeddings=False),
+                  train=TrainConfig(tokens_per_batch=370),
+                  decode=DecodeConfig(beam_size=3, alpha=0.7, max_extra_length=11))
+  params = opinionated(Transformer(config.model, 277, 273))
+  write_model(tmp_path, config, params, sides)
+  about = json.loads((tmp_path / 'config.json').read_bytes())
+  assert (about['vocab_size'], about['decoder_vocab_size']) == (273, 277)
+  search = json.loads((tmp_path / 'generation_config.json').read_bytes())
+  assert (search['num_beams'], search['length_penalty'], search['max_length']) == (
+      3, 0.7, 1 + 37 + 11)
+  back = read_model(tmp_path)
+  chex.assert_trees_all_close(back.params, params, rtol=3e-7, atol=0)
+  assert back.config.data.source_language == 'en' and back.config.data.target_language == 'de'
+  for side in ('source', 'target'):
+    line = 'a man ein mann'
+    own, other = (getattr(both, side) for both in (sides, back.vocabulary))
+    assert own.encode(line) == other.encode(line)
