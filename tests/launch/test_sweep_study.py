@@ -136,6 +136,13 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
 
 
+def test_the_best_trial_has_the_star(begin):
+  sweep = begin()
+  run(sweep)
+  stars = [row[0].endswith(' *') for row in results.table(sweep)[1:]]
+  assert stars == [trial.number == sweep.best().number for trial in sweep.all()]
+
+
 def test_another_seed_of_the_config_draws_other_trials(begin, tmp_path):
   drawn = []
   for seed in (5, 5, 6):
