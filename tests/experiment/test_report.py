@@ -16,14 +16,14 @@ import pytest
 
 from tests.experiment.events import cells, shown
 from tests.experiment.tiny_runs import rows_of, run
-from tests.tiny_training import evaluation_of
+from tests.tiny_training import evaluation_of, make_batch
 from transformer.experiment import report as report_file
 from transformer.experiment import tensorboard
 from transformer.experiment.report import Report
 from transformer.experiment.reporters import Sample
 from transformer.experiment.validation import Evaluation
 from transformer.training.config import TrainConfig
-from transformer.training.step import TrainState
+from transformer.training.step import Skips, TrainState
 
 HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
 
@@ -35,7 +35,7 @@ def reporting_to(workdir, step=0, steps=99, **settings):
   config = TrainConfig(**{'log_every': 1, 'steps': steps, **settings})
   update = types.SimpleNamespace(
       config=types.SimpleNamespace(train=config), model=None, objective=None, state=state,
-      schedule=lambda updates: 0.5, mesh=types.SimpleNamespace(size=1))
+      schedule=lambda updates: updates + 0.5, mesh=types.SimpleNamespace(size=1))
   with Report(workdir, update, step, {'meter': {}}, (4, 5, 5)) as report:
     yield report
 
@@ -77,6 +77,19 @@ def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
     for _ in range(2):
       report.settle()
       assert fetched == [1, 2, 3]
+
+
+@pytest.mark.parametrize(('skips', 'rates'), [
+    ((None, None), [0.5, 1.5]),
+    # The third update is skipped, and does not count for the schedule.
+    ((Skips(0, 0), Skips(0, 0), Skips(1, 1), Skips(1, 0)), [0.5, 1.5, 2.5, 2.5])])
+def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rates):
+  with reporting_to(tmp_path, skip_nonfinite=1) as report:
+    for step, counts in enumerate(skips, 1):
+      loss = math.nan if counts and counts.in_a_row else 2.0
+      report.add(step, make_batch(0), metrics_of(loss) | ({'skips': counts} if counts else {}))
+      report.settle()
+  assert [row['train/learning_rate'] for row in rows_of(tmp_path)] == rates
 
 
 @pytest.mark.parametrize('error', [OSError(errno.ENOSPC, 'No space left'), ValueError('odd')])

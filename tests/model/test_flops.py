@@ -10,8 +10,9 @@ from transformer.model.flops import train_flops, update_flops
 from transformer.model.transformer import Transformer
 
 
-@pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'num_layers': 3}, {'tie_output': False},
-                                     {'activation': 'swiglu'}, {'output_bias': True}])
+@pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'decoder_layers': 3},
+                                     {'tie_output': False}, {'activation': 'swiglu'},
+                                     {'output_bias': True}])
 def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(changed):
   config = ModelConfig(**SIZES | changed)
   side = jnp.zeros((1, 2), jnp.int32)

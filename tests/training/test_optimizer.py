@@ -62,14 +62,17 @@ def test_optimizer_is_adam_after_clipping(clip_norm):
                            clip_norm=clip_norm)
   params = {'a': jnp.array([1.0, 2.0, 3.0]), 'b': jnp.ones((2, 5))}
   gradients = {'a': jnp.array([3.0, 0.0, -4.0]), 'b': jnp.full((2, 5), 0.01)}
-  factor = min(1.0, clip_norm / float(optax.tree.norm(gradients))) if clip_norm else 1.0
-  clipped = jax.tree.map(lambda value: value * factor, gradients)
+  norm = float(optax.tree.norm(gradients))
   schedule = make_schedule(config, 7, 1)
   ours, reference = make_optimizer(config, schedule), optax.adam(schedule, 0.9, 0.98, 1e-9)
   state, reference_state = ours.init(params), reference.init(params)
-  for _ in range(3):
-    updates, state = ours.update(gradients, state, params)
-    wanted, reference_state = reference.update(clipped, reference_state, params)
+  # Gradients of one size would hide the clipping, since Adam divides by their size.
+  for scale in (1.0, 0.02, 30.0):
+    clipped = min(scale, clip_norm / norm) if clip_norm else scale
+    given, kept = (jax.tree.map(lambda leaf, factor=factor: factor * leaf, gradients)
+                   for factor in (scale, clipped))
+    updates, state = ours.update(given, state, params)
+    wanted, reference_state = reference.update(kept, reference_state, params)
     chex.assert_trees_all_close(updates, wanted, rtol=1e-5)
 
 
