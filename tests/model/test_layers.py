@@ -76,23 +76,38 @@ def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
                               atol=1e-5)
 
 
-def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positions():
-  key, rate, x = {'dropout': jax.random.key(1)}, CONFIG.dropout, normal(B, T, D)
-  module = Residual(config(norm='pre'))
-  variables, _ = initialised_and_applied(module, lambda residual, x: residual(
-      x, jnp.ones_like, deterministic=True), x)
-  added = module.apply(variables, x, jnp.ones_like, deterministic=False, rngs=key) - x
-  dropped = np.isclose(added, 0.0, atol=1e-5)
-  assert 0.2 < dropped.mean() < 0.4
-  np.testing.assert_allclose(added, ~dropped / (1 - rate), atol=1e-5)
+NOISY = {'deterministic': False, 'rngs': {'dropout': jax.random.key(1)}}
 
-  module, tokens = Embedding(CONFIG, N), jnp.arange(B * T).reshape(B, T) % N
-  variables, whole = initialised_and_applied(module, lambda embedding, *given: embedding(
-      *given, deterministic=True), tokens, 5.0 + x)
-  kept = module.apply(variables, tokens, 5.0 + x, deterministic=False, rngs=key)
-  dropped = np.asarray(kept == 0.0)
+
+def check_dropped(noisy, calm):
+  """Checks that dropout was the last that happened: each element is zero, or scaled."""
+  dropped = np.isclose(noisy, 0.0, atol=1e-5)
   assert 0.2 < dropped.mean() < 0.4
-  np.testing.assert_allclose(kept, np.where(dropped, 0.0, whole / (1 - rate)), rtol=1e-5)
+  np.testing.assert_allclose(noisy, np.where(dropped, 0.0, calm / (1 - CONFIG.dropout)),
+                             rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positions():
+  module, x = Residual(config(norm='pre')), normal(B, T, D)
+  variables = module.init(jax.random.key(0), x, jnp.ones_like, deterministic=True)
+  check_dropped(module.apply(variables, x, jnp.ones_like, **NOISY) - x, jnp.ones_like(x))
+  module = Residual(config(norm='post'))
+  np.testing.assert_array_equal(*(module.apply(variables, x, jnp.zeros_like, **more)
+                                  for more in (NOISY, {'deterministic': True})))
+
+  module, given = Embedding(CONFIG, N), (jnp.arange(B * T).reshape(B, T) % N, 5.0 + x)
+  variables = module.init(jax.random.key(0), *given, deterministic=True)
+  check_dropped(module.apply(variables, *given, **NOISY),
+                module.apply(variables, *given, deterministic=True))
+
+
+def test_activation_dropout_is_of_what_the_last_matrix_multiplies():
+  module = FeedForward(config(activation='swiglu', ff_dim=D, activation_dropout=CONFIG.dropout))
+  x = normal(B, T, D)
+  variables = module.init(jax.random.key(0), x, deterministic=True)
+  variables['params']['outer']['kernel'] = jnp.eye(D)
+  check_dropped(module.apply(variables, x, **NOISY),
+                module.apply(variables, x, deterministic=True))
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
