@@ -1,5 +1,6 @@
 """Lines are answered in their order, each as soon as it can be."""
 
+import os
 import queue
 import threading
 import types
@@ -8,7 +9,7 @@ import pytest
 
 from transformer.config import Config
 from transformer.decoding import prompt, text_lines
-from transformer.decoding.config import DecodeConfig, Decoding
+from transformer.decoding.config import DecodeConfig, Decoding, SampleConfig
 from transformer.decoding.translator import Translation, distinct
 from transformer.errors import UserError
 
@@ -47,6 +48,27 @@ def test_a_stream_answers_a_line_before_the_next_one_comes():
   finally:
     given.put(None)
     thread.join()
+
+
+def test_lines_of_a_pipe_keep_their_numbers_in_draws_and_in_lists(capfdbinary, tmp_path):
+  def answers(lines, decoding, first):
+    texts = [f'{line} {first + place}' for place, line in enumerate(lines)]
+    return [Translation(text, -1.0, False, ((text, -1.0), (text, -1.0))) for text in texts]
+
+  (tmp_path / 'in').write_text(''.join(f'line {number}\n' for number in range(20)), 'utf-8')
+  run = types.SimpleNamespace(answers=answers, config=Config())
+  before = os.dup(0)
+  try:
+    with open(tmp_path / 'in', 'rb') as file:
+      os.dup2(file.fileno(), 0)
+    # At most 16 lines are translated together.
+    text_lines.translate_pipe(run, Decoding(SampleConfig(batch_size=1, sample=True), 0, nbest=2))
+  finally:
+    os.dup2(before, 0)
+    os.close(before)
+  assert capfdbinary.readouterr().out.decode().splitlines() == [
+      f'{number} ||| line {number} {number} ||| -1.000000' for number in range(20)
+      for _ in range(2)]
 
 
 def test_what_comes_before_a_fault_is_answered():

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import math
 import pickle
 import sys
 from pathlib import Path
@@ -28,8 +29,10 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, Batch
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.trained_run import TrainedRun
+from transformer.decoding.translator import Translation
 from transformer.model.transformer import Transformer
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import cross_entropy
@@ -253,6 +256,18 @@ def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_pytho
       assert repr(same) == repr(each)
       assert same.score(lines, lines).tolist() == scores[-1]
   assert len(set(map(tuple, scores))) == 3
+
+
+def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run):
+  class Diverged(TrainedRun):
+    def translator(self, decoding):
+      return lambda params, lines, *_: [Translation('', score, False, ())
+                                        for score in (-1.0, math.nan)]
+
+  fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+  decoding = Decoding.of(run.config.decode, 0, {})
+  with pytest.raises(transformer.UserError, match='the log-probabilities for line 17 are not'):
+    Diverged(**fields).answers(['a', 'b'], decoding, first=15)
 
 
 def test_without_a_tool_what_needs_it_is_one_line(monkeypatch):

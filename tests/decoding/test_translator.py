@@ -102,8 +102,8 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
     # A free sentence goes through the same program as before, bit for bit.
     assert (answer == before) == (prefix == '')
   assert translator(params, lines[1:2], constraint=Prefixes(prefixes[1:2])) == begun[1:2]
-  with pytest.raises(UserError, match=r'beginning of translation 2 must have fewer tokens'):
-    translator(params, lines, constraint=Prefixes(['', 'x' * 99, *[''] * 5]))
+  with pytest.raises(UserError, match=r'beginning of translation 12 must have fewer tokens'):
+    translator(params, lines, 10, Prefixes(['', 'x' * 99, *[''] * 5]))
 
 
 def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):

@@ -158,7 +158,7 @@ def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_toke
 @pytest.mark.parametrize('width', [0, 3])
 def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
   monkeypatch.setattr('transformer.ops.search._FIRST_LENGTH', 2)
-  for length, wanted in ((MAX_LENGTH, [2, 7]), (31, [2, 4, 8, 31]), (1, [1])):
+  for length, wanted in ((MAX_LENGTH, [2, 7]), (8, [2, 4, 8]), (31, [2, 4, 8, 31]), (1, [1])):
     assert cache_lengths(length) == wanted
   limits = jnp.asarray(LIMITS, jnp.int32)
   GROWN.clear()
