@@ -182,6 +182,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
      'nbest=3 needs as many beams, and there are 2; give beam_size=3'),
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
     (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
+    (lambda run: run.translate(['a'], sample=True, seed=2**32), 'below 4294967296; got 4294967296'),
     (lambda run: run.translate(['a', 'b'], prefix=['c']), 'there are 1 for 2 lines'),
     (lambda run: run.translate(['a'], prefix=['c'], constraint=Constraint()), 'got both'),
     (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),

@@ -1,5 +1,7 @@
 """BLEU comes first, and what fails or takes long is left out and costs nothing else."""
 
+import io
+
 import pytest
 import sacrebleu
 
@@ -37,6 +39,16 @@ def test_ratios_are_of_translations_to_references_and_of_sentences_to_seconds():
                            seconds=4.0)
   assert (result['length_ratio'], result['sentences_per_second']) == (4 / 8, 2 / 4)
   assert 'ratio = 0.5' in result['details']
+
+
+@pytest.mark.parametrize(('count', 'shown'), [(0, ''), (2, 'ac'), (3, 'abc'), (9, 'abcd')])
+def test_examples_are_spread_evenly_over_the_text(count, shown):
+  text, people = Text('test', [*'abcd'], [[*'ABCD']]), io.StringIO()
+  answers = [Translation(f'{line}!', -1.0, False, ()) for line in text.sources]
+  report.show_examples(text, answers, count, people)
+  assert people.getvalue().split() == [
+      word for line in shown
+      for word in ('source', line, 'reference', line.upper(), 'translation', f'{line}!')]
 
 
 def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():

@@ -67,6 +67,13 @@ def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
     assert evaluation.values['valid/loss'] == 2.0
 
 
+@pytest.mark.parametrize(('count', 'shown'), [(5, '01234'), (6, '024'), (9, '02468')])
+def test_samples_are_spread_evenly_over_the_set(count, shown):
+  pairs = [(str(number), 'x') for number in range(count)]
+  evaluation = evaluate(sums, 'X', [ValidationSet('valid', [], pairs)], translate, [], 'none')
+  assert evaluation.samples == [Sample(number, 'x', f'X {number}') for number in shown]
+
+
 class Pairs(list):
   """A corpus."""
 
