@@ -139,6 +139,13 @@ def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
   batch = separate.batch([line], [text])
   assert batch.target_tokens[0, :len(ids)].tolist() == ids
 
+  class Refusing(Constraint):
+    def rows(self, vocabulary, limits, room, first):
+      raise transformer.UserError(f'none of {vocabulary.size} pieces')
+
+  with pytest.raises(transformer.UserError, match=f'none of {target.size} pieces'):
+    separate.translate([line], constraint=Refusing())
+
 
 def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run):
   lines = ['a cat', ' '.join(['the cat'] * 3), 'the dog runs', '']
