@@ -162,7 +162,7 @@ def test_the_python_of_a_page_prints_what_the_page_shows(sandbox, page):
   run(sandbox, f'python docs/run_pages.py {ROOT / page} --run')
 
 
-@pytest.mark.parametrize('block', transcripts())
+@pytest.mark.parametrize('block', list(transcripts()))
 def test_commands_print_what_the_page_shows(sandbox, block):
   if '$ ' in block:
     shown = re.split(r'^\$ (.*)\n', block, flags=re.M)[1:]
