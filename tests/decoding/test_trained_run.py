@@ -226,7 +226,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
                     ZEROS_OF(source_segments=ZEROS[0, 1:]))),
     *((lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
        'dropout_key must be one random key')
-      for key in (5, 'x', jax.random.split(jax.random.key(0)), np.zeros(3))),
+      for key in (5, 'x', jax.random.split(jax.random.key(0)))),
     *((lambda run, params=params: run.loss(params, Batch(*ZEROS)), fact) for params, fact in (
         ({}, 'should be (14, 2, 7), as the config says; it is None'),
         (None, 'must be nested dicts, as run.params; got None'), ([1.0], 'must be nested dicts'))),

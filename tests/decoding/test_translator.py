@@ -187,7 +187,7 @@ def test_beams_and_lists_out_of_range_and_one_string_are_refused(params):
     Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
   for call in (lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
                lambda: Prefixes('the cat')):
-    with pytest.raises(UserError, match=r"several lines .* got one string, 'the cat'; put"):
+    with pytest.raises(UserError, match=r"a list of texts .*; got 'the cat'"):
       call()
 
 

@@ -105,7 +105,7 @@ def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lack
 def test_one_string_is_not_a_list_of_its_letters(vocabulary):
   for wrong in ({'required': ['cat']}, {'required': 'cat'}, {'avoided': 'cat'},
                 {'prefixes': 'cat'}):
-    with pytest.raises(UserError, match=r"several lines .* got one string, 'cat'; put"):
+    with pytest.raises(UserError, match=r"a list of texts .*; got 'cat'"):
       Words(vocabulary, **wrong)
 
 
