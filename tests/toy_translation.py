@@ -31,12 +31,12 @@ def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
   return Transformer(config, vocabulary.size)
 
 
-def make_params(model: Transformer):
+def make_params(model: Transformer, width: float = 1.5):
   """Returns random parameters with opinions, without a choice so near that rounding could turn it.
 
   Still wider ones, in several layers, would make a hundred times as much of a rounding.
   """
-  return jax.tree.map(lambda leaf: 1.5 * leaf, jax.jit(lambda: init_params(model, 5))())
+  return jax.tree.map(lambda leaf: width * leaf, jax.jit(lambda: init_params(model, 5))())
 
 
 def sentences(count: int, seed: int = 1) -> list[str]:

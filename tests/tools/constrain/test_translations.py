@@ -17,12 +17,12 @@ from transformer.errors import UserError
 from transformer.tools.constrain.words import Words, lacks_phrase
 
 VOCABULARY = make_vocabulary()
-MODEL = make_model(VOCABULARY)
+MODEL = make_model(VOCABULARY, layers=2)
 
 
 @pytest.fixture(scope='module')
 def params():
-  return make_params(MODEL)
+  return make_params(MODEL, width=2.0)  # Its translations have words.
 
 
 @pytest.fixture(scope='module')
