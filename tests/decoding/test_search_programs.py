@@ -1,6 +1,9 @@
 """A search in parts finds what a whole one finds."""
 
+import types
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -44,3 +47,20 @@ def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
     np.testing.assert_allclose(mine[..., places], whole, rtol=0, atol=ROUNDING)
   assert result.lengths.max() > 16
   assert stops == wanted_stops[:len(stops)]
+
+
+@pytest.mark.parametrize(('nbest', 'lengths'), [(1, [1, 0, 0]), (3, [1, 2, 2])])
+def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
+  # The end token has half of the probability, two others the rest, whatever came before.
+  log_probs_N = jnp.log(jnp.zeros(5).at[jnp.array([EOS_ID, 3, 4])].set(jnp.array([0.5, 0.3, 0.2])))
+
+  def apply(params, *given, method):
+    if method != 'step':
+      return ()
+    tokens_BW, _, lineage_BWT, *_ = given
+    return jnp.broadcast_to(log_probs_N, (*tokens_BW.shape, 5)), lineage_BWT, ()
+
+  model = types.SimpleNamespace(apply=apply)
+  found = whole_search(model, DecodeConfig(beam_size=3, alpha=0.0), nbest)(
+      (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32))
+  assert found.lengths.tolist() == [lengths]

@@ -79,6 +79,12 @@ def program(need):
   return SimpleNamespace(need=need, memory_analysis=lambda: analysis)
 
 
+def test_a_batch_may_take_all_of_the_memory_and_not_more(monkeypatch):
+  assert Fakes(monkeypatch, lambda rows: 1000 * rows, has=40_000).run(40) == 40
+  with pytest.raises(UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'):
+    Fakes(monkeypatch, lambda rows: 1000 * rows, has=39_999).run(40)
+
+
 def test_a_batch_that_fits_is_compiled_once_and_logged(monkeypatch):
   fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10 ** 6)
   assert (fakes.run(40, fit_memory=True), fakes.compiled) == (40, [40])
@@ -95,6 +101,11 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
   beside = memory_check._bytes_on_device(
       state._replace(params=None) if mesh.fsdp == 1 else state)
   assert fakes.said[-1].endswith(f'search: {memory_check._size(beside)}'), fakes.said
+  monkeypatch.setattr(memory_check, 'device_memory', lambda: beside)
+  fakes.run(40, mesh=mesh)  # It just fits.
+  monkeypatch.setattr(memory_check, 'device_memory', lambda: beside - 1)
+  with pytest.raises(UserError, match=r'^the search, needs '):
+    fakes.run(40, mesh=mesh)
 
 
 @pytest.mark.parametrize(('need', 'accumulate', 'fits'), [
