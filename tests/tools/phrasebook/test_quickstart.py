@@ -101,7 +101,7 @@ def model(sandbox):
 def environment():
   """Returns the environment of a user, who has none of the settings for tests."""
   others = {name: value for name, value in os.environ.items()
-            if not name.startswith('JAX_') or name == 'JAX_COMPILATION_CACHE_DIR'}
+            if not name.startswith(('JAX_', 'XLA_')) or name == 'JAX_COMPILATION_CACHE_DIR'}
   path = f'{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}'
   return {**others, 'PATH': path, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
 
