@@ -45,6 +45,16 @@ def test_what_is_written_is_packed_as_its_name_says_and_read_again(tmp_path, nam
   assert is_packed == (path.suffix in ('.gz', '.zst'))
 
 
+@pytest.mark.parametrize('ending', ['gz', 'zst'])
+def test_packed_text_does_not_depend_on_the_time(tmp_path, monkeypatch, ending):
+  written = []
+  for time in (1e9, 2e9):
+    monkeypatch.setattr('time.time', lambda time=time: time)
+    write_lines(['a'], f'{tmp_path}/out.{ending}')
+    written.append((tmp_path / f'out.{ending}').read_bytes())
+  assert written[0] == written[1]
+
+
 def test_what_cannot_be_packed_is_refused_before_the_work(tmp_path, monkeypatch):
   for ending in ('xz', 'bz2', 'zip'):
     with pytest.raises(UserError, match=rf'--output=.*out\.{ending} .*; only \.gz and \.zst are'):

@@ -75,6 +75,14 @@ def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
   chex.assert_trees_all_close(first[::2, :, :-1], whole, rtol=1e-4, atol=1e-5)
 
 
+def test_the_sides_of_a_pair_are_cut_at_different_places():
+  model, params = tiny()
+  tokens = np.full((2, 40), 7, np.int32)
+  batch = make_batch(0)._replace(source_tokens=tokens, target_tokens=tokens)
+  _, _, cut = cut_inputs(model, params, batch, jax.random.key(3), 0.5)
+  assert np.any(cut.source_tokens != cut.target_tokens)
+
+
 def test_a_model_reads_zeros_for_a_cut_token():
   model, params = tiny(share_embeddings=False)
   batch, name = make_batch(0), 'source_embedding'

@@ -31,7 +31,8 @@ def write(path: Path, content: bytes):
   written.
   """
   if pack := files.packer(path, 'compress'):
-    content = pack(content)
+    # Equal texts are equal files: gzip would store the time.
+    content = pack(content, mtime=0) if path.suffix == '.gz' else pack(content)
   if not _is_stream(path):
     files.write(os.path.realpath(path), content)
     return

@@ -101,6 +101,9 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
     assert one == other  # The student has no dropout either, so the key changes nothing.
   assert losses[0.5][0] == pytest.approx((losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6)
   assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
+  # With all of the loss from teachers, the text counts nothing, however it is smoothed.
+  smoother = Objective(taught_loss([TEACHER], 0.9, 1.0, 1.0, 0.0), frozen=(teacher,))
+  assert losses_of(smoother) == losses[1.0]
   # Twins of R-Drop have the same teachers.
   assert losses_of(objective_of([(TEACHER, teacher)], 1.0, r_drop=1.0)) == pytest.approx(
       losses[1.0], rel=1e-5)
