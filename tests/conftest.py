@@ -81,11 +81,11 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if not _is_long(item)]
   first = ('test_quickstart.py', 'test_several_processes.py', 'test_gradients.py',
            'test_resume.py', 'test_devices.py', 'test_mesh.py', 'test_kill.py', 'test_disk.py',
-           'test_documentation.py', 'test_browser.py', 'test_fit_memory.py', 'test_long_run.py', 'test_training.py',
-           'test_eval.py', 'test_beam_allocation.py', 'test_slurm.py', 'test_translator.py',
-           'test_separate_vocabularies.py', 'test_freezing.py', 'test_word_alignment.py',
-           'test_step.py', 'test_transformer.py', 'test_attention_implementations.py',
-           'test_trained_run.py', 'test_simcut.py')
+           'test_documentation.py', 'test_browser.py', 'test_fit_memory.py', 'test_long_run.py',
+           'test_training.py', 'test_eval.py', 'test_beam_allocation.py', 'test_slurm.py',
+           'test_translator.py', 'test_separate_vocabularies.py', 'test_freezing.py',
+           'test_word_alignment.py', 'test_step.py', 'test_transformer.py',
+           'test_attention_implementations.py', 'test_trained_run.py', 'test_simcut.py')
   items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
              else len(first))
 

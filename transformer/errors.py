@@ -23,7 +23,7 @@ class UserError(ValueError):
   print it and exit with status 1. Every other exception is a bug and keeps its traceback.
   """
 
-  def __init__(self, message: str):
+  def __init__(self, message: str = ''):
     """Takes a message; of a path or a text that is too long to read, both ends are kept."""
     super().__init__(readable(message))
 

@@ -1,22 +1,24 @@
 """The runs of an ensemble fit each other."""
 
-import types
 from pathlib import Path
 
+import jax
 import pytest
 
 from transformer.config import Config
 from transformer.decoding import trained_run
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import Run
 
 
 def run_with(vocabulary='a vocabulary', **model):
   config = Config.from_dict({'data': {'max_length': 64}, 'decode': {'max_extra_length': 10},
                              'train': {'tokens_per_batch': 64}})
-  return Run(Path('nowhere'), config, vocabulary,
-             types.SimpleNamespace(config=ModelConfig(**model)), None, [1], None)
+  model = Transformer(ModelConfig(num_layers=1, model_dim=6, ff_dim=10, num_heads=2, **model), 300)
+  params = jax.eval_shape(lambda: init_params(model, 0))
+  return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
 
 def load(monkeypatch, others, *chosen):

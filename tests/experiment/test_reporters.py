@@ -16,9 +16,9 @@ from transformer import own_code
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment import reporters
+from transformer.experiment.preparation import check_run
 from transformer.experiment.reporters import Reporters, Sample
 from transformer.experiment.tensorboard import TENSORBOARD
-from transformer.experiment.training import _check_machine
 
 SAMPLE = Sample('a', 'b', 'c')
 TOLD = []
@@ -123,7 +123,7 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
   with pytest.raises(UserError, match='log in first'):
     report_two_steps(tmp_path, Mistaken)
   with pytest.raises(UserError, match='the reporter no_such_module:Class cannot be imported'):
-    _check_machine(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}))
+    check_run(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}), tmp_path)
   with pytest.raises(UserError, match=r'train\.report must be one or more of MODULE:CLASS'):
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)

@@ -207,7 +207,7 @@ def pairs(optimizer, *_):
     ({'schedule': f'{__name__}:nothing'}, "nothing failed: TypeError"),
     ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),
     ({'algorithm': ('lion', 1.0)}, 'optimizer.algorithm must be one of adam, muon, or MODULE'),
-    ({'algorithm': f'{__name__}:nothing'}, "an optax.GradientTransformation; got 'None"),
+    ({'algorithm': f'{__name__}:nothing'}, 'an optax.GradientTransformation; got None'),
     ({'algorithm': f'{__name__}:failing'}, 'the algorithm .*:failing failed: ZeroDivisionError')])
 def test_a_mistake_is_one_line_that_names_the_part(own_parts, settings, fact):
   with pytest.raises(UserError, match=fact) as caught:

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from transformer.data.batch import EOS_ID
+from transformer.data.text.text_files import is_blank
+from transformer.data.vocabulary.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs encoded together
 
@@ -91,8 +93,14 @@ def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
   for pairs in prefetch(corpus.__getitem__, chunks, ahead=1):
     sources, targets = zip(*pairs, strict=True)
-    yield (Sentences.ended(vocabulary.source.encode_batch(sources), dtype),
-           Sentences.ended(vocabulary.target.encode_batch(targets), dtype))
+    yield (encode_lines(sources, vocabulary.source, dtype),
+           encode_lines(targets, vocabulary.target, dtype))
+
+
+def encode_lines(lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32) -> Sentences:
+  """Encodes lines of a text with end tokens, on all cores; a blank line has no other token."""
+  shown = ['' if is_blank(line) else line for line in lines]
+  return Sentences.ended(vocabulary.encode_batch(shown), dtype)
 
 
 def encode_in_memory(corpus, vocabulary) -> list[Sentences]:

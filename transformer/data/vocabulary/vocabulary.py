@@ -1,7 +1,7 @@
 """Text to token ids and back, without the loss of a character: a SentencePiece model.
 
 It keeps white space, spells unknown characters in bytes, and normalises nothing unless a config
-says so. Normalised text comes back as it was, except a blank line, which has no tokens.
+says so. Normalised text comes back as it was.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import NORMALISATIONS, DataConfig
-from transformer.data.text.text_files import check_several, is_blank
+from transformer.data.text.text_files import check_several
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -150,10 +150,9 @@ class Vocabulary:
     return self._processor.encode(_escape(sentence))
 
   def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
-    """Returns `encode` of each sentence, computed on all cores; a blank one has no ids."""
+    """Returns `encode` of each sentence, computed on all cores."""
     check_several(sentences)
-    return self._processor.encode(['' if is_blank(sentence) else _escape(sentence)
-                                   for sentence in sentences])
+    return self._processor.encode([_escape(sentence) for sentence in sentences])
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
     """Returns the text of `ids` up to the first end token, as a single line of valid text."""

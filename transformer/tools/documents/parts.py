@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer.data.encoding import Sentences
+from transformer.data.encoding import encode_lines
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.evaluation.texts import Text
 from transformer.tools.documents import line_ends
@@ -17,7 +17,7 @@ def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lin
   A part has as many lines as fit into `most_tokens`, at least one, and at most `most_lines` if that
   is not 0. Blank lines are in none.
   """
-  encoded = Sentences.ended(vocabulary.encode_batch(lines))
+  encoded = encode_lines(lines, vocabulary)
   parts, documents, number = [], [[]], 0
   while number < len(lines):
     count = 1
