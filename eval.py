@@ -81,7 +81,9 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
   from transformer.decoding.constraint import FREE, Prefixes
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
-  every, failed, tables = request.every_checkpoint, set(), {}
+  every = request.every_checkpoint
+  failed = set()
+  tables = {}
 
   @contextlib.contextmanager
   def others_go_on(checkpoint: str):

@@ -56,7 +56,9 @@ class Config:
   seed: int = setting(0, least=0, below=2**32)
 
   def __post_init__(self):
-    data, train, model = self.data, self.train, self.model
+    data = self.data
+    train = self.train
+    model = self.model
     check_ranges(self)
     for name in ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'train.init_from'):
       files.check_local(name, operator.attrgetter(name)(self))
@@ -70,7 +72,8 @@ class Config:
                       f'{shown(train.report)}')
     own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
-    tokens, length = train.tokens_per_batch, data.max_length
+    tokens = train.tokens_per_batch
+    length = data.max_length
     if tokens % length:
       raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
                       f'positions in a row; got tokens_per_batch={tokens}, max_length={length}')
@@ -95,7 +98,8 @@ class Config:
 
   def doubts(self) -> list[str]:
     """Returns sentences about settings that are allowed, and probably not what was meant."""
-    optimizer, steps = self.optimizer, self.train.steps
+    optimizer = self.optimizer
+    steps = self.train.steps
     ignored = optimizer.ignored_rate_key
     late = [stage[0] for stage in self.data.train_stages if stage[0] >= steps]
     doubts = (
@@ -162,9 +166,11 @@ def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
 
 def check_name(name: str) -> Any:
   """Returns the type of a key or a group by its dotted name, such as `train.steps`."""
-  kind, prefix = Config, ''
+  kind = Config
+  prefix = ''
   for part in name.split('.'):
     if not dataclasses.is_dataclass(kind):
       raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
-    kind, prefix = kind_of(kind, part, prefix), f'{prefix}{part}.'
+    kind = kind_of(kind, part, prefix)
+    prefix = f'{prefix}{part}.'
   return kind

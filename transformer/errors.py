@@ -11,9 +11,6 @@ _OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_a
                   'cannot allocate memory')
 # The operating system's and Python's words for a full disk, perhaps of temporary files.
 _NO_SPACE = 'No space left|quota exceeded|No usable temporary directory'
-# The most characters of a value, of a word, of what a library says, and of a message.
-_VALUE, _WORD, _REASON, _MESSAGE = 100, 300, 600, 1000
-_LONG_WORD = re.compile(rf'\S{{{_WORD + 1},}}')
 
 
 class UserError(ValueError):
@@ -46,17 +43,19 @@ def refuse(*mistakes: tuple[object, str]):
 def shown(value: Any) -> str:
   """Returns any value, such as what a user gave, as one line of at most 100 characters."""
   try:
-    return _shortened(' '.join(repr(value).splitlines()), _VALUE)
+    return _shortened(' '.join(repr(value).splitlines()), 100)
   except ValueError:  # Python refuses to print integers of thousands of digits.
     return f'one of type {type(value).__name__} that is too long to show'
 
 
 def readable(message: str) -> str:
-  """Returns a message in one line; words, such as paths, lose their middle if they are long."""
+  """Returns a message in one line of at most 1,000 characters.
+
+  Words of more than 300 characters, such as paths, lose their middle.
+  """
   # Names of files and lines of text may hold line feeds, controls or lone surrogates.
   line = ''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in message)
-  words = _LONG_WORD.sub(lambda word: _shortened(word[0], _WORD), line)
-  return _shortened(words, _MESSAGE)
+  return _shortened(re.sub(r'\S{301,}', lambda word: _shortened(word[0], 300), line), 1000)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -67,7 +66,7 @@ def _shortened(text: str, most: int) -> str:
 
 def type_and_message(error: BaseException) -> str:
   """Returns the type and the message of an error in one line of at most 600 characters."""
-  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), _REASON)
+  return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), 600)
 
 
 def advice(error: BaseException) -> str:
@@ -93,6 +92,6 @@ def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
   """Returns whether an error, or one that caused it, says that there is too little memory."""
-  text, cause = str(error).lower(), error.__cause__
+  text = str(error).lower()
   return (isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
-          or (cause is not None and is_out_of_memory(cause)))
+          or (error.__cause__ is not None and is_out_of_memory(error.__cause__)))

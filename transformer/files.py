@@ -120,7 +120,8 @@ def is_unfinished(path: Path) -> bool:
 
 def unused_name(path: Path) -> Path:
   """Returns the path, or the first of PATH.2, PATH.3 and so on that does not exist."""
-  unused, number = path, 1
+  unused = path
+  number = 1
   while unused.exists():
     number += 1
     unused = path.with_name(f'{path.name}.{number}')
@@ -164,7 +165,8 @@ def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
   """
   try:
     content = Path(path).read_bytes()
-    head, tail = content[:-_TAIL], content[-_TAIL:]
+    head = content[:-_TAIL]
+    tail = content[-_TAIL:]
     if tail != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
       raise ValueError(f'it does not end in its own {SEAL}, so it is damaged, was edited, or '
                        f'belongs to a run that began before there were digests')

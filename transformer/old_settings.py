@@ -8,7 +8,8 @@ from absl import logging
 
 from transformer.errors import UserError, shown
 
-_TREES, _F1 = 'transformer.tools.parse.source:Trees', 'transformer.tools.parse.scores:f1'
+_TREES = 'transformer.tools.parse.source:Trees'
+_F1 = 'transformer.tools.parse.scores:f1'
 _NOISE = 'transformer.tools.noise:source_noise'
 _R_DROP = 'transformer.tools.r_drop:r_drop'
 _DISTILLATION = 'transformer.tools.distil.objective:distillation'

@@ -35,18 +35,21 @@ def check_ranges(group: Any, prefix: str = ''):
   `prefix` comes before the names of settings in errors, such as `train.`.
   """
   for field in dataclasses.fields(group):
-    value, limits = getattr(group, field.name), field.metadata
-    if 'choices' in limits and value not in limits['choices']:
-      raise UserError(f'{prefix}{field.name} must be one of {", ".join(limits["choices"])}; '
-                      f'got {shown(value)}')
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-      continue
-    if value > _LARGEST and not {'below', 'most'} & limits.keys():
-      limits = {**limits, 'most': _LARGEST}
-    if not all(_BOUNDS[name][1](value, bound) for name, bound in limits.items()):
-      wanted = ' and '.join('finite' if bound == math.inf else f'{_BOUNDS[name][0]} {bound}'
-                            for name, bound in limits.items())
-      raise UserError(f'{prefix}{field.name} must be {wanted}; got {shown(value)}')
+    check_range(f'{prefix}{field.name}', getattr(group, field.name), **field.metadata)
+
+
+def check_range(name: str, value: Any, **limits: Any):
+  """Checks a value against the limits that `setting` takes; None is always allowed."""
+  if 'choices' in limits and value not in limits['choices']:
+    raise UserError(f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}')
+  if not isinstance(value, (int, float)) or isinstance(value, bool):
+    return
+  if value > _LARGEST and not {'below', 'most'} & limits.keys():
+    limits['most'] = _LARGEST
+  if not all(_BOUNDS[limit][1](value, bound) for limit, bound in limits.items()):
+    wanted = ' and '.join('finite' if bound == math.inf else f'{_BOUNDS[limit][0]} {bound}'
+                          for limit, bound in limits.items())
+    raise UserError(f'{name} must be {wanted}; got {shown(value)}')
 
 
 def freeze(cls: type, tree: Any, prefix: str = '') -> Any:

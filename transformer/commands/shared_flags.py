@@ -8,13 +8,17 @@ from typing import Any
 
 from absl import flags
 
-from transformer.errors import UserError
+from transformer.settings import check_range
 
 # absl then counts these flags as those of the module that asks for them, so --help lists them.
 flags.disclaim_key_flags()
 
-_STRING, _LIST, _STRINGS = flags.DEFINE_string, flags.DEFINE_list, flags.DEFINE_multi_string
-_INTEGER, _FLOAT, _BOOL = flags.DEFINE_integer, flags.DEFINE_float, flags.DEFINE_bool
+_STRING = flags.DEFINE_string
+_STRINGS = flags.DEFINE_multi_string
+_LIST = flags.DEFINE_list
+_INTEGER = flags.DEFINE_integer
+_FLOAT = flags.DEFINE_float
+_BOOL = flags.DEFINE_bool
 # Each field of `Request` by its name: what defines its flag, and the help text.
 _FLAGS = {
     'workdir': (_STRING, 'The directory of the run.'),
@@ -86,5 +90,4 @@ def define_config() -> flags.FlagHolder:
 def check_at_least(least: int, *holders: flags.FlagHolder):
   """Refuses a flag whose number is below `least`."""
   for flag in holders:
-    if flag.value < least:
-      raise UserError(f'--{flag.name} must be at least {least}; got {flag.value}')
+    check_range(f'--{flag.name}', flag.value, least=least)

@@ -7,8 +7,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from transformer.errors import refuse, shown
-from transformer.settings import check_ranges, converted, setting
+from transformer.errors import refuse
+from transformer.settings import check_range, check_ranges, converted, setting
 
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
@@ -102,19 +102,19 @@ class Decoding(NamedTuple):
     hints = {**typing.get_type_hints(type(self.config)), 'seed': int, 'nbest': int}
     values = {name: converted(hints[name], value, f'{prefix}{name}')
               for name, value in given.items()}
-    seed, nbest = values.pop('seed', self.seed), values.pop('nbest', self.nbest)
+    seed = values.pop('seed', self.seed)
+    nbest = values.pop('nbest', self.nbest)
     if values.get('sample'):
       # The run's beam size is for its search; the best of several samples is not a plain sample.
       values.setdefault('beam_size', 1)
     config = dataclasses.replace(self.config, **values)
     drawing = [name for name in _SAMPLING if name in given]
+    check_range(f'{prefix}seed', seed, least=0, below=2**32)
+    check_range(f'{prefix}nbest', nbest, least=1)
     refuse(
-        (not 0 <= seed < 2**32,
-         f'{prefix}seed must be at least 0 and below 4294967296; got {shown(seed)}'),
-        (nbest < 1, f'{prefix}nbest must be at least 1; got {shown(nbest)}'),
         (nbest > config.beam_size,
-         f'{prefix}nbest={shown(nbest)} needs as many beams, and there are {config.beam_size}; '
-         f'give {prefix}beam_size={shown(nbest)}'),
+         f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
+         f'{prefix}beam_size={nbest}'),
         (drawing and not config.sample,
          f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
          f'drawn'))

@@ -37,7 +37,8 @@ def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
   Raises:
     UserError: a log-probability is not finite.
   """
-  run, most = members[0], longest(members[0].config)
+  run = members[0]
+  most = longest(run.config)
   encoded = encode_pairs(run.vocabulary, sources, targets)
   likelihoods = [Likelihood(None, len(ids)) for ids in encoded[1]]
   if longer := too_long(encoded, most):

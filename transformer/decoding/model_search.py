@@ -60,7 +60,8 @@ class ModelSearch:
     `limits_B` are the largest numbers of tokens, `keys_B` the data of `threefry2x32` keys, which
     only sampling needs. The constraint's arrays are `rows`, of each sentence, and `tables`.
     """
-    config, beams = self.config, self.config.beam_size
+    config = self.config
+    beams = config.beam_size
     step, cache, grow = obeying(self.constraint, rows, tables, *self._steps(params, encoded),
                                 (len(encoded.real_BS), beams))
     options = SearchOptions(encoded.real_BS.shape[1] + config.max_extra_length, BOS_ID, EOS_ID,
@@ -82,11 +83,14 @@ class ModelSearch:
   def _steps(self, params, encoded: Encoded):
     """Returns the step function, its empty cache and the growth of the cache."""
     real_BS, memories = encoded
-    applies, beams, batch = self._applies(params), self.config.beam_size, len(real_BS)
+    applies = self._applies(params)
+    beams = self.config.beam_size
+    batch = len(real_BS)
 
     def step(tokens_BW, cache):
       index, caches = cache.common
-      log_probs, grown = [], []
+      log_probs = []
+      grown = []
       for apply, layers, memory in zip(applies, caches, memories, strict=True):
         logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
                                             method='step')
@@ -95,7 +99,8 @@ class ModelSearch:
       return mean_probability(log_probs), Cache(lineage, (index + 1, tuple(grown)))
 
     def grow(cache, length):
-      (index, caches), more = cache.common, length - cache.own.shape[-1]
+      index, caches = cache.common
+      more = length - cache.own.shape[-1]
       return Cache(jnp.pad(cache.own, ((0, 0), (0, 0), (0, more))),
                    (index, tuple(tuple(layer.padded_to(length * beams) for layer in layers)
                                  for layers in caches)))

@@ -76,7 +76,8 @@ def pair_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
 
 def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
   """Returns the Transformer's arguments for padded ids of texts and translations to be forced."""
-  real_BS, real_BT = source_BS != PAD_ID, target_BT != PAD_ID
+  real_BS = source_BS != PAD_ID
+  real_BT = target_BT != PAD_ID
 
   def positions(tokens):
     return jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)

@@ -78,7 +78,9 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: in
 
   After an error, or Ctrl-C, no other part begins.
   """
-  new, waiting, running = list(new), {}, {}
+  new = list(new)
+  waiting = {}
+  running = {}
 
   def is_alone(kind) -> bool:
     """Returns whether no other batch has, or will have, sentences of a kind."""
@@ -116,7 +118,9 @@ def _refill(new: Sequence[Part], compute: Callable[[Part, bool], Part], size: in
 
 def _joined(waiting: dict[tuple[Any, int], list[Part]], place: tuple[Any, int], size: int) -> Part:
   """Takes as many sentences from a place, a kind and a number of tokens, as a batch has rows."""
-  parts, taken, free = waiting.pop(place), [], size
+  parts = waiting.pop(place)
+  taken = []
+  free = size
   while parts and free:
     part = parts.pop()
     if len(part.rows) > free:

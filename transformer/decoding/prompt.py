@@ -39,7 +39,9 @@ def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRu
 
   A mistake is said in one line, and changes nothing.
   """
-  decoding, number, prefix = decoding.changed(batch_size=1), 0, ''
+  decoding = decoding.changed(batch_size=1)
+  number = 0
+  prefix = ''
   run.translator(decoding)
   while True:
     try:

@@ -25,7 +25,8 @@ _ROOMS = ('ops', 'model', 'decoding')  # The code of the programs.
 # Encoded sources are padded to at least this many tokens, so that more of them share batches.
 _SHORTEST = 32
 # A search stops after so many tokens, since few translations are shorter; and then every so many.
-_FIRST_STOP, _STOPS = 8, 4
+_FIRST_STOP = 8
+_STOPS = 4
 
 # The sentences of a batch in the middle of their search: lists of arrays whose first axis is that
 # of the sentences, of what the search reads and of its state; scalars are the same for all.
@@ -41,7 +42,9 @@ class SearchPrograms:
 
   def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
     """Plans the programs for sources of at most `longest` tokens; `rows` splits a batch."""
-    self._search, self._longest, self._rows = search, longest, rows
+    self._search = search
+    self._longest = longest
+    self._rows = rows
     self._everywhere = replicated(rows.mesh)
     self._about = repr((search, PAD_ID, BOS_ID, EOS_ID))
     package, *room = search.constraint.__module__.split('.')
@@ -72,7 +75,8 @@ class SearchPrograms:
       The state, which takes the memory of the one before; the number of tokens; whether the search
       for each sentence is over; and the hypotheses, which are final where it is.
     """
-    (fixed, leaves), lengths = state, self._lengths(state[0])
+    fixed, leaves = state
+    lengths = self._lengths(fixed)
     if t in lengths:
       leaves, _ = self._run(*self._growth(lengths[lengths.index(t) + 1]), params, fixed, leaves,
                             tables)

@@ -100,7 +100,8 @@ def stream(lines: Iterable[str], answer: Callable[[Sequence[str], int], None], m
       waiting.put(None)
 
   threading.Thread(target=fill, daemon=True).start()
-  number, last = 0, ''
+  number = 0
+  last = ''
   while isinstance(last, str):
     arrived = [waiting.get()]
     while len(arrived) < most and isinstance(arrived[-1], str) and not waiting.empty():

@@ -22,7 +22,7 @@ from transformer.decoding.translator import Translation, Translator, distinct, w
 from transformer.errors import UserError, shown
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.runs.loading import Run, check_finite, check_params, load_run
-from transformer.settings import converted, nearest_name
+from transformer.settings import check_range, converted, nearest_name
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import Objective, make_objective, smoothed
 
@@ -166,9 +166,9 @@ class TrainedRun(Run):
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
     (_, *sides), = pairs.pair_batches([source], [target], [0], pairs.longest(self.config), 1)
     encoder, decoder, cross = jax.device_get(_weights(self.model, self.params, *sides))
-    s, t = len(source), len(target)
-    return AttentionWeights(encoder[:, 0, :, :s, :s], decoder[:, 0, :, :t, :t],
-                            cross[:, 0, :, :t, :s])
+    s = slice(len(source))
+    t = slice(len(target))
+    return AttentionWeights(encoder[:, 0, :, s, s], decoder[:, 0, :, t, t], cross[:, 0, :, t, s])
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
@@ -187,8 +187,7 @@ class TrainedRun(Run):
       with own_code.guarded('dropout_key must be one random key, such as jax.random.key(0)'):
         jax.eval_shape(jax.random.bits, dropout_key)
     smoothing = converted(float | None, smoothing, 'smoothing')
-    if smoothing is not None and not 0 <= smoothing < 1:
-      raise UserError(f'smoothing must be at least 0 and below 1; got {smoothing}')
+    check_range('smoothing', smoothing, least=0, below=1)
     objective = self._objective if smoothing is None else smoothed(smoothing)
     sums = objective.loss(self.model, params, batch, dropout_key, frozen=objective.frozen)
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
@@ -222,12 +221,12 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   """
   average = converted(int, average, 'average')
   batch_size = converted(int | None, batch_size, 'batch_size')
-  if average < 1:
-    raise UserError(f'average must be at least 1; got {shown(average)}')
+  check_range('average', average, least=1)
   with own_code.guarded('ensemble must be a list of the directories of runs'):
     folders = [ensemble] if isinstance(ensemble, str | os.PathLike) else list(ensemble)
   run = load_run(workdir, str(checkpoint), average, batch_size)
-  others, (_, most) = [], pairs.longest(run.config)
+  others = []
+  _, most = pairs.longest(run.config)
   for other in folders:
     member = load_run(other, 'latest' if checkpoint == 'latest' else 'best', average,
                       run.config.decode.batch_size)

@@ -92,7 +92,8 @@ class Translator:
   mesh: Mesh | None = None
 
   def __post_init__(self):
-    config, pieces = self.config, self.vocabulary.target.size
+    config = self.config
+    pieces = self.vocabulary.target.size
     if config.beam_size > (most := _MOST_EXTENSIONS // pieces):
       raise UserError(f'{config.prefix}beam_size must be at most {most} with a vocabulary of '
                       f'{pieces} pieces; got {config.beam_size}')
@@ -124,11 +125,13 @@ class Translator:
       UserError: no translation of a sentence can obey, or there is one string in place of several.
     """
     encoded = self.vocabulary.source.encode_batch(sentences)
-    extra, size = self.config.max_extra_length, self.config.batch_size
+    extra = self.config.max_extra_length
+    size = self.config.batch_size
     lengths = [len(ids) + 1 for ids in encoded]
     limits = [min(length, self.max_length) + extra for length in lengths]
     rows = constraint.rows(self.vocabulary.target, limits, self.max_length + extra, first)
-    free, params = self._programs(Constraint), jax.device_put(*self._placed(params))
+    free = self._programs(Constraint)
+    params = jax.device_put(*self._placed(params))
     tables = jax.device_put(constraint.tables, self._everywhere)
     given = {self._programs(type(constraint)): (params, tables), free: (params, ())}
     answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
@@ -172,10 +175,12 @@ class Translator:
     """
     buckets: dict[tuple, list[int]] = {}
     for index in sorted(chosen, key=lambda index: lengths[index]):
-      programs, form = self._programs(Constraint), None
+      programs = self._programs(Constraint)
+      form = None
       if rows[index] is not None:
         leaves, tree = jax.tree.flatten(rows[index])
-        programs, form = self._programs(type(constraint)), (tree, *map(np.shape, leaves))
+        programs = self._programs(type(constraint))
+        form = (tree, *map(np.shape, leaves))
       length = padded_length(lengths[index], self.max_length)
       kind = programs, programs.decoded_length(length), form
       buckets.setdefault((length, kind), []).append(index)

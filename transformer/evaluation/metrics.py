@@ -119,7 +119,8 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
   `multi-bleu.perl`. The script tokenises translations, but not its references, which are tokenised
   already. Here Moses tokenises both, or neither if they are tokenised already.
   """
-  sides, preprocessing = [translations, *references], {'tok': _COMPOUND_SPLIT}
+  sides = [translations, *references]
+  preprocessing = {'tok': _COMPOUND_SPLIT}
   if not tokenised:
     sides = list(map(tokenize_german, sides))
     preprocessing = {'tok': f'moses-de+{_COMPOUND_SPLIT}',

@@ -29,7 +29,8 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokeniz
   A metric that fails is left out with a warning, which stands in `left_out` of the text, too. So is
   TER of lines that are too long, if `ter` is None. A `target_language` of `de` adds a protocol.
   """
-  lines, count = [answer.text for answer in answers], len(text.sources)
+  lines = [answer.text for answer in answers]
+  count = len(text.sources)
   both = lines, text.references
   bleu = metrics.score_text('BLEU', *both, tokenize)
   words = [sum(len(line.split()) for line in side) for side in (lines, text.references[0])]
@@ -95,7 +96,8 @@ def report(result: Result, stages: Iterable[Scores], people: TextIO,
   On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
   or printed. Then the first error is raised. `more_lines` has lines for people from all scores.
   """
-  errors, shown = [], 0
+  errors = []
+  shown = 0
 
   def attempt(function: Callable, *arguments, **more):
     try:

@@ -15,6 +15,7 @@ from transformer.decoding.config import SETTINGS, Decoding
 from transformer.errors import UserError, refuse
 from transformer.evaluation import texts
 from transformer.runs import run_directory
+from transformer.settings import check_range
 from transformer.system import outputs
 
 # What needs references.
@@ -68,12 +69,11 @@ class Request:
              if getattr(self, field.name) != field.default}
     if self.every_checkpoint:
       given.add('checkpoint=all')
+    check_range('--average', self.average, least=1)
+    check_range('--examples', self.examples, least=0)
     scores = [name for name in (*_SCORES, 'checkpoint=all') if name in given]
     refuse(
         (not self.workdir, '--workdir=DIR is needed, the directory of a run'),
-        *((getattr(self, name) < least,
-           f'--{name} must be at least {least}; got {getattr(self, name)}')
-          for name, least in (('average', 1), ('nbest', 1), ('examples', 0))),
         *((name in given and given.intersection(excluded),
            f'--{name} excludes --{" and --".join(other for other in excluded if other in given)}')
           for name, excluded in _EXCLUDED.items()),

@@ -37,7 +37,9 @@ class Result(NamedTuple):
   @property
   def how(self) -> dict[str, str]:
     """The names and values that tell the results of one text apart."""
-    content, steps, others = self.content, self.content['steps'], self.content['ensemble']
+    content = self.content
+    steps = content['steps']
+    others = content['ensemble']
     how = {'step': str(steps[-1])} if steps else {}
     if len(steps) > 1:
       how['average'] = str(len(steps))
@@ -80,7 +82,8 @@ class Result(NamedTuple):
     """Refuses a place that holds the result of another run or text."""
     try:
       other = json.loads(self.path.read_bytes())
-      run, digest = other['workdir'], other.get('text_sha256')
+      run = other['workdir']
+      digest = other.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
       return  # No file, or a damaged one, which may be written.
     ours = self.content['workdir']  # Results inside belong to the run, even if it has moved.

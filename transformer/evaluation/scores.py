@@ -13,7 +13,9 @@ from transformer import own_code
 from transformer.errors import UserError, shown
 
 # As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and what seeds both.
-RESAMPLES, TRIALS, SEED_VARIABLE = 1000, 10_000, 'SACREBLEU_SEED'
+RESAMPLES = 1000
+TRIALS = 10_000
+SEED_VARIABLE = 'SACREBLEU_SEED'
 
 
 class Score(NamedTuple):
@@ -53,7 +55,8 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
 
   The samples are those of sacreBLEU, one at a time in memory. The sums are the first axis.
   """
-  rng, counts = np.random.default_rng(seed_of_samples()['seed']), np.asarray(counts)
+  rng = np.random.default_rng(seed_of_samples()['seed'])
+  counts = np.asarray(counts)
   return np.stack([rng.choice(counts, len(counts)).sum(axis=0) for _ in range(RESAMPLES)])
 
 
@@ -65,7 +68,8 @@ def interval_95(scores: Sequence[float]) -> tuple[float, float]:
 def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
            figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
   """Returns the rows of metrics; `figures` computes them [M, ...] from sums of counts [C, ...]."""
-  scores, samples = figures(np.sum(counts, axis=0)).tolist(), figures(resampled(counts).T)
+  scores = figures(np.sum(counts, axis=0)).tolist()
+  samples = figures(resampled(counts).T)
   return [Score(name, score, signature, interval=interval_95(of_samples)).to_json()
           for name, score, of_samples in zip(names, scores, samples, strict=True)]
 

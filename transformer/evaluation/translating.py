@@ -56,7 +56,8 @@ def write_and_score(request: Request, result: results.Result, run: TrainedRun, t
   `result` is from `result_for`.
   """
   answers, seconds = translated
-  decode, row = result.content['decode'], None
+  decode = result.content['decode']
+  row = None
   try:
     if output := request.output or (None if text.references else '-'):
       write_lines(as_lines(answers, request.nbest, drawn=decode['sample']), output)

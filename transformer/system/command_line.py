@@ -92,7 +92,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
-        name, reason = error.filename or 'a file', error.strerror or error
+        name = error.filename or 'a file'
+        reason = error.strerror or error
         sys.exit(readable(f'error: {name} cannot be used: {reason}{advice(error)}'))
       raise
     finally:

@@ -48,7 +48,8 @@ def find_config(value: str) -> str:
   if value and files.as_path(value).is_dir():
     value = f'{folder()}/configs/base.py:{value}'
   name, colon, argument = value.partition(':')
-  path, ours = Path(name), folder() / name
+  path = Path(name)
+  ours = folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
   for configs in (path.absolute().parent, Path('configs').absolute(), folder() / 'configs'):

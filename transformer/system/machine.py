@@ -16,7 +16,9 @@ from absl import logging
 
 _GPUS = Path('/proc/driver/nvidia/gpus')
 # <malloc.h> and <sys/mman.h>
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
 _MADV_HUGEPAGE = 14
 _HUGE_PAGE = 2 << 20
 _UNUSED_DAYS = 60
@@ -60,8 +62,10 @@ def keep_freed_memory():
   # Allocate everything in one arena, which only grows.
   for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)):
     libc.mallopt(option, value)
-  libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-  libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
+  libc.malloc.restype = ctypes.c_void_p
+  libc.malloc.argtypes = [ctypes.c_size_t]
+  libc.free.restype = None
+  libc.free.argtypes = [ctypes.c_void_p]
   libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
   size = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
   if start := libc.malloc(size):

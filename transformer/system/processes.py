@@ -18,7 +18,8 @@ from transformer.errors import Preempted, UserError
 from transformer.system.machine import named_gpus
 
 # The environment variables that launch/local.py sets for each process.
-COUNT, INDEX = 'JAX_NUM_PROCESSES', 'JAX_PROCESS_ID'
+COUNT = 'JAX_NUM_PROCESSES'
+INDEX = 'JAX_PROCESS_ID'
 _GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
 _JOIN_SECONDS = 300  # A process waits this long for the others to start.
 _LEAVE_SECONDS = 60  # At the end, the first process waits this long for the others.
@@ -93,7 +94,8 @@ def from_first(make: Callable[[], Any]) -> Any:
   """
   if jax.process_count() == 1:
     return make()
-  failed, message = None, b''
+  failed = None
+  message = b''
   if is_first():
     try:
       message = json.dumps({'value': make()}).encode()
@@ -156,9 +158,11 @@ class StopAgreement:
   """
 
   def __init__(self, mesh: jax.sharding.Mesh):
-    axes, one_copy = jax.sharding.PartitionSpec(mesh.axis_names), jax.sharding.PartitionSpec()
+    axes = jax.sharding.PartitionSpec(mesh.axis_names)
+    one_copy = jax.sharding.PartitionSpec()
     self._alone = jax.process_count() == 1
-    self._size, self._sharding = mesh.size, jax.sharding.NamedSharding(mesh, axes)
+    self._size = mesh.size
+    self._sharding = jax.sharding.NamedSharding(mesh, axes)
     self._sum = jax.jit(lambda requests: requests.sum(),
                         out_shardings=jax.sharding.NamedSharding(mesh, one_copy))
     self._pending = None
@@ -169,5 +173,6 @@ class StopAgreement:
       return requested
     requests = jax.make_array_from_callback(
         (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32))
-    before, self._pending = self._pending, self._sum(requests)
+    before = self._pending
+    self._pending = self._sum(requests)
     return before is not None and bool(before)

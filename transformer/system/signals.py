@@ -53,7 +53,8 @@ class Signals(contextlib.ExitStack):
     super().__init__()
     self.requested: str | None = None
     self._grace = grace_seconds
-    self._held, self._raises = False, True
+    self._held = False
+    self._raises = True
 
   def __enter__(self) -> 'Signals':
     reader, writer = os.pipe()
@@ -70,7 +71,8 @@ class Signals(contextlib.ExitStack):
 
   def hold(self):
     """Makes later signals only set `requested`; raises `Preempted` if one has come already."""
-    self._held, self._raises = True, False
+    self._held = True
+    self._raises = False
     self._check()
 
   def interruptible(self, function: Callable, *arguments):
