@@ -81,7 +81,7 @@ def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
   from transformer.decoding.constraint import FREE, Prefixes
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
-  every = request.every_checkpoint
+  every = request.checkpoint == 'all'
   failed = set()
   tables = {}
 

@@ -61,8 +61,10 @@ def as_of_now(tree: Mapping[str, Any]) -> dict[str, Any]:
     train['valid_metric'] = train.get('valid_metric') or _F1
   if optimizer.get('clip_norm') == math.inf:
     optimizer['clip_norm'] = 1e38  # No norm is above it, and the optimizer keeps its structure.
-  r_drop, teachers, share, temperature = (train.pop(key, without) for key, without in (
-      ('r_drop', 0.0), ('teachers', ()), ('teacher_share', 0.5), ('teacher_temperature', 1.0)))
+  r_drop = train.pop('r_drop', 0.0)
+  teachers = train.pop('teachers', ())
+  share = train.pop('teacher_share', 0.5)
+  temperature = train.pop('teacher_temperature', 1.0)
   objective = train.get('objective', '')
   spec, *numbers = (objective,) if isinstance(objective, str) else objective or ('',)
   if spec == _R_DROP_BEFORE:

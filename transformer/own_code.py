@@ -28,7 +28,7 @@ def load(spec: str, kind: str) -> Callable:
     part = getattr(importlib.import_module(module), name, None)
   if not callable(part):
     raise UserError(f'the {kind} {spec} needs a function or class {name} in {module}; '
-                    f'got {"none" if part is None else shown(part)}')
+                    f'got {shown(part)}')
   return part
 
 

@@ -100,7 +100,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
     row[:len(ids)] = ids
   limits = np.array([len(ids) + decode.max_extra_length for ids in encoded], np.int32)
   found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
-  scorer = jax.jit(make_scorer([run.model]))
+  scorer = make_scorer((run.model,))
   scored = np.stack([scorer((run.params,), source, found.tokens[:, beam])
                      for beam in range(beams)], axis=1)
   best = [tokens[0, :lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths,

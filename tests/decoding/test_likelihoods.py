@@ -54,7 +54,7 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
   source[np.arange(2), lengths - 1] = EOS_ID
   keys = jax.random.key_data(jax.random.split(jax.random.key(0, impl='threefry2x32'), 2))
   best = jax.device_get(whole_search(MODEL, config)(params, source, lengths + 7, keys))
-  scorer = jax.jit(make_scorer([MODEL]))
+  scorer = make_scorer((MODEL,))
   for beam in range(beams):
     length = best.lengths[:, beam]
     assert np.all((length > 0) & (length <= lengths + 7))
@@ -110,9 +110,9 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
   mean = np.log(both.mean(axis=0))
   wanted = [[mean[row, place, target[row, place]] if place < length else 0 for place in range(4)]
             for row, length in enumerate((3, 2))]
-  np.testing.assert_allclose(make_scorer([model, model])(both, target, target),
+  np.testing.assert_allclose(make_scorer((model, model))(both, target, target),
                              np.sum(wanted, axis=1), rtol=1e-5)
-  by_token = make_scorer([model, model], by_token=True)(both, target, target)
+  by_token = make_scorer((model, model), by_token=True)(both, target, target)
   np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
 
 

@@ -16,11 +16,11 @@ from transformer.errors import UserError
 
 def test_a_list_holds_each_text_once_with_its_best_score():
   nbest = (('a b', -1.0), ('a c', -2.0), ('a b', -2.5), ('a', -3.0), ('a c', -4.0))
-  answers = [Translation(*nbest[0], False, nbest), Translation('', 0.0, False, (('', 0.0),))]
+  answers = [Translation(*nbest[0], False, distinct(nbest)),
+             Translation('', 0.0, False, (('', 0.0),))]
   assert text_lines.as_lines(answers, 5, 7) == [
       '7 ||| a b ||| -1.000000', '7 ||| a c ||| -2.000000', '7 ||| a ||| -3.000000',
       '8 |||  ||| 0.000000']
-  assert [text for text, _ in distinct(nbest)] == ['a b', 'a c', 'a']
 
 
 @pytest.mark.parametrize('count', [0, 1, 3, 4, 5, 23])

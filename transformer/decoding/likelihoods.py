@@ -45,7 +45,7 @@ def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
     more = ['…'] * (len(longer) > _LINES_SHOWN)
     logging.warning('%d lines are too long and get nan: %s', len(longer),
                     ', '.join([*longer.values()][:_LINES_SHOWN] + more))
-  scorer = _compiled_scorer(tuple(member.model for member in members), by_token)
+  scorer = make_scorer(tuple(member.model for member in members), by_token)
   params = tuple(member.params for member in members)
   chosen = [index for index in range(len(likelihoods)) if index not in longer]
   for indices, *sides in pair_batches(*encoded, chosen, most, run.config.decode.batch_size):
@@ -60,12 +60,15 @@ def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
   return likelihoods
 
 
-def make_scorer(models: Sequence[Transformer], by_token: bool = False) -> Callable[..., jax.Array]:
+@functools.lru_cache(maxsize=8)
+def make_scorer(models: tuple[Transformer, ...], by_token: bool = False
+                ) -> Callable[..., jax.Array]:
   """Builds the scorer of a batch, with the mean of the models' probabilities of each token.
 
-  It is a pure function (params of each model, source_BS, target_BT) -> float32 [B], the
+  It is a compiled function (params of each model, source_BS, target_BT) -> float32 [B], the
   log-probabilities of the targets; or [B, T], those of their tokens, zero for padding.
   """
+  @jax.jit
   def score(params, source_BS, target_BT):
     batch = forced(source_BS, target_BT)
     log_probs = [jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
@@ -75,8 +78,3 @@ def make_scorer(models: Sequence[Transformer], by_token: bool = False) -> Callab
     return chosen_BT if by_token else jnp.sum(chosen_BT, axis=1)
 
   return score
-
-
-@functools.lru_cache(maxsize=8)
-def _compiled_scorer(models: tuple[Transformer, ...], by_token: bool) -> Callable[..., jax.Array]:
-  return jax.jit(make_scorer(models, by_token))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import Constraint, obeying
+from transformer.decoding.pairs import rows_of
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.beam_search import beam_search
@@ -44,14 +45,11 @@ class ModelSearch:
 
   def encode(self, params: Sequence, source_BS) -> Encoded:
     """Encodes padded source ids, with their end tokens; `params` has those of each model."""
-    real_BS = source_BS != PAD_ID
-    positions_BS = jnp.broadcast_to(jnp.arange(source_BS.shape[1], dtype=jnp.int32),
-                                    source_BS.shape)
     memories = []
     for apply in self._applies(params):
-      memory_BSD = apply(source_BS, real_BS.astype(jnp.int32), positions_BS, method='encode')
+      memory_BSD = apply(*rows_of(source_BS), method='encode')
       memories.append(apply(memory_BSD, method='cache_memory'))
-    return Encoded(real_BS, tuple(memories))
+    return Encoded(source_BS != PAD_ID, tuple(memories))
 
   def plan(self, params: Sequence, encoded: Encoded, limits_B, keys_B=None, rows=None, tables=()
            ) -> Search:

@@ -74,17 +74,18 @@ def pair_batches(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[in
                     for lines, limit in zip((sources, targets), most, strict=True))
 
 
+def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
+  """Returns the encoder's arguments for padded ids of sentences, one in each row."""
+  positions_S = jnp.arange(tokens_BS.shape[1], dtype=jnp.int32)
+  return (tokens_BS, (tokens_BS != PAD_ID).astype(jnp.int32),
+          jnp.broadcast_to(positions_S, tokens_BS.shape))
+
+
 def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
   """Returns the Transformer's arguments for padded ids of texts and translations to be forced."""
-  real_BS = source_BS != PAD_ID
-  real_BT = target_BT != PAD_ID
-
-  def positions(tokens):
-    return jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-
+  _, *segments_and_positions = rows_of(target_BT)
   before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
-  return (source_BS, real_BS.astype(jnp.int32), positions(source_BS),
-          before_BT, real_BT.astype(jnp.int32), positions(target_BT))
+  return *rows_of(source_BS), before_BT, *segments_and_positions
 
 
 def as_batch(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) -> Batch:

@@ -12,7 +12,7 @@ from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Prefixes
 from transformer.decoding.trained_run import TrainedRun
-from transformer.decoding.translator import distinct, warn_of_cut
+from transformer.decoding.translator import warn_of_cut
 from transformer.errors import UserError, shown
 
 HELP = """A line is translated, unless it is a command:
@@ -65,7 +65,7 @@ def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRu
         warn_of_cut([answer.cut], run.config.data.max_length)
         number += 1
         say(answer.text if decoding.nbest == 1 else '\n'.join(
-            f'{score:9.4f}  {text}' for text, score in distinct(answer.nbest)))
+            f'{score:9.4f}  {text}' for text, score in answer.nbest))
     except UserError as error:
       say(f'error: {error}')
 

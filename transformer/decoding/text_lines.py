@@ -13,24 +13,22 @@ from transformer.data.text.text_files import iterate_lines
 from transformer.decoding.config import Decoding
 from transformer.decoding.likelihoods import Likelihood
 from transformer.decoding.trained_run import TrainedRun
-from transformer.decoding.translator import Translation, distinct, warn_of_cut
+from transformer.decoding.translator import Translation, warn_of_cut
 from transformer.system import outputs
 
 # The most batches in one call of the translator, which sorts their lines by length.
 _BATCHES_TOGETHER = 16
 
 
-def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0,
-             drawn: bool = False) -> list[str]:
+def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
   """Returns translations, or lists of up to `nbest` of them, as lines.
 
-  A line of a list is number ||| text ||| score; the first sentence has the number `first`. No text
-  occurs twice in a list, unless it was drawn: samples are all given, as often as they were drawn.
+  A line of a list is number ||| text ||| score; the first sentence has the number `first`.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
   return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
-          for text, score in (answer.nbest if drawn else distinct(answer.nbest))]
+          for text, score in answer.nbest]
 
 
 def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[str]:
@@ -47,12 +45,12 @@ def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[
 
 def write_lines(lines: Iterable[str], output: str):
   """Writes lines of UTF-8 to a file, or to standard output, which is `-`."""
+  text = ''.join(f'{line}\n' for line in lines)
   if output == '-':
     sys.stdout.reconfigure(encoding='utf-8', newline='\n')
-    sys.stdout.writelines(line + '\n' for line in lines)
-    sys.stdout.flush()
+    print(text, end='', flush=True)
   else:
-    outputs.write(files.as_path(output), ''.join(line + '\n' for line in lines).encode())
+    outputs.write(files.as_path(output), text.encode())
 
 
 def arrives_live() -> bool:
@@ -72,7 +70,7 @@ def translate_pipe(run: TrainedRun, decoding: Decoding):
   def answer(lines, first):
     answers = run.answers(lines, decoding, first)
     cut.extend(translation.cut for translation in answers)
-    write_lines(as_lines(answers, decoding.nbest, first, decoding.config.sample), '-')
+    write_lines(as_lines(answers, decoding.nbest, first), '-')
 
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
   # wait for this thread.

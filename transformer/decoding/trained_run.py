@@ -18,7 +18,7 @@ from transformer.decoding import pairs
 from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
-from transformer.decoding.translator import Translation, Translator, distinct, warn_of_cut
+from transformer.decoding.translator import Translation, Translator, warn_of_cut
 from transformer.errors import UserError, shown
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.runs.loading import Run, check_finite, check_params, load_run
@@ -99,10 +99,7 @@ class TrainedRun(Run):
                       f'{shown(constraint)}')
     answers = self.answers(lines, decoding, constraint=constraint)
     warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
-    if nbest is None:
-      return [answer.text for answer in answers]
-    return [list(answer.nbest if decoding.config.sample else distinct(answer.nbest))
-            for answer in answers]
+    return [answer.text if nbest is None else list(answer.nbest) for answer in answers]
 
   def answers(self, lines: Sequence[str], decoding: Decoding, first: int = 0,
               constraint: Constraint = FREE,
@@ -147,10 +144,10 @@ class TrainedRun(Run):
     ids, ends = self._fitting(lines, [''] * len(lines))
     mask_BS = pairs.padded(ids, max(map(len, ids), default=0), len(ids)) != PAD_ID
     output_BSD = np.zeros((*mask_BS.shape, self.model.config.model_dim), np.float32)
-    for indices, *sides in pairs.pair_batches(ids, ends, range(len(ids)),
-                                              pairs.longest(self.config),
-                                              self.config.decode.batch_size):
-      states_BSD = jax.device_get(_states(self.model, self.params, *sides))
+    for indices, source_BS, _ in pairs.pair_batches(ids, ends, range(len(ids)),
+                                                    pairs.longest(self.config),
+                                                    self.config.decode.batch_size):
+      states_BSD = jax.device_get(_states(self.model, self.params, source_BS))
       for index, states_SD in zip(indices, states_BSD, strict=False):
         output_BSD[index, mask_BS[index]] = states_SD[:len(ids[index])]
     return Encoded(output_BSD, mask_BS)
@@ -243,8 +240,8 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _states(model, params, *sides):
-  output_BSD = model.apply({'params': params}, *pairs.forced(*sides)[:3], method='encode')
+def _states(model, params, source_BS):
+  output_BSD = model.apply({'params': params}, *pairs.rows_of(source_BS), method='encode')
   return output_BSD.astype(jnp.float32)
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.data.batch import EOS_ID
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint, stacked
 from transformer.decoding.model_search import ModelSearch
-from transformer.decoding.pairs import padded_length
+from transformer.decoding.pairs import padded, padded_length
 from transformer.decoding.pool import Part, search_parts
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.errors import UserError
@@ -38,7 +38,8 @@ class Translation(NamedTuple):
     score: log-probability divided by the length penalty, natural logarithm; not
       finite if the model's log-probabilities are not.
     cut: whether the source was longer than the run's `max_length` and lost its end.
-    nbest: pairs of a translation and its score, best first.
+    nbest: pairs of a translation and its score, best first. A search gives no text twice; draws
+      are all there.
   """
 
   text: str
@@ -47,12 +48,12 @@ class Translation(NamedTuple):
   nbest: tuple[tuple[str, float], ...]
 
 
-def distinct(nbest: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def distinct(nbest: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
   """Returns the texts of a list, best first, without those that occurred before in other pieces."""
   scores: dict[str, float] = {}
   for text, score in nbest:
     scores.setdefault(text, score)
-  return list(scores.items())
+  return tuple(scores.items())
 
 
 def warn_of_cut(cut: Sequence[bool], max_length: int):
@@ -138,14 +139,12 @@ class Translator:
 
     def begin(part: Part):
       indices = [*part.rows.values()]
-      shape = size, padded_length(lengths[indices[0]], self.max_length)
-      source_BS, limits_B = np.full(shape, PAD_ID, np.int32), np.zeros(size, np.int32)
-      for row, index in part.rows.items():
-        ids = [*encoded[index][:self.max_length - 1], EOS_ID]
-        source_BS[row, :len(ids)], limits_B[row] = ids, limits[index]
+      ids = [[*encoded[index][:self.max_length - 1], EOS_ID] for index in indices]
+      source_BS = padded(ids, padded_length(lengths[indices[0]], self.max_length), size)
       programs, *_ = part.kind
       return programs.begin(*given[programs], source_BS, (
-          limits_B, self._keys(seed, np.add(indices, first)),
+          stacked([np.int32(limits[index]) for index in indices], size),
+          self._keys(seed, np.add(indices, first)),
           stacked([rows[index] for index in indices], size)))
 
     def advance(kind, *state):
@@ -156,6 +155,8 @@ class Translator:
       nbest = tuple((self.vocabulary.target.decode(best.tokens[row, place]),
                      float(best.scores[row, place]))
                     for place in range(self.nbest) if best.lengths[row, place])
+      if not self.config.sample:
+        nbest = distinct(nbest)
       # If the log-probabilities are NaN, there may be no best hypothesis.
       text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
       answers[index] = Translation(text, score, lengths[index] > self.max_length, nbest)

@@ -80,19 +80,18 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
   be compared. A `target_language` of `de` adds the paper's BLEU, which splits compounds.
   """
   # Only the headline lets sacreBLEU warn of tokenised text.
-  scores = [_bleu(name, translations, references, force=True, **arguments)
+  scores = [_bleu(name, translations, references, **arguments)
             for name, arguments in _PROTOCOLS.items() if name != tokenize]
   if target_language == 'de':
     scores.append(_compound_split_bleu(translations, references, tokenised=tokenize == 'none'))
   return scores
 
 
-def metric_of(name: str, tokenize: str, force: bool = True,
-              effective_order: bool = False) -> Any:
-  """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and its orders."""
+def metric_of(name: str, tokenize: str, force: bool = True, **of_bleu) -> Any:
+  """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and other arguments."""
   import sacrebleu  # Only scores need it, and a translation without references starts sooner.
   if name == 'BLEU':
-    return sacrebleu.BLEU(tokenize=tokenize, force=force, effective_order=effective_order)
+    return sacrebleu.BLEU(tokenize=tokenize, force=force, **of_bleu)
   if name == 'chrF2++':
     return sacrebleu.CHRF(word_order=2)
   asian = tokenize in _WITHOUT_SPACES
@@ -102,8 +101,7 @@ def metric_of(name: str, tokenize: str, force: bool = True,
 def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
           preprocessing: dict[str, str] | None = None, **arguments) -> Score:
   """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
-  import sacrebleu
-  metric = sacrebleu.BLEU(**arguments)
+  metric = metric_of('BLEU', **arguments)
   result = metric.corpus_score(translations, references)
   signature = metric.get_signature()
   for key, value in (preprocessing or {}).items():
@@ -127,7 +125,7 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
                      'sacremoses': importlib.metadata.version('sacremoses')}
   split, *references = (list(map(split_compounds, side)) for side in sides)
   return _bleu(_COMPOUND_SPLIT, split, references, preprocessing, tokenize='none',
-               smooth_method='none', force=True)
+               smooth_method='none')
 
 
 def tokenize_german(lines: Iterable[str]) -> list[str]:

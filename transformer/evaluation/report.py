@@ -33,14 +33,14 @@ def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokeniz
   count = len(text.sources)
   both = lines, text.references
   bleu = metrics.score_text('BLEU', *both, tokenize)
-  words = [sum(len(line.split()) for line in side) for side in (lines, text.references[0])]
+  words, reference_words = (len(' '.join(side).split()) for side in (lines, text.references[0]))
   result = {
       'bleu': bleu.score, 'signature': bleu.signature, 'details': bleu.details, 'metrics': [],
       'protocols': [_protocol(bleu._replace(name=tokenize))], 'left_out': [], 'sentences': count,
       'cut_sources': sum(answer.cut for answer in answers),
-      'length_ratio': words[0] / max(1, words[1]), 'seconds': seconds,
+      'length_ratio': words / max(1, reference_words), 'seconds': seconds,
       'sentences_per_second': count / seconds}
-  sentences = [{'source': source, 'references': list(sides), 'translation': answer.text,
+  sentences = [{'source': source, 'references': sides, 'translation': answer.text,
                 'model_score': answer.score}
                for source, answer, *sides in zip(text.sources, answers, *text.references,
                                                  strict=True)]
@@ -97,27 +97,27 @@ def report(result: Result, stages: Iterable[Scores], people: TextIO,
   or printed. Then the first error is raised. `more_lines` has lines for people from all scores.
   """
   errors = []
-  shown = 0
+  printed = 0
 
-  def attempt(function: Callable, *arguments, **more):
+  def attempt(function: Callable, *arguments):
     try:
-      function(*arguments, **more)
+      function(*arguments)
     except (OSError, UserError) as error:
       errors.append(error)
 
+  say = functools.partial(attempt, functools.partial(print, file=people, flush=True))
   for scores, sentences in stages:
     rows = scores['metrics']
     attempt(result.write, scores, sentences)
-    lines = [_line(**row) for row in rows[shown:]]
-    if not shown:
+    if not printed:
       seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
       how = ', '.join(f'{key} {value}' for key, value in result.how.items())
-      lines.insert(0, f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}')
-    for line in lines:
-      attempt(print, line, file=people, flush=True)
-    shown = len(rows)
+      say(f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}')
+    for row in rows[printed:]:
+      say(_line(**row))
+    printed = len(rows)
   for line in more_lines(scores):
-    attempt(print, line, file=people)
+    say(line)
   if errors:
     raise errors[0]
   print(f'also in {result.path}', file=people)

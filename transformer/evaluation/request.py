@@ -23,7 +23,7 @@ _SCORES = ('metric', 'examples', 'ter', 'protocols', 'bleu_tokenize', 'results')
 # What a flag excludes.
 _EXCLUDED = {
     'source': ('split', 'data_dir'),
-    'score': dict.fromkeys((*_SCORES, *SETTINGS, 'split', 'prefix')),
+    'score': (*_SCORES, *SETTINGS, 'split', 'prefix'),
     'checkpoint=all': ('output', 'score', 'ensemble', 'average')}
 
 
@@ -67,7 +67,7 @@ class Request:
   def __post_init__(self):
     given = {field.name for field in dataclasses.fields(self)
              if getattr(self, field.name) != field.default}
-    if self.every_checkpoint:
+    if self.checkpoint == 'all':
       given.add('checkpoint=all')
     check_range('--average', self.average, least=1)
     check_range('--examples', self.examples, least=0)
@@ -99,11 +99,6 @@ class Request:
   def unscored(self) -> bool:
     """Whether a file is translated that has no references."""
     return bool(self.source and not self.reference)
-
-  @property
-  def every_checkpoint(self) -> bool:
-    """Whether all checkpoints are scored, one after the other."""
-    return self.checkpoint == 'all'
 
   @property
   def people(self) -> TextIO:

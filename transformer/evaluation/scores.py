@@ -46,7 +46,7 @@ def seed_of_samples() -> dict[str, Any]:
   seed = given or '12345'
   if not re.fullmatch('0*[1-9][0-9]{0,18}', seed):
     raise UserError(f'{SEED_VARIABLE} must be a positive integer of at most 19 digits; got '
-                    f'{seed!r:.100}; set another, or leave it out for 12345')
+                    f'{shown(seed)}; set another, or leave it out for 12345')
   return {'seed': int(seed), 'source': SEED_VARIABLE if given else 'default'}
 
 

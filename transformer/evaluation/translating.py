@@ -56,14 +56,13 @@ def write_and_score(request: Request, result: results.Result, run: TrainedRun, t
   `result` is from `result_for`.
   """
   answers, seconds = translated
-  decode = result.content['decode']
   row = None
   try:
     if output := request.output or (None if text.references else '-'):
-      write_lines(as_lines(answers, request.nbest, drawn=decode['sample']), output)
+      write_lines(as_lines(answers, request.nbest), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
-      stages = report.evaluate(text, answers, seconds, decode['bleu_tokenize'],
+      stages = report.evaluate(text, answers, seconds, result.content['decode']['bleu_tokenize'],
                                run.config.data.target_language, own_metrics, request.ter)
       row = report.report(result, stages, request.people,
                           report.protocol_lines if request.protocols else lambda _: [])

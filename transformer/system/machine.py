@@ -60,8 +60,9 @@ def keep_freed_memory():
   if not hasattr(libc, 'gnu_get_libc_version'):
     return
   # Allocate everything in one arena, which only grows.
-  for option, value in ((_M_ARENA_MAX, 1), (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1)):
-    libc.mallopt(option, value)
+  libc.mallopt(_M_ARENA_MAX, 1)
+  libc.mallopt(_M_MMAP_MAX, 0)
+  libc.mallopt(_M_TRIM_THRESHOLD, -1)
   libc.malloc.restype = ctypes.c_void_p
   libc.malloc.argtypes = [ctypes.c_size_t]
   libc.free.restype = None

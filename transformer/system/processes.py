@@ -66,9 +66,10 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   visible = named_gpus(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
+  indices = list(range(len(visible)))
   # launch/local.py or Slurm itself has divided them already.
   if COUNT in environ or len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
-    return list(range(len(visible)))
+    return indices
   if 'SLURM_STEP_TASKS_PER_NODE' not in environ:  # The script of sbatch itself has none.
     raise UserError('--distributed is for the processes that srun starts; put srun before the '
                     'command in the script of the job')
@@ -78,7 +79,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   if left:
     raise UserError(f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
                     f'tasks; set --tasks-per-node to a number that divides them')
-  return list(range(len(visible)))[int(environ['SLURM_LOCALID']) * share:][:share]
+  return indices[int(environ['SLURM_LOCALID']) * share:][:share]
 
 
 def is_first() -> bool:

@@ -60,7 +60,5 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
 @functools.cache
 def _code_of(room: str) -> str:
   """Returns a digest of the code in a folder of this package."""
-  digest = hashlib.sha256()
-  for path in sorted((_CODE / room).rglob('*.py')):
-    digest.update(path.read_bytes())
-  return digest.hexdigest()
+  sources = sorted((_CODE / room).rglob('*.py'))
+  return hashlib.sha256(b''.join(path.read_bytes() for path in sources)).hexdigest()

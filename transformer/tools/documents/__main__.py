@@ -35,7 +35,7 @@ def main(_):
   """Wires flags to a run, translates, puts documents together, and scores them."""
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
-      (request.every_checkpoint, '--checkpoint=all is for eval.py; name one'),
+      (request.checkpoint == 'all', '--checkpoint=all is for eval.py; name one'),
       (len(request.split) > 1, f'--split={",".join(request.split)} names several texts; name one'),
       (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'))
   config = read_settings(request.workdir)

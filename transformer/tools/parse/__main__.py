@@ -58,8 +58,8 @@ def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
-      (request.every_checkpoint, '--checkpoint=all is for eval.py: its --metric=transformer.tools.'
-       'parse.scores:f1 gives the F1 of every checkpoint'),
+      (request.checkpoint == 'all', '--checkpoint=all is for eval.py: its --metric='
+       'transformer.tools.parse.scores:f1 gives the F1 of every checkpoint'),
       (len(request.reference) > 1, '--reference names one file of trees'),
       (_DRAW.value and (request.nbest > 1 or not (request.output or request.unscored)),
        '--draw is for the trees that are written; add --output=FILE or --output=-, and leave out '
@@ -70,6 +70,7 @@ def _request() -> Request:
 def _write(request, text, answers):
   """Writes the trees of a text, if they are asked for."""
   from transformer.decoding.text_lines import as_lines, write_lines
+  from transformer.decoding.translator import distinct
   from transformer.tools.parse.scores import mended
 
   def tree(source, line):
@@ -77,8 +78,8 @@ def _write(request, text, answers):
     return f'{draw(parse)}\n' if _DRAW.value else bracketed(parse)
 
   if output := request.output or (None if text.references else '-'):
-    write_lines(as_lines([answer._replace(text=tree(source, answer.text), nbest=tuple(
-        (tree(source, line), score) for line, score in answer.nbest))
+    write_lines(as_lines([answer._replace(text=tree(source, answer.text), nbest=distinct([
+        (tree(source, line), score) for line, score in answer.nbest]))
         for source, answer in zip(text.sources, answers, strict=True)], request.nbest), output)
 
 
