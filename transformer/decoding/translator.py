@@ -215,8 +215,8 @@ class Translator:
     """Returns the data of a random key for each row of a batch, from the sentence's number."""
     if not self.config.sample:
       return None
-    padded = np.zeros(self.config.batch_size, np.uint32)
-    padded[:len(numbers)] = numbers
+    numbers_B = np.zeros(self.config.batch_size, np.uint32)
+    numbers_B[:len(numbers)] = numbers
     return np.asarray(jax.random.key_data(
         jax.vmap(jax.random.fold_in, (None, 0))(
-            jax.random.key(seed, impl='threefry2x32'), padded)))
+            jax.random.key(seed, impl='threefry2x32'), numbers_B)))
