@@ -1,4 +1,4 @@
-"""Writes files and folders atomically, and JSON with a digest that reveals changes.
+"""Paths and packed text; files written atomically, and JSON with a digest that reveals changes.
 
 A file is written under a temporary name and renamed once it is on the disk. So neither a kill
 nor a loss of power leaves half a file.

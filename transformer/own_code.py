@@ -34,7 +34,7 @@ def load(spec: str, kind: str) -> Callable:
 
 def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   """Returns the SHA-256 of the module or package of each part; imports none."""
-  digests = {}
+  found = {}
   for spec, kind in kinds.items():
     module, _ = _parts(spec, kind)
     with guarded(f'the source of the {kind} {spec} cannot be read; its module must be installed, '
@@ -43,8 +43,8 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
         raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
       sources = sorted(path.parent.rglob('*.py')) if place.submodule_search_locations else [path]
-      digests[spec] = hashlib.sha256(b''.join(file.read_bytes() for file in sources)).hexdigest()
-  return digests
+      found[spec] = hashlib.sha256(b''.join(file.read_bytes() for file in sources)).hexdigest()
+  return found
 
 
 def _parts(spec: str, kind: str) -> tuple[str, str]:

@@ -24,10 +24,11 @@ Scores = tuple[dict[str, Any], list[dict[str, Any]]]
 def evaluate(text: Text, answers: Sequence[Translation], seconds: float, tokenize: str,
              target_language: str, own_metrics: Sequence[OwnMetric] = (), ter: bool | None = None
              ) -> Iterator[Scores]:
-  """Yields BLEU of translations that took `seconds`, then more scores of all and each, each time.
+  """Yields the scores of the text and of its sentences: BLEU first, then more after each metric.
 
-  A metric that fails is left out with a warning, which stands in `left_out` of the text, too. So is
-  TER of lines that are too long, if `ter` is None. A `target_language` of `de` adds a protocol.
+  The translations took `seconds`. A metric that fails is left out with a warning, which stands in
+  `left_out` of the text, too. So is TER of lines that are too long, if `ter` is None. A
+  `target_language` of `de` adds a protocol.
   """
   lines = [answer.text for answer in answers]
   count = len(text.sources)

@@ -128,10 +128,10 @@ def _parse(argv, hint):
     name = getattr(error, 'flagname', '')  # Of an unknown flag.
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
-    # The message of a config or a parser needs no more words than it has.
+    # absl puts words around the message of a config or a parser, which says all.
     message = str(error.__context__ if isinstance(error.__context__, UserError) else error)
-    advice = f'; {hint}' if name and hint else ''
-    sys.exit(f'error: {readable(" ".join(message.split()))}{advice}')
+    added = f'; {hint}' if name and hint else ''
+    sys.exit(f'error: {readable(" ".join(message.split()))}{added}')
   except Exception as error:  # ml_collections has errors of many types.
     sys.exit(f'error: the flags cannot be read: {type_and_message(error)}')
 
