@@ -116,6 +116,7 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
 
 
 def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
+  before = {path: path.stat().st_mtime_ns for path in trained.rglob('*')}
   for workdir, fact in ((tmp_path / 'run', 'is free for a run'),
                         (trained, 'holds this run, which would go on')):
     status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
@@ -125,6 +126,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     assert 'the flags, the config and the files that it names are fine, and ' in line
     assert f' --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
+  assert {path: path.stat().st_mtime_ns for path in trained.rglob('*')} == before
 
 
 @pytest.mark.long(but=['vocabulary', 'freeze', 'variation'])

@@ -165,7 +165,8 @@ def test_one_too_many_in_a_row_stops_the_run_until_more_may_be_skipped(model, tm
 
 
 def bad_metrics(total):
-  return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'skips': Skips(total, 1)}
+  return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'finite': (),
+          'skips': Skips(total, 1)}
 
 
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):

@@ -1,24 +1,17 @@
 """Checks of updates for numbers that are not finite, and for spikes of the loss."""
 
-import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 from transformer.data.batch import Batch
 from transformer.errors import UserError
-from transformer.runs.checkpoints import by_name
 from transformer.system import processes
 from transformer.system.progress import say
-from transformer.training.step import TrainState
-from transformer.training.update import Update
 
 BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
@@ -29,38 +22,6 @@ _UPDATES = 50  # The approximate number of the latest losses.
 _FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
 
 
-class FirstUpdateError(UserError):
-  """Raised where the process has made no update whose loss and gradient are finite.
-
-  Attributes:
-    step, batch: those of the update.
-  """
-
-  def __init__(self, message: str, step: int, batch: Batch):
-    super().__init__(message)
-    self.step, self.batch = step, batch
-
-
-def describe_gradient(update: Update, state: TrainState, batch: Batch,
-                      shape: tuple[int, int, int]) -> str:
-  """Names the parameters in which the gradient of a batch of a shape is not finite.
-
-  `state` is from before the update, and is donated.
-  """
-  # An optimizer whose state is the gradient.
-  keeping = dataclasses.replace(
-      update, state=update.state._replace(optimizer=update.state.params, skips=None),
-      optimizer=optax.GradientTransformation(lambda params: params,
-                                             lambda gradient, *_: (gradient, gradient)))
-  keeping = dataclasses.replace(keeping, train_step=keeping.lower(shape).compile())
-  copies = jax.tree.map(jnp.copy, state.params)
-  state, _ = keeping(state._replace(optimizer=copies, skips=None), batch)
-  gradient = by_name(state.optimizer)
-  bad = [name for name, leaf in gradient.items() if not jnp.isfinite(leaf).all()]
-  names = ', '.join((*bad[:3], *['…'] * (len(bad) > 3)))
-  return f'the gradient is not finite in {len(bad)} of {len(gradient)} parameters: {names}'
-
-
 class DivergenceGuard:
   """Stops a run at a loss or gradient that is not finite, and logs skips and spikes.
 
@@ -68,10 +29,15 @@ class DivergenceGuard:
   so that a resumed run finds the same spikes.
   """
 
-  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike):
-    """Goes on from a window, perhaps empty; so many updates in a row may be skipped."""
+  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike,
+               names: Sequence[str] = ()):
+    """Resumes a run with a window, or {}.
+
+    `allowed` is the most updates in a row that may be skipped. `names` are the parameters in the
+    order of the metric `finite`.
+    """
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
-    self._allowed, self._folder = allowed, Path(workdir) / BAD_BATCHES
+    self._allowed, self._folder, self._names = allowed, Path(workdir) / BAD_BATCHES, names
     self._made = False  # Whether this process has made an update.
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
@@ -90,7 +56,13 @@ class DivergenceGuard:
              f'nothing of it was saved; {self._write(step, batch)}')
     if self.window['updates']:  # Of an earlier process, too.
       fault += '; lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm'
-    raise UserError(fault) if self._made else FirstUpdateError(fault, step, batch)
+    if not self._made:
+      bad = [name for name, finite in zip(self._names, metrics['finite'], strict=True)
+             if not finite]
+      fault += (f'; the gradient is not finite in {len(bad)} of {len(self._names)} parameters: '
+                f'{", ".join(bad[:3])}{", …" * (len(bad) > 3)}; to find the operation, take the '
+                f'gradient on this batch under jax_debug_nans, as docs/changing-the-model.md shows')
+    raise UserError(fault)
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.

@@ -19,6 +19,7 @@ from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
+from transformer.runs.checkpoints import by_name
 from transformer.runs.evaluations import (
   best_evaluation,
   deciding_metric,
@@ -50,7 +51,8 @@ class Report:
     rows, _, length = shape
     self.meter = Meter(history['meter'], rows * length,
                        utilisation(update.model, update.mesh.size, update.objective))
-    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
+    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir,
+                                  list(by_name(update.state.params)))
     self._first = processes.is_first()
 
     def open_files():
@@ -83,6 +85,7 @@ class Report:
     metrics = jax.device_get(metrics)
     made = self._guard.check_update(step, batch, metrics)
     skips = metrics.pop('skips', None)
+    metrics.pop('finite', None)
     spikes = made and self._guard.is_spike(step, metrics)
     self.meter.add({**metrics, 'spikes': spikes}, skipped=not made)
     self._began = self._began or (step, time.monotonic())

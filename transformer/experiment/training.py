@@ -19,7 +19,6 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
-from transformer.experiment.divergence import FirstUpdateError, describe_gradient
 from transformer.experiment.init_from import params_from
 from transformer.experiment.open_run import OpenRun, open_run, record_start
 from transformer.experiment.preparation import prepare
@@ -43,7 +42,6 @@ from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.machine import visible_gpus
-from transformer.system.progress import warn
 from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
@@ -151,24 +149,8 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
       save()
       raise Preempted(f'stopped by {signals.requested or "another process"} after step {step}, '
                       f'which is saved; the same command goes on from there') from interruption
-    except FirstUpdateError as error:
-      state = None  # Its memory is needed.
-      raise UserError(_explained(error, run, update, params, batches.shape)) from error
     run.wait()
   return step, evaluations
-
-
-def _explained(error: FirstUpdateError, run: OpenRun, update: Update, params: Any,
-               shape: tuple[int, int, int]) -> str:
-  """Returns the message of an error with the parameters whose gradient is not finite."""
-  gradient = 'its gradient cannot be computed again'
-  with optional(gradient, warn):
-    state = run.restore(update, params)
-    skipped = error.step - 1 - int(state.step)
-    gradient = describe_gradient(update, state._replace(step=state.step + skipped), error.batch,
-                                 shape)
-  return (f'{error}; {gradient}; to find the operation, take the gradient on this batch under '
-          f'jax_debug_nans, as docs/changing-the-model.md shows')
 
 
 def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,

@@ -18,7 +18,7 @@ from transformer.ops.losses import smoothed_cross_entropy
 # The sums of every objective, and the names that the metrics of an update have besides.
 SUMS = 'loss', 'nll', 'weight'
 TAKEN = ('perplexity', 'gradient_norm', 'learning_rate', 'source_tokens', 'fill', 'data_wait',
-         'steps', 'spikes', 'skips', 'skipped', 'skipped_in_a_row')
+         'steps', 'spikes', 'skips', 'skipped', 'skipped_in_a_row', 'finite')
 
 
 class Objective(NamedTuple):

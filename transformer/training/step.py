@@ -67,6 +67,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
   - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
   - `weight`, `source_tokens`: numbers of target and source tokens without padding,
   - `gradient_norm`: global norm before clipping,
+  - `finite`: for each array of the parameters, whether the norm of its gradient is finite,
   - `skips`: the new `Skips`, if the state has them.
 
   Args:
@@ -105,7 +106,9 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
+    norms = [optax.tree.norm(gradient) for gradient in jax.tree.leaves(gradients)]
     metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
+               'finite': jnp.isfinite(jnp.stack(norms)),
                'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
     average = state.average
     if average is not None:
