@@ -52,13 +52,11 @@ class Corpora(NamedTuple):
       first, last = run * pairs // runs, (run + 1) * pairs // runs
       # The pairs to skip are spread evenly too, so that runs never overlap.
       left_out = run * (total - pairs) // runs
-      yield from itertools.chain.from_iterable(self._pairs(first + left_out, last + left_out))
-
-  def _pairs(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
-    """Yields training pairs `start` to `stop`, numbered through all corpora."""
-    for corpus in self.train.values():
-      yield from corpus[max(start, 0):max(stop, 0)]
-      start, stop = start - len(corpus), stop - len(corpus)
+      start, stop = first + left_out, last + left_out  # Numbered through all corpora.
+      for corpus in self.train.values():
+        yield from itertools.chain.from_iterable(corpus[max(start, 0):max(stop, 0)])
+        start -= len(corpus)
+        stop -= len(corpus)
 
 
 class EncodedCorpora(NamedTuple):

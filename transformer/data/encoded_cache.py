@@ -34,33 +34,28 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
                    ) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
-  Without `keep`, what is stored is read, and nothing is written.
-
   One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
-  written, the corpus is encoded in memory, with a warning.
+  written, the corpus is encoded in memory, with a warning. `keep=False` writes nothing.
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)
   identity = _identity(corpus, vocabulary)
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / 'encoded' / key
-  if sides := read(place, identity):
-    return sides
-  if not keep:
-    return encode_in_memory(corpus, vocabulary)
-  try:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_name(f'{key}.lock').open('wb') as lock:
-      logging.info('encoding %s into %s, unless another process does', corpus.name, place)
-      fcntl.flock(lock, fcntl.LOCK_EX)
-      if not read(place, identity):
-        write(place, identity, encode(corpus, vocabulary))
-    if sides := read(place, identity):
-      return sides
-    raise UserError(f'{place} cannot be read')
-  except (OSError, UserError) as error:  # A mistake in the text is met again.
-    logging.warning('%s is encoded in memory, for this run alone: %s', corpus.name, error)
-    return encode_in_memory(corpus, vocabulary)
+  sides = read(place, identity)
+  if keep and not sides:
+    try:
+      place.parent.mkdir(parents=True, exist_ok=True)
+      with place.with_name(f'{key}.lock').open('wb') as lock:
+        logging.info('encoding %s into %s, unless another process does', corpus.name, place)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not read(place, identity):
+          write(place, identity, encode(corpus, vocabulary))
+      if not (sides := read(place, identity)):
+        raise UserError(f'{place} cannot be read')
+    except (OSError, UserError) as error:  # A mistake in the text is met again.
+      logging.warning('%s is encoded in memory, for this run alone: %s', corpus.name, error)
+  return sides or encode_in_memory(corpus, vocabulary)
 
 
 def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
@@ -90,14 +85,13 @@ def write(place: Path, identity: Mapping[str, Any],
         pairs += len(source)
         logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', 20, pairs,
                                     identity['pairs'])
-    files.write_sealed(folder / _ABOUT, {**identity, 'files': _digests(folder)})
+    files.write_sealed(folder / _ABOUT, _about(folder, identity))
 
 
 def read(place: Path, identity: Mapping[str, Any]) -> list[Sentences] | None:
   """Returns the two sides of an encoding, whose tokens stay on disk; None if it is not whole."""
   try:
-    about = files.read_sealed(place / _ABOUT, 'what was encoded')
-    if about != {**identity, 'files': _digests(place)}:
+    if files.read_sealed(place / _ABOUT, 'what was encoded') != _about(place, identity):
       return None
   except (OSError, UserError):
     return None
@@ -106,9 +100,9 @@ def read(place: Path, identity: Mapping[str, Any]) -> list[Sentences] | None:
       np.fromfile(place / f'{side}.lengths', np.int32)) for side in ('source', 'target')]
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _about(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
   digests = {}
   for name in _NAMES:
     with (folder / name).open('rb') as file:
       digests[name] = hashlib.file_digest(file, 'sha256').hexdigest()
-  return digests
+  return {**identity, 'files': digests}

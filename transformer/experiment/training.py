@@ -59,8 +59,7 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
   processes.from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
-    text, facts, metrics, encoded, update = prepare(config, run, mesh)
-    corpora, vocabulary, origin = text
+    corpora, vocabulary, origin, metrics, facts, encoded, update = prepare(config, run, mesh)
     if run.ended:
       processes.from_first(lambda: record_start(run, config, vocabulary, facts))
       _report_end(run, config, run.step, run.history['evaluations'])

@@ -127,10 +127,8 @@ class CheckpointWriter(Checkpoints):
     parts = {name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
     parts = self._read(step, lambda _: self._manager.restore(
         step, args=ocp.args.Composite(**parts)))
-    skips = parts.get(_SKIPS)
-    if skips is None:
-      skips = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding),
-                           like.skips)
+    skips = parts.get(_SKIPS) or jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), like.skips)
     self._evaluations = history['evaluations']
     for other in set(self.steps()) - self._kept(self.steps()):
       self._manager.delete(other)
@@ -230,13 +228,13 @@ class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
   async def finalize(self):
     """Renames to `STEP.unsealed`, which no reader takes for a checkpoint; seals; renames."""
     final = self._final_path
-    if not final.name.isdecimal():  # It is a part of a checkpoint.
-      await super().finalize()
-      return
-    self._final_path = final.with_name(final.name + _UNSEALED)
+    whole = final.name.isdecimal()  # Else it is a part of a checkpoint.
+    if whole:
+      self._final_path = final.with_name(final.name + _UNSEALED)
     await super().finalize()
-    await asyncio.to_thread(_finish, self._final_path, final)
-    self._final_path = final
+    if whole:
+      await asyncio.to_thread(_finish, self._final_path, final)
+      self._final_path = final
 
 
 def _finish(folder: epath.Path, final: epath.Path):

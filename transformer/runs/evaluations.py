@@ -61,7 +61,7 @@ def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _key(name: str, metric: str) -> str:
-  return f'valid/{name}/{metric}' if name else f'valid/{metric}'
+  return '/'.join(filter(None, ('valid', name, metric)))
 
 
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:

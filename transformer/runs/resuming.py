@@ -69,7 +69,7 @@ def check_workdir(workdir: Path, config: Config) -> Config:
 
 
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
-  """Returns what `check_same_settings` does for the run in a directory; empty if there is none."""
+  """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
   return {} if saved is None else check_same_settings(
       workdir, flatten(Config.from_saved(saved).to_dict()), flatten(config.to_dict()))
@@ -140,18 +140,20 @@ def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
   Data are known by their fingerprints. None stands for what is not used again.
   """
   known, about = read_fingerprints(workdir), read_record(workdir)
-  origin_then = about.get('origin')
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
                     f'since; choose another --workdir, or restore the data')
+  # In earlier versions, the objective's had another name.
   for setting, then, now in (
-      ('train.init_from', [origin_then] if origin_then else [], origin and [origin]),
-      # In earlier versions, they had another name.
+      ('train.init_from', [about['origin']] if about.get('origin') else [], origin and [origin]),
       ('train.objective_runs', about.get('frozen', about.get('teachers', [])), frozen)):
-    if now is not None and then != list(now):
-      shown = [', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
-                         for source in sources) or 'none' for sources in (then, now)]
+    if now is not None and then != now:
       raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
-                      f'they were {shown[0]}, and are {shown[1]}; choose another --workdir to '
-                      f'use the present ones')
+                      f'they were {_named(then)}, and are {_named(now)}; choose another --workdir '
+                      f'to use the present ones')
+
+
+def _named(sources: Sequence[Mapping[str, Any]]) -> str:
+  return ', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
+                   for source in sources) or 'none'

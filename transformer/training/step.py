@@ -50,11 +50,11 @@ class TrainState(NamedTuple):
 def init_state(params, optimizer: optax.GradientTransformation,
                config: TrainConfig | None = None) -> TrainState:
   """Returns the state before the first update; `config` may ask for an average and for skips."""
-  config, zero = config or TrainConfig(), jnp.zeros((), jnp.int32)
+  config = config or TrainConfig()
   # Copies, because an update donates every array of the state, and none can be donated twice.
   average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
-  skips = Skips(jnp.copy(zero), jnp.copy(zero)) if config.skip_nonfinite > 0 else None
-  return TrainState(zero, params, optimizer.init(params), average, skips)
+  skips = Skips(jnp.int32(0), jnp.int32(0)) if config.skip_nonfinite > 0 else None
+  return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
 
 
 def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
@@ -99,8 +99,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
             jnp.add, carry, gradient_of(whole, rows, jax.random.fold_in(key, number))), None
 
       shapes = jax.eval_shape(gradient_of, whole, jax.tree.map(lambda x: x[0], parts), key)
-      zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-      (gradients, totals), _ = jax.lax.scan(add_part, zeros, (jnp.arange(accumulate), parts))
+      (gradients, totals), _ = jax.lax.scan(add_part, jax.tree.map(jnp.zeros_like, shapes),
+                                            (jnp.arange(accumulate), parts))
     # Without this, XLA would shard the backward pass as the state is sharded.
     gradients = gathered(mesh, gradients)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
@@ -118,8 +118,8 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
     skips = state.skips
     if skips is not None:
       finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
-      params, optimizer_state, average = jax.tree.map(
-          lambda new, old: jnp.where(finite, new, old), (params, optimizer_state, average),
+      params, optimizer_state, average = optax.tree.where(
+          finite, (params, optimizer_state, average),
           (state.params, state.optimizer, state.average))
       skips = Skips(skips.total + ~finite, jnp.where(finite, 0, skips.in_a_row + 1))
       metrics['skips'] = skips

@@ -141,8 +141,9 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
 
 def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding."""
-  return Batch(*_fill([pairs.source for pairs in corpora], rows, shape.rows, shape.source_length),
-               *_fill([pairs.target for pairs in corpora], rows, shape.rows, shape.target_length))
+  num_rows, source_length, target_length = shape
+  return Batch(*_fill([pairs.source for pairs in corpora], rows, num_rows, source_length),
+               *_fill([pairs.target for pairs in corpora], rows, num_rows, target_length))
 
 
 def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
