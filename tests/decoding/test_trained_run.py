@@ -35,7 +35,7 @@ from transformer.decoding.trained_run import TrainedRun
 from transformer.decoding.translator import Translation
 from transformer.model.transformer import Transformer
 from transformer.training.mesh import sentence_mesh
-from transformer.training.objective import cross_entropy
+from transformer.training.objective import smoothed
 from transformer.training.step import init_state, make_train_step
 
 LONG = 'the cat ' * MAX_LENGTH
@@ -89,7 +89,7 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
   loss, gradient = jax.jit(jax.value_and_grad(run.loss))(run.params, batch)
   optimizer = optax.sgd(1.0)
   step = jax.jit(make_train_step(run.model, optimizer, run.config.train,
-                                 objective=cross_entropy(run.config), seed=0))
+                                 objective=smoothed(run.config.train.label_smoothing), seed=0))
   state, metrics = step(init_state(run.params, optimizer), batch)
   assert float(loss) == pytest.approx(float(metrics['loss'] / metrics['weight']), rel=1e-6)
   chex.assert_trees_all_close(jax.tree.map(jnp.subtract, run.params, state.params), gradient,

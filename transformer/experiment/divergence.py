@@ -48,7 +48,7 @@ class DivergenceGuard:
     event = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
              f'{metrics["gradient_norm"]}')
     skips = metrics.get('skips')
-    if skips is not None and skips.in_a_row <= self._allowed:
+    if skips and skips.in_a_row <= self._allowed:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False

@@ -45,8 +45,9 @@ class OpenRun:
 
   def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack | None):
     """Reads the directory, which the stack releases; without one, nothing is locked or changed."""
-    self.workdir, self._stack, train = workdir, stack, config.train
-    self._keep = train.keep
+    self.workdir = workdir
+    self._stack = stack
+    self._keep = config.train.keep
     self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
     self.begun, self.changes, saved = processes.from_first(lambda: self._lock(config))
     self._checkpoints = self._open_checkpoints() if saved else None
@@ -54,8 +55,8 @@ class OpenRun:
       self.step, self.history = step, self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
     self.done = self.step is not None and (
-        self.step >= train.steps
-        or is_out_of_patience(self.history['evaluations'], train.patience))
+        self.step >= config.train.steps
+        or is_out_of_patience(self.history['evaluations'], config.train.patience))
     self.ended = self.done and not self.unfinished
     self._newest = self.step
     if self.begun and stack:  # Earlier versions kept no record, and a later step may be damaged.

@@ -67,7 +67,8 @@ def _session(reproducible: bool) -> dict[str, Any]:
 
   from transformer.system.jax_backend import recorded_switches
 
-  devices, versions = jax.devices(), {}
+  devices = jax.devices()
+  versions = {}
   for name in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
       versions[name] = importlib.metadata.version(name)

@@ -81,19 +81,20 @@ def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
 
   Settings are by dotted name. Returns `from` and `to` of those that differ and may.
   """
-  may_differ = set(_MAY_DIFFER)
-  if SCHEDULES.get(new.get('optimizer.schedule'), True):
-    may_differ.discard('train.steps')
-  if not (old.get('train.init_from') and new.get('train.init_from')):
-    may_differ.discard('train.init_from')  # Only the folder may be another.
-  if new.get('train.best_by', '').rpartition('/')[2] not in ('', *STANDARD_METRICS):
-    may_differ.discard('train.valid_metric')  # One of its names decides which step is the best.
-  if not new.get('train.skip_nonfinite'):
-    may_differ.discard('train.skip_nonfinite')  # The skipped updates must still be counted.
+  best_by = new.get('train.best_by', '').rpartition('/')[2]
+  may_not = {
+      'train.steps': SCHEDULES.get(new.get('optimizer.schedule'), True),
+      # Only the folder may be another.
+      'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
+      # One of its names may decide which step is the best.
+      'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
+      # The skipped updates must still be counted.
+      'train.skip_nonfinite': not new.get('train.skip_nonfinite')}
   changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})
              if old.get(name) != new.get(name)}
   differences = [f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
-                 for name, change in changes.items() if name not in may_differ]
+                 for name, change in changes.items()
+                 if name not in _MAY_DIFFER or may_not.get(name)]
   if differences:
     raise UserError(f'{workdir} belongs to a run with another configuration: '
                     f'{"; ".join(differences)}; choose another --workdir, or the same '

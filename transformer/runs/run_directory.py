@@ -1,6 +1,7 @@
 """The files in a run's directory: their names, their content, and which of them are there."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,9 @@ def has_begun(workdir: str | os.PathLike) -> bool:
 def check_path(directory: str | os.PathLike):
   """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
   path = f'{os.path.abspath(directory)}/'
-  odd = next((text for text in ('\\', '*', '?', '[', 'gs:/') if text in path), '')
-  if odd or path.startswith('/gs/'):
-    raise UserError(f'checkpoints must lie under a path without {odd or "/gs/"}, which would be '
-                    f'taken for another path; got {path[:-1]}; rename the folder, or choose '
-                    f'another')
+  if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
+    raise UserError(f'checkpoints must lie under a path without {odd[0]}, which would be taken for '
+                    f'another path; got {path[:-1]}; rename the folder, or choose another')
 
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:

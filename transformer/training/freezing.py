@@ -22,16 +22,16 @@ def hold_frozen(pattern: str, params: Any):
 
 def describe_frozen(pattern: str, params: Any) -> str:
   """Returns a line on how many parameters are frozen, and where; refuses none and all."""
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  frozen = [(path, leaf) for path, leaf in leaves if re.search(pattern, _name(path))]
-  names, parts = (', '.join(sorted({_name(path[:1]) for path, _ in some}))
-                  for some in (leaves, frozen))
-  if len(frozen) in (0, len(leaves)):
+  sizes = {_name(path): leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+  frozen = {name: size for name, size in sizes.items() if re.search(pattern, name)}
+  names, parts = (', '.join(sorted({name.partition('/')[0] for name in some}))
+                  for some in (sizes, frozen))
+  if len(frozen) in (0, len(sizes)):
     raise UserError(f'train.freeze={shown(pattern)} must match some parameters and leave others; '
                     f'it matches {"all" if frozen else "none"}; their names begin with {names}')
-  count, whole = (sum(leaf.size for _, leaf in some) for some in (frozen, leaves))
-  return f'train.freeze keeps {count:,} of {whole:,} parameters, in {parts}'
+  return (f'train.freeze keeps {sum(frozen.values()):,} of {sum(sizes.values()):,} parameters, in '
+          f'{parts}')
 
 
 def _name(path) -> str:
-  return '/'.join(str(key.key) for key in path)
+  return jax.tree_util.keystr(path, simple=True, separator='/')

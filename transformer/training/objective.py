@@ -55,7 +55,7 @@ def make_objective(config) -> Callable[[Any], Objective]:
   """
   setting = config.train.objective
   if not setting:
-    return lambda vocabulary: cross_entropy(config)
+    return lambda vocabulary: smoothed(config.train.label_smoothing)
   spec, made = own_code.name_of(setting), own_code.build(setting, 'objective', config)
 
   def load(vocabulary):
@@ -82,14 +82,9 @@ def make_objective(config) -> Callable[[Any], Objective]:
   return load
 
 
-def cross_entropy(config) -> Objective:
-  """Label-smoothed cross entropy (section 5.4), the default."""
-  return smoothed(config.train.label_smoothing)
-
-
 @functools.cache
 def smoothed(smoothing: float) -> Objective:
-  """Returns cross entropy with any smoothing."""
+  """Returns label-smoothed cross entropy (section 5.4), the default objective."""
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     x_BTD, output_ND = decode(model, params, batch, dropout_key)
     return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),

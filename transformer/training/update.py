@@ -13,7 +13,7 @@ from transformer.data.batch import Batch
 from transformer.model.transformer import Transformer, init_params
 from transformer.system import processes
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
-from transformer.training.objective import Objective, cross_entropy
+from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import TrainState, init_state, make_eval_step, make_train_step
 
@@ -98,7 +98,7 @@ def make_update(config, model: Transformer, mesh: Mesh,
   shapes = jax.tree.map(
       lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
       state, state_shardings(mesh, state))
-  objective = objective or cross_entropy(config)
+  objective = objective or smoothed(config.train.label_smoothing)
   if objective.arguments:
     frozen = processes.place(objective.frozen, replicated(mesh))
     objective = objective._replace(frozen=jax.device_put(frozen, replicated(mesh)))

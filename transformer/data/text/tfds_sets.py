@@ -10,8 +10,9 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
 
+from transformer import own_code
 from transformer.data.config import DataConfig
-from transformer.errors import UserError, shown, type_and_message
+from transformer.errors import UserError, shown
 
 
 class TfdsCorpus:
@@ -46,17 +47,13 @@ class TfdsCorpus:
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
-  try:
-    with _own_features_only():
+  failure = 'a TFDS set must be named like set/config or set/config:version'
+  with own_code.guarded(f'{failure}; {shown(name)} cannot be opened'), _own_features_only():
+    try:
       return read_only_builder.builder_from_files(
           name, data_dir=os.path.expanduser(data_dir) or None)
-  except tfds.core.DatasetNotFoundError:
-    return None
-  except UserError:
-    raise
-  except Exception as error:  # TFDS raises errors of many types.
-    raise UserError(f'a TFDS set must be named like set/config or set/config:version; {shown(name)}'
-                    f' cannot be opened: {type_and_message(error)}') from error
+    except tfds.core.DatasetNotFoundError:
+      return None
 
 
 @contextlib.contextmanager

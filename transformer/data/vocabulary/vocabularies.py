@@ -62,11 +62,12 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
 
   They are named as `fingerprints` does; other entries do not count. None reads what is there.
   """
-  first = SEPARATE_VOCABULARIES[0]
-  separate = Path(folder, first).exists() if wanted is None else Path(first).stem in wanted
-  sides = [Vocabulary.load(Path(folder, name))
-           for name in (SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY)]
-  vocabulary = SeparateVocabularies(*sides) if separate else sides[0]
+  first = Path(folder, SEPARATE_VOCABULARIES[0])
+  if first.exists() if wanted is None else first.stem in wanted:
+    vocabulary = SeparateVocabularies(*(Vocabulary.load(Path(folder, name))
+                                        for name in SEPARATE_VOCABULARIES))
+  else:
+    vocabulary = Vocabulary.load(Path(folder, *SHARED_VOCABULARY))
   for name, digest in fingerprints(vocabulary).items():
     if wanted is not None and digest != wanted.get(name):
       raise UserError(f'{name}.model of {folder} is damaged, or is not the one that the run began '
