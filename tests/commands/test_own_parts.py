@@ -58,7 +58,7 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
   code = (own_parts / 'my_losses.py').read_text('utf-8')
   wrong = code.replace('** gamma * nll_BT', '** gamma * nll_BT + jnp.sqrt(0.0 * nll_BT)')
   (tmp_path / 'my_losses.py').write_text(wrong, 'utf-8')
-  page = (ROOT / 'docs' / 'changing-the-model.md').read_text('utf-8')
+  page = (ROOT / 'docs' / 'recipes.md').read_text('utf-8')
   program = page.partition('`find_nan.py`')[2].partition('```python\n')[2].partition('```')[0]
   (tmp_path / 'find_nan.py').write_text(program, 'utf-8')
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}
@@ -72,5 +72,5 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
   message = error_of(ROOT / 'train.py', f'--config={folder}/tiny.py', '--workdir=runs/mine',
                      '--config.train.objective=my_losses:focal').splitlines()[-1]
   assert 'bad_batches/1.npz; the gradient is not finite in ' in message
-  assert 'docs/changing-the-model.md' in message
+  assert 'docs/recipes.md' in message
   assert 'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found

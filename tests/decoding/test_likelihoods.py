@@ -102,9 +102,13 @@ def test_an_ensemble_averages_probabilities(params):
 
 
 def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
-  # A model whose parameters are the distributions at all positions.
-  model = types.SimpleNamespace(
-      apply=lambda variables, *_: (jnp.log(variables['params']), jnp.eye(7)))
+  class Distributions:
+    """A model whose parameters are the distributions at all positions."""
+
+    def apply(self, variables, *_):
+      return jnp.log(variables['params']), jnp.eye(7)
+
+  model = Distributions()
   target = np.array([[5, 6, EOS_ID, PAD_ID], [4, EOS_ID, PAD_ID, PAD_ID]])
   both = np.random.default_rng(0).dirichlet(np.ones(7), (2, *target.shape)).astype(np.float32)
   mean = np.log(both.mean(axis=0))

@@ -206,7 +206,6 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: transformer.load('x' * 300), '…'),
     (lambda run: transformer.load('a\0b\nc'), r'a\x00b\nc holds no run'),
     (lambda run: transformer.load('~no-such/run'), '~no-such/run holds no run'),
-    (lambda run: transformer.load_huggingface(None), 'None cannot be used as a path'),
     *((lambda run, others=others: transformer.load('nowhere', ensemble=others),
        'ensemble must be a list of the directories of runs') for others in (None, 5)),
     *((lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)

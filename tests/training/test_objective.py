@@ -101,6 +101,7 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, acc
     real = batch.target_segments > 0
     sums += batch.target_tokens[real].sum(), real.sum()
     state, metrics = update(state, batch)
+    assert metrics.pop('finite').all()
     meter.add(jax.device_get(metrics))
   values = meter.take(0.1)
   assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)

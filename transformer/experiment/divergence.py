@@ -61,7 +61,7 @@ class DivergenceGuard:
              if not finite]
       fault += (f'; the gradient is not finite in {len(bad)} of {len(self._names)} parameters: '
                 f'{", ".join(bad[:3])}{", …" * (len(bad) > 3)}; to find the operation, take the '
-                f'gradient on this batch under jax_debug_nans, as docs/changing-the-model.md shows')
+                f'gradient on this batch under jax_debug_nans, as docs/recipes.md shows')
     raise UserError(fault)
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:

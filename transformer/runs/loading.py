@@ -52,7 +52,8 @@ class Run:
 
   def __getstate__(self) -> dict[str, Any]:
     """Returns what a pickle holds: all fields, with arrays of NumPy, and no devices."""
-    return {**vars(self), 'params': jax.device_get(self.params), 'mesh': None}
+    fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    return {**fields, 'params': jax.device_get(self.params), 'mesh': None}
 
   def __setstate__(self, fields: dict[str, Any]):
     """Puts the arrays of a pickle on the devices of this process."""
