@@ -55,7 +55,7 @@ def packer(path: str | os.PathLike, name: str) -> Callable | None:
 
   Raises `UserError` if the module is not installed.
   """
-  module = PACKED.get(os.path.splitext(path)[1])
+  module = PACKED.get(os.path.splitext(path)[1].lower())
   try:
     return module and getattr(importlib.import_module(module), name)
   except ImportError as error:

@@ -25,7 +25,7 @@ def test_a_file_is_replaced_and_folders_are_made(tmp_path):
   assert link.is_symlink() and [*path.parent.iterdir()] == [path]
 
 
-@pytest.mark.parametrize('name', ['out.de', 'out.de.gz', 'out.zst', 'gz', 'pipe.gz'])
+@pytest.mark.parametrize('name', ['out.de', 'out.de.gz', 'out.GZ', 'out.zst', 'gz', 'pipe.gz'])
 def test_what_is_written_is_packed_as_its_name_says_and_read_again(tmp_path, name):
   path, link, lines = tmp_path / name, tmp_path / f'link-{name}', ['über \u2028', '', '😀']
   link.symlink_to(path)
@@ -42,7 +42,7 @@ def test_what_is_written_is_packed_as_its_name_says_and_read_again(tmp_path, nam
     path.write_bytes(*content)
   assert read_lines(path) == lines
   is_packed = path.read_bytes() != '\n'.join([*lines, '']).encode()
-  assert is_packed == (path.suffix in ('.gz', '.zst'))
+  assert is_packed == (path.suffix.lower() in ('.gz', '.zst'))
 
 
 @pytest.mark.parametrize('ending', ['gz', 'zst'])

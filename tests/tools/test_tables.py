@@ -84,7 +84,7 @@ def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(tmp_path, mon
 @pytest.mark.parametrize('header', [
     'DE\tFR', 'fr\tde', 'source\ttarget', 'src\ttgt', '"Source"\t"Target"',
     'source_en\ttarget_de', 'English\tGerman', 'sentence1\tsentence2', 'eng_Latn\tdeu_Latn',
-    'en-US\tde-DE', 'en\tDeutsch', 'en\tde\tEN', 'id\tsource\ttarget\tscore',
+    'en-US\tde-DE', 'en\tDeutsch', 'Deutsch\tEnglisch', 'en\tde\tEN', 'id\tsource\ttarget\tscore',
     '#id\ttext\ttranslation'])
 def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, header):
   with pytest.raises(UserError, match=r'train\.tsv, line 2: .* en and de once') as caught:

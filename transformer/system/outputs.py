@@ -16,7 +16,7 @@ def check_file(flag: str, path: Path):
   if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
     raise UserError(f'--{flag} must name a file to write to; {path} is a directory, or may not be '
                     f'written to')
-  if path.suffix in _NEVER_PACKED:
+  if path.suffix.lower() in _NEVER_PACKED:
     raise UserError(f'--{flag}={path} would be plain text under the name of a packed file; only '
                     f'{" and ".join(files.PACKED)} are packed; give it one of these endings')
   files.packer(path, 'compress')
@@ -32,7 +32,7 @@ def write(path: Path, content: bytes):
   """
   if pack := files.packer(path, 'compress'):
     # Equal texts are equal files: gzip would store the time.
-    content = pack(content, mtime=0) if path.suffix == '.gz' else pack(content)
+    content = pack(content, mtime=0) if path.suffix.lower() == '.gz' else pack(content)
   if not _is_stream(path):
     files.write(os.path.realpath(path), content)
     return

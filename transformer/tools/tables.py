@@ -26,10 +26,10 @@ ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb
 lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
 rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr
 ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces deu eng est fin fra fre ger hun ita
-jpn kor nld pol por rus spa swe tur ukr zho arabic chinese czech dutch english french german hyp
-hypothesis id index italian japanese korean lang language line original polish portuguese ref
-reference russian score segment sentence source spanish src target text tgt translation trg turkish
-ukrainian'''
+jpn kor nld pol por rus spa swe tur ukr zho anglais arabic chinese czech deutsch dutch englisch
+english français französisch french german hyp hypothesis id index italian japanese korean lang
+language line original polish portuguese ref reference russian score segment sentence source
+spanish src target text tgt translation trg turkish ukrainian'''
 
 
 class Table(TextCorpus):
