@@ -76,7 +76,10 @@ OTHERS = {
     'The mouse sees the cat.': 'La souris voit le chat.',
     'The cat and the dog sleep.': 'Le chat et le chien dorment.',
     'The happy dogs eat the eggs.': 'Les chiens heureux mangent les œufs.',
-    'The girls arrived.': 'Les filles sont arrivées.'}
+    'The girls arrived.': 'Les filles sont arrivées.',
+    "The cats don't sleep.": 'Les chats ne dorment pas.',
+    "They can't see the house.": 'Ils ne peuvent pas voir la maison.',
+    'The cat sleeps': 'Le chat dort', 'the dogs sleep': 'les chiens dorment'}
 
 
 @pytest.fixture(scope='module')

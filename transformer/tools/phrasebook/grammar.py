@@ -149,13 +149,20 @@ def be(subject: Nominal, *, past: bool, negated: bool, question: bool = False) -
   return Phrase(join(*start, 'not' if negated else ''), join(subject.fr, ne, french, pas))
 
 
-def spell(phrase: Phrase, mark: str) -> tuple[str, str]:
-  """Returns a phrase as an English and a French sentence that end in `mark`, `.` or `?`."""
+def contract(english: str) -> str:
+  """Writes don't for do not, and so on."""
+  english = english.replace('cannot', "can't").replace('will not', "won't")
+  return re.sub(r"\b(do|does|did|is|are|was|were|must) not\b", r"\1n't", english)
+
+
+def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
+  """Returns a phrase as an English and a French sentence that end in `mark`, `.`, `?` or none."""
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
   french = phrase.fr.replace(' de des ', ' de ')
   french = re.sub(rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french,
                   flags=re.IGNORECASE)
   french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
   english, french = (text.replace(' ,', ',') for text in (english, french))
-  return (f'{english[0].upper()}{english[1:]}{mark}',
-          f'{french[0].upper()}{french[1:]}{" ?" if mark == "?" else mark}')
+  if capital or english[0].isupper():
+    english, french = (f'{text[0].upper()}{text[1:]}' for text in (english, french))
+  return f'{english}{mark}', f'{french}{" ?" if mark == "?" else mark}'

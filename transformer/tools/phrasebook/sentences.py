@@ -28,9 +28,9 @@ _WHERE = ((Phrase('in', 'dans'), frozenset({'building', 'place'})),
           (Phrase('behind', 'derrière'), frozenset({'building', 'furniture', 'opening'})),
           (Phrase('on', 'sur'), frozenset({'furniture'})),
           (Phrase('under', 'sous'), frozenset({'furniture'})))
-# Short sentences are drawn more often, and so are those in which a participle agrees.
+# Short sentences are drawn more often, and so are "have" and participles that agree.
 _ACTS = (*VERBS, *(verb for verb in VERBS if not verb.kinds),
-         *[verb for verb in VERBS if verb.etre] * 2)
+         *[verb for verb in VERBS if verb.etre or verb.en == 'have'] * 2)
 _FIXED = frozenset({'building', 'opening', 'place'})  # They are not on a table.
 # Two actions on the same thing.
 _CHAINS = (('buy', 'eat'), ('find', 'wash'), ('choose', 'buy'), ('wash', 'sell'), ('take', 'close'),
@@ -54,7 +54,10 @@ class Writer:
     """Returns an English sentence and its French translation."""
     self.pairs, self._nouns = set(), set()
     pattern = self._rng.choice(_PATTERNS)
-    return grammar.spell(pattern(self), '?' if pattern in _QUESTIONS else '.')
+    mark, is_bare = '?' if pattern in _QUESTIONS else '.', self._chance(0.15)
+    english, french = grammar.spell(pattern(self), '' if is_bare else mark,
+                                    capital=not is_bare or self._chance(0.5))
+    return grammar.contract(english) if self._chance(0.5) else english, french
 
   def _chance(self, probability: float) -> bool:
     return self._rng.random() < probability
@@ -88,7 +91,8 @@ class Writer:
       return self._rng.choice([pronoun for pronoun in _PRONOUNS
                                if not third or pronoun.person in (1, 4)])
     if self._chance(0.25):
-      return self._rng.choice(_NAMES)
+      one, other = self._rng.sample(_NAMES, 2)
+      return one.joined(other) if self._chance(0.2) else one
     kinds = frozenset({'person'}) | (verb.subjects if verb else frozenset())
     act = verb if verb and not verb.kinds else None
     one = self._thing(kinds, act)
