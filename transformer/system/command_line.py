@@ -92,9 +92,8 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
-        name = error.filename or 'a file'
-        reason = error.strerror or error
-        sys.exit(readable(f'error: {name} cannot be used: {reason}{advice(error)}'))
+        sys.exit(readable(f'error: {error.filename or "a file"} cannot be used: '
+                          f'{error.strerror or error}{advice(error)}'))
       raise
     finally:
       if status is not None:  # A signal that comes now changes nothing.
