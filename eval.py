@@ -30,6 +30,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
+from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.request import Request
@@ -70,7 +71,7 @@ def main(_):
     for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
       logging.warning('%s', doubt)
     for text in texts:
-      if not ''.join(map(''.join, text.references)).strip():
+      if all(is_blank(line) for lines in text.references for line in lines):
         logging.warning('%s: every reference is empty, so scores compare nothing', text.name)
   _translate(request, decoding, texts, own_metrics)
 

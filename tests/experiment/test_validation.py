@@ -56,7 +56,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 
 def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
   config = Config.from_dict({'train': {'best_by': 'chrf'}})
-  for references, compares in (('', ' '), False), (('', 'b'), True):
+  for references, compares in (('', ' '), False), (('', '\u200b'), False), (('', 'b'), True):
     caplog.clear()
     pairs = list(zip('ab', references, strict=True))
     sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], pairs)]

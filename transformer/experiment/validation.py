@@ -11,6 +11,7 @@ import jax
 from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.text.sources import Corpus
+from transformer.data.text.text_files import is_blank
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional, shown
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
@@ -79,7 +80,7 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
       for metric in metrics:
         with optional(f'{key}: a metric is left out', warn):
           scores |= metric(sources, texts, references, gold)
-      if not any(map(str.strip, references)):
+      if all(map(is_blank, references)):
         warn(f'{key}: every reference is empty, so nothing is compared, and no step is the best')
         scores |= dict.fromkeys(scores.keys() & {'bleu', 'chrf'}, math.nan)
     values |= {f'{key}/{name}': value for name, value in scores.items()}
