@@ -70,7 +70,8 @@ def test_references_that_are_all_empty_are_warned_of(evaluate, trained, folder, 
   (tmp_path / 'empty').write_text('\n \n')
   for reference, warns in ((tmp_path / 'empty', True), (folder / 'test.de', False)):
     status, _, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en',
-                              f'--reference={reference}', '--beam_size=1')
+                              f'--reference={reference}', '--beam_size=1',
+                              f'--results={tmp_path}')
     assert status == 0 and ('every reference is empty' in err) == warns, err
 
 
