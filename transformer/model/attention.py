@@ -94,10 +94,11 @@ class MultiHeadAttention(nn.Module):
     config = self.config
     given = (self._placed('query', x_BTD, layout), *keys_values, layout.mask_BTS,
              layout.bias_HTS)
-    if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
+    initializing = self.is_initializing()  # Parameters are made without a GPU, too.
+    if self.is_mutable_collection(WEIGHTS) and not initializing:
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)
-    elif config.attention == 'cudnn':
+    elif config.attention == 'cudnn' and not initializing:
       out = fused_attention(*given)
     else:
       drops = config.attention_dropout > 0.0 and not deterministic
