@@ -26,6 +26,7 @@ class Settings(NamedTuple):
                                                warmup_steps=3)
   train: TrainConfig = TrainConfig(steps=12, tokens_per_batch=ROWS * TARGET_LENGTH, log_every=4,
                                    eval_every=5, checkpoint_every=5, keep=2)
+  model: ModelConfig = ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2)
   mesh: MeshConfig = MeshConfig()
   seed: int = 7
 

@@ -49,7 +49,7 @@ def whole_search(model: Transformer, config: DecodeConfig, nbest: int = 1):
   search = ModelSearch([model], config, nbest)
 
   def run(params, source_BS, limits_B, keys_B=None):
-    encoded = search.encode([params], source_BS)
-    return run_search(search.plan([params], encoded, limits_B, keys_B))
+    started = search.start([params], source_BS)
+    return run_search(search.plan([params], *started, limits_B, keys_B))
 
   return jax.jit(run)

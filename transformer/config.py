@@ -128,7 +128,8 @@ class Config:
     kinds = {self.data.source: 'source', self.train.valid_metric: 'metric',
              own_code.name_of(self.train.objective): 'objective',
              own_code.name_of(self.optimizer.schedule): 'schedule',
-             own_code.name_of(self.optimizer.algorithm): 'algorithm'} | {
+             own_code.name_of(self.optimizer.algorithm): 'algorithm',
+             own_code.name_of(self.model.module): 'model', self.model.attention: 'attention'} | {
         own_code.name_of(variation): 'variation' for variation in self.data.variations}
     kinds |= dict.fromkeys(self.train.report, 'reporter')
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}

@@ -13,8 +13,9 @@ from typing import Any
 
 from transformer.errors import UserError, advice, shown, type_and_message
 
-# A setting that names a part: MODULE:NAME, or a tuple of that and the numbers that it takes.
-Setting = str | tuple[str | float, ...]
+# A setting that names a part: MODULE:NAME, or a tuple of that, the numbers that it takes, and at
+# the end a dict of what it takes by name.
+Setting = str | tuple[str | float | Mapping, ...]
 
 
 def load(spec: str, kind: str) -> Callable:
@@ -67,21 +68,37 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
   """Checks the form of a setting, or that it is one of the `named` values; imports nothing."""
   if setting in named:
     return
-  spec, *numbers = (setting,) if isinstance(setting, str) else setting or ('',)
-  if not (isinstance(spec, str) and all(spec.partition(':')) and all(
-      isinstance(number, float) and math.isfinite(number) for number in numbers)):
+  spec, numbers, by_name = _taken_apart(setting or ('',))
+  if not (isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))):
     choices = f'one of {", ".join(named)}, or ' if any(named) else ''
-    raise UserError(f'{key} must be {choices}MODULE:FUNCTION, or a tuple of that and the numbers '
-                    f'that it takes; got {shown(setting)}')
+    raise UserError(f'{key} must be {choices}MODULE:NAME, or a tuple of that and the numbers '
+                    f'that it takes, or a dict of what it takes by name; got {shown(setting)}')
+  for name, value in by_name.items():
+    if not (isinstance(name, str) and (value is None or isinstance(value, bool | int | str)
+                                       or _is_number(value))):
+      raise UserError(f'{key} takes numbers, texts, booleans and None by name; got '
+                      f'{shown(name)}: {shown(value)}')
+
+
+def _is_number(value: Any) -> bool:
+  return isinstance(value, float) and math.isfinite(value)
+
+
+def _taken_apart(setting: Setting) -> tuple[Any, list[Any], Mapping[str, Any]]:
+  """Returns the MODULE:NAME of a setting, its numbers, and what it takes by name."""
+  spec, *numbers = (setting,) if isinstance(setting, str) else setting
+  if numbers and isinstance(numbers[-1], Mapping):
+    return spec, numbers[:-1], numbers[-1]
+  return spec, numbers, {}
 
 
 def build(setting: Setting, kind: str, *arguments) -> Any:
-  """Imports a part, and calls it with arguments and the numbers of its setting."""
-  spec, *numbers = (setting,) if isinstance(setting, str) else setting
+  """Imports a part, and calls it with arguments and with what its setting holds."""
+  spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
-  with guarded(f'the {kind} {spec} cannot be made with the numbers '
-               f'{", ".join(map(str, numbers)) or "none"}'):
-    return make(*arguments, *numbers)
+  given = [*map(str, numbers), *(f'{name}={value!r}' for name, value in by_name.items())]
+  with guarded(f'the {kind} {spec} cannot be made with {", ".join(given) or "no settings"}'):
+    return make(*arguments, *numbers, **by_name)
 
 
 @contextlib.contextmanager

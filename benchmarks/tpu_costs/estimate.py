@@ -13,7 +13,7 @@ import jax
 from benchmarks.tpu_costs import hlo
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.model.flops import peak_flops, train_flops
+from transformer.model.flops import peak_flops, update_flops
 from transformer.model.transformer import Transformer
 from transformer.runs.run_directory import commit
 from transformer.training.mesh import make_mesh
@@ -89,7 +89,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
       raise
     return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
   result['compile_seconds'] = time.monotonic() - start
-  flops = sum(train_flops(settings.model, data.vocabulary_size, objective.passes))
+  flops = sum(update_flops(update.model, objective.passes) or [math.nan])
   return {**result, **_costs(compiled, devices, flops * tokens / len(devices))}
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.ops.toy_language import END, forced, tables, toy, words
+from tests.ops.toy_language import END, forced, growing_inside, tables, toy, words
 from tests.toy_translation import make_vocabulary
 from transformer.decoding.constraint import Constraint, Prefixes, begin, obeying
 from transformer.errors import UserError
@@ -41,9 +41,10 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
   def search(table_BXN, prefix_BP):
     step, cache, options = toy(table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA,
                                grows=grows)
-    step, cache, grow = obeying(constraint, prefix_BP, jnp.int32(4), step, cache, options.grow,
-                                (len(PREFIXES), width))
-    options, limits_B = options._replace(grow=grow), jnp.full(len(PREFIXES), LENGTH)
+    if constraint is not Constraint:
+      options = growing_inside(options)
+    step, cache = obeying(constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width))
+    limits_B = jnp.full(len(PREFIXES), LENGTH)
     if kind == 'greedy':
       return run_search(greedy_search(step, cache, limits_B, options))
     if kind == 'sample':
@@ -104,4 +105,4 @@ def test_a_prefix_leaves_room_for_the_end_token():
 
 def test_without_a_constraint_nothing_changes():
   step, cache, _ = toy(tables(), 3, 4, max_length=LENGTH, alpha=ALPHA)
-  assert obeying(Constraint, None, (), step, cache, None, (3, 4)) == (step, cache, None)
+  assert obeying(Constraint, None, (), step, cache, (3, 4)) == (step, cache)

@@ -55,10 +55,10 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
   log_probs_N = jnp.log(jnp.zeros(5).at[jnp.array([EOS_ID, 3, 4])].set(jnp.array([0.5, 0.3, 0.2])))
 
   def apply(params, *given, method):
-    if method != 'step':
-      return ()
-    tokens_BW, _, lineage_BWT, *_ = given
-    return jnp.broadcast_to(log_probs_N, (*tokens_BW.shape, 5)), lineage_BWT, ()
+    if method == 'start':
+      return (), ()
+    tokens_BW, *_ = given
+    return jnp.broadcast_to(log_probs_N, (*tokens_BW.shape, 5)), ()
 
   model = types.SimpleNamespace(apply=apply)
   found = whole_search(model, DecodeConfig(beam_size=3, alpha=0.0), nbest)(

@@ -199,7 +199,7 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
   translate = Translator(model, VOCABULARY, config, MAX_LENGTH, mesh=mesh)
-  split = jax.device_put(params, state_shardings(mesh, params))
+  split = jax.device_put(params, state_shardings(mesh, params, model))
   assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split))
   lines = ['a cat', ' '.join(WORDS * 3), *sentences(5)]
   length, program = translate.compile_longest(split, lines)

@@ -9,7 +9,7 @@ import pytest
 from transformer.experiment import meter as meter_file
 from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops
+from transformer.model.flops import update_flops
 from transformer.model.transformer import Transformer
 from transformer.training.objective import Objective
 
@@ -59,12 +59,12 @@ def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_b
 
 def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(monkeypatch):
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=2), 11)
-  other = ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2)
-  objective = Objective(None, passes=2, forwards=[other])
+  other = Transformer(ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2), 11)
+  objective = Objective(None, passes=2, extra_models=[other])
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
   assert meter_file.utilisation(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
-  of_source, of_target = train_flops(model.config, 11, 2, [other])
+  of_source, of_target = update_flops(model, 2, [other])
   assert meter_file.utilisation(model, 4, objective)(30.0, 70.0) == pytest.approx(
       (30 * of_source + 70 * of_target) / 4e6)
 

@@ -1,5 +1,6 @@
 """The FLOPs of a token follow from the number of weights that it is multiplied with."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,6 +9,12 @@ from tests.model.conftest import SIZES, N
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops, update_flops
 from transformer.model.transformer import Transformer
+
+
+def of_a_row(model, source_length, target_length):
+  """Returns the operations of an update for a row of a batch."""
+  of_source, of_target = update_flops(model, 1, (), source_length, target_length)
+  return of_source * source_length + of_target * target_length
 
 
 @pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'decoder_layers': 3},
@@ -46,29 +53,32 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
     return jnp.sum(jnp.sin(x_BTD @ output_ND.T))
 
   counted = jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()['flops']
-  formula = update_flops(config, vocabulary, (rows, source_length, target_length))
+  formula = of_a_row(model, source_length, target_length) * rows
   assert 0.95 * formula < counted < 1.3 * formula  # XLA also counts the norms and the softmax.
   without_attention = rows * sum(flops * length for flops, length in zip(
       train_flops(config, vocabulary), (source_length, target_length), strict=True))
   assert counted - formula < 0.8 * (formula - without_attention)
-  assert update_flops(config, vocabulary, (rows, source_length, target_length), 2) == 2 * formula
 
 
 def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
   config = ModelConfig(num_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7,
                        value_dim=11)
-  rows, source, target = 4, 17, 19
+  source, target = 17, 19
   of_source, of_target = train_flops(config, N)
   products = 3 * source * source + 5 * target * target + 5 * target * source
-  assert update_flops(config, N, (rows, source, target)) == pytest.approx(rows * (
-      of_source * source + of_target * target + 6 * products * 2 * (7 + 11)))
+  assert of_a_row(Transformer(config, N), source, target) == pytest.approx(
+      of_source * source + of_target * target + 6 * products * 2 * (7 + 11))
 
 
 def test_another_model_adds_a_forward_pass_which_is_a_third_of_an_update():
-  model, other = ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), ModelConfig()
-  alone, with_others = train_flops(model, N), train_flops(model, N, 2, [other, other])
-  of_other, shape = train_flops(other, N), (2, 5, 7)
-  assert with_others == pytest.approx([2 * own + 2 / 3 * more for own, more in zip(
-      alone, of_other, strict=True)])
-  assert update_flops(model, N, shape, 2, [other]) == pytest.approx(
-      2 * update_flops(model, N, shape) + update_flops(other, N, shape) / 3)
+  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), N)
+  other = Transformer(ModelConfig(), N)
+  assert update_flops(model, 2, [other, other], 5, 7) == pytest.approx([
+      2 * own + 2 / 3 * more for own, more in zip(model.flops(5, 7), other.flops(5, 7),
+                                                  strict=True)])
+
+
+def test_the_operations_of_a_model_that_does_not_count_them_are_not_known():
+  model = Transformer(ModelConfig(), N)
+  assert update_flops(model) and update_flops(nn.Dense(3)) is None
+  assert update_flops(model, extra_models=[nn.Dense(3)]) is None

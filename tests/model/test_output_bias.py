@@ -69,7 +69,7 @@ def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():
   assert {name for name, frozen in frozen_mask('^output_bias$', params).items()
           if any(jax.tree.leaves(frozen))} == {'output_bias'}
   # Weight decay leaves it out: without a gradient it stays, while kernels shrink.
-  shardings = state_shardings(make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params)
+  shardings = state_shardings(make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params, model)
   assert shardings['output_bias'].spec == PartitionSpec('tensor')
   params = {'output_bias': jnp.ones(36), 'inner': {'kernel': jnp.ones((8, 8))}}
   config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1,

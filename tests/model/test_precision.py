@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.model.conftest import B, T, W, build
+from tests.model.conftest import W, build
 from tests.model.test_transformer import all_variants, variants
 from transformer.model.attention import MultiHeadAttention
 from transformer.model.layers import Embedding, FeedForward, Layer
@@ -17,8 +17,8 @@ def test_activations_are_16_bit_and_all_else_is_float32(batch, variant):
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
   x, logits = tiny.forward(tiny.params, *batch)
   assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
-  cache = tiny.model.apply({'params': tiny.params}, (B,), W, T, method='empty_cache')
-  assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype('bfloat16')}
+  _, state = tiny.model.apply({'params': tiny.params}, *batch[:3], W, method='start')
+  assert {leaf.dtype for leaf in jax.tree.leaves(state.caches)} == {jnp.dtype('bfloat16')}
 
 
 @pytest.mark.long(but=('post', 'modern'))

@@ -12,7 +12,7 @@ import pytest
 from tests.model import formulas
 from tests.model.conftest import B, D, H, N, S, T, V, W, build, pack, pair
 from transformer.data.batch import BOS_ID
-from transformer.model import layers
+from transformer.model import layers, search_state
 from transformer.model.transformer import Transformer
 from transformer.ops import attention
 
@@ -142,23 +142,21 @@ def decode_in_both_ways(tiny, steps):
 
   inputs_BWT = np.full((B, W, T), BOS_ID)
   _, encoder_side = teacher_forced(inputs_BWT)
-  memory = jax.jit(lambda *given: apply(apply(*given, method='encode'),
-                                        method='cache_memory'))(*encoder_side)
-  cache = apply((B,), W, T, method='empty_cache')
+  source, state = jax.jit(lambda *given: apply(*given, W, method='start'))(*encoder_side)
+  source, state = search_state.arrays((source, search_state.grown(state, T)))
   key_dim = tiny.model.config.head_key_dim
-  chex.assert_shape([layer.keys for layer in cache], (B, H, key_dim, T * W))
-  chex.assert_shape([layer.values for layer in cache], (B, H, T * W, V))
-  lineage_BWT = jnp.zeros((B, W, T), jnp.int32)
+  chex.assert_shape([layer.keys for layer in state.caches], (B, H, key_dim, T * W))
+  chex.assert_shape([layer.values for layer in state.caches], (B, H, T * W, V))
   step = jax.jit(lambda *given: apply(*given, method='step'))
   for index in range(steps):
     # Like a search, this drops some hypotheses and continues others more than once.
     origin_BW1 = rng.integers(0, W, (B, W, 1))
     inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
-    lineage_BWT = jnp.take_along_axis(lineage_BWT, jnp.asarray(origin_BW1), axis=1)
+    state = state._replace(lineage_BWT=jnp.take_along_axis(
+        state.lineage_BWT, jnp.asarray(origin_BW1), axis=1))
     if index:
       inputs_BWT[:, :, index] = rng.integers(4, N, (B, W))
-    logits_BWN, lineage_BWT, cache = step(inputs_BWT[:, :, index], jnp.int32(index), lineage_BWT,
-                                          cache, memory, encoder_side[0] > 0)
+    logits_BWN, state = step(inputs_BWT[:, :, index], jnp.int32(index), state, source)
     wanted_BWTN, _ = teacher_forced(inputs_BWT)
     chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
 

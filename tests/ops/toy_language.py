@@ -89,3 +89,16 @@ def contains(tokens, phrases, continues_N):
     return result
 
   return all(count(phrase) >= phrases.count(phrase) for phrase in phrases if phrase)
+
+
+def growing_inside(options):
+  """Returns options for a cache that a constraint has put into its own, as `obeying` does."""
+  if options.grow is None:
+    return options
+
+  def grow(cache, length):
+    (own, state), (common, t) = cache
+    inner = options.grow(Cache(own, common), length)
+    return Cache((inner.own, state), (inner.common, t))
+
+  return options._replace(grow=grow)

@@ -111,7 +111,7 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, acc
 
 @pytest.mark.parametrize(('objective', 'fact'), [
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
-    (('my_losses:focal', 1.0, 2.0), 'cannot be made with the numbers 1.0, 2.0: TypeError'),
+    (('my_losses:focal', 1.0, 2.0), 'cannot be made with 1.0, 2.0: TypeError'),
     ((f'{__name__}:nothing',), "must return an Objective, .*; got None"),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll'),

@@ -14,7 +14,7 @@ from tests.experiment.tiny_runs import final_state, run
 from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.model.transformer import init_params
+from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import SCHEDULES, MeshConfig, OptimizerConfig
 from transformer.training.mesh import make_mesh, state_shardings
 from transformer.training.optimizer import make_optimizer, make_schedule
@@ -153,7 +153,7 @@ def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
 @pytest.mark.parametrize('sizes', [(1, 2, 2), (2, 1, 2)])
 def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
   mesh = make_mesh(MeshConfig(*sizes), 4, jax.devices()[:4])
-  shardings = state_shardings(mesh, params)
+  shardings = state_shardings(mesh, params, Transformer)
   assert any(not sharding.is_fully_replicated for sharding in jax.tree.leaves(shardings))
   split = jax.device_put((params, gradients), (shardings, (shardings,) * 3))
   chex.assert_trees_all_close(three_updates(MUON, *split), three_updates(MUON, params, gradients),
@@ -201,9 +201,9 @@ def pairs(optimizer, *_):
 
 @pytest.mark.parametrize(('settings', 'fact'), [
     ({'schedule': 'no_module:f'}, 'the schedule no_module:f cannot be imported'),
-    ({'schedule': 'linear'}, 'optimizer.schedule must be one of paper, .*, or MODULE:FUNCTION'),
+    ({'schedule': 'linear'}, 'optimizer.schedule must be one of paper, .*, or MODULE:NAME'),
     ({'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
-     'cannot be made with the numbers 1.0, 2.0: TypeError'),
+     'cannot be made with 1.0, 2.0: TypeError'),
     ({'schedule': f'{__name__}:nothing'}, "nothing failed: TypeError"),
     ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),
     ({'algorithm': ('lion', 1.0)}, 'optimizer.algorithm must be one of adam, muon, or MODULE'),

@@ -173,9 +173,9 @@ def test_every_matrix_and_table_of_a_model_is_split_along_both_axes(changes):
                       20)
   mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2, jax.devices()[:4])
   shapes = jax.eval_shape(lambda: init_params(model, 0))
+  shardings = jax.tree.leaves(state_shardings(mesh, shapes, model))
   names = {jax.tree_util.keystr(path): (leaf.ndim, sharding.spec) for (path, leaf), sharding in zip(
-      jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(state_shardings(mesh, shapes)),
-      strict=True)}
+      jax.tree_util.tree_leaves_with_path(shapes), shardings, strict=True)}
   matrices = {name: spec for name, (axes, spec) in names.items() if axes > 1 and 'bias' not in name}
   assert len(matrices) > 10
   for name, spec in matrices.items():

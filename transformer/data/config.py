@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from transformer import own_code
 from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
@@ -90,7 +91,7 @@ class DataConfig:
   max_length: int = setting(256, least=2)
   max_length_ratio: float = setting(0.0, least=0)
   bpe_dropout: float = setting(0.0, least=0, below=1)
-  variations: tuple[str | tuple[str | float, ...], ...] = ()
+  variations: tuple[own_code.Setting, ...] = ()
 
   @property
   def valid_sets(self) -> dict[str, str]:

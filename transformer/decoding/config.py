@@ -7,6 +7,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from transformer import own_code
 from transformer.errors import refuse
 from transformer.settings import check_range, check_ranges, converted, setting
 
@@ -29,6 +30,8 @@ class DecodeConfig:
     dtype: type of activations and of the factors of matrix products: `trained` is the run's
       `model.dtype`; `bfloat16` may be faster on processors that multiply it, with slightly other
       scores.
+    search: MODULE:FUNCTION, or a tuple of that and its settings, in place of the default searches;
+      it takes and returns what `ops.beam_search.beam_search` does.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
       text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for
       other text without spaces. The two of MeCab need more packages.
@@ -39,6 +42,8 @@ class DecodeConfig:
   max_extra_length: int = setting(50, least=1)
   batch_size: int = setting(64, least=1)
   dtype: str = setting('trained', choices=('trained', 'float32', 'bfloat16'))
+  # A dict has no hash.
+  search: own_code.Setting = dataclasses.field(default='', hash=False)
   bleu_tokenize: str = setting('13a', choices=BLEU_TOKENIZERS)
 
   # A run searches; a `SampleConfig` may draw.
@@ -49,6 +54,7 @@ class DecodeConfig:
 
   def __post_init__(self):
     check_ranges(self, self.prefix)
+    own_code.check(f'{self.prefix}search', self.search, ('',))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,15 +70,15 @@ def stacked(rows: Sequence[Any], size: int) -> Any:
       [*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]), *rows)
 
 
-def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow,
+def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache,
             shape: tuple[int, int]):
-  """Returns a step function, its cache and its growth, as in `ops.search`, that obey a constraint.
+  """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 
   Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
   those of a free search. `shape` is the numbers of inputs and of hypotheses of each, B and W.
   """
   if constraint is Constraint:
-    return step, cache, grow
+    return step, cache
 
   def obeying_step(tokens_BW, cache):
     (own, state), (common, t) = cache
@@ -86,13 +86,8 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, grow
     log_probs_BWN, state = constraint.allow(rows, tables, t, tokens_BW, state, log_probs_BWN)
     return log_probs_BWN, Cache((inner.own, state), (inner.common, t + 1))
 
-  def obeying_grow(cache, length):
-    (own, state), (common, t) = cache
-    inner = grow(Cache(own, common), length)
-    return Cache((inner.own, state), (inner.common, t))
-
   cache = Cache((cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0)))
-  return obeying_step, cache, obeying_grow if grow else None
+  return obeying_step, cache
 
 
 class Prefixes(Constraint):

@@ -13,7 +13,7 @@ from absl import logging
 from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
 from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches, too_long
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite
 
@@ -61,7 +61,7 @@ def score_with(members: Sequence[Run], sources: Sequence[str], targets: Sequence
 
 
 @functools.lru_cache(maxsize=8)
-def make_scorer(models: tuple[Transformer, ...], by_token: bool = False
+def make_scorer(models: tuple[Model, ...], by_token: bool = False
                 ) -> Callable[..., jax.Array]:
   """Builds the scorer of a batch, with the mean of the models' probabilities of each token.
 

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer import own_code
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import Constraint, obeying
 from transformer.decoding.pairs import rows_of
-from transformer.errors import UserError
-from transformer.model.transformer import Transformer
+from transformer.errors import UserError, shown
+from transformer.model import search_state
+from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
 from transformer.ops.linear import log_softmax
 from transformer.ops.sampling import SamplingOptions, sample_search
@@ -22,91 +24,87 @@ from transformer.ops.search import Cache, Search, SearchOptions, greedy_search
 
 
 class Encoded(NamedTuple):
-  """What the decoder reads of the sources."""
+  """What a search reads of the sources; padding to a longer length changes no result."""
 
-  real_BS: jax.Array  # boolean, True at tokens that are not padding
-  memories: Any  # for each model, the keys and values of each layer's cross-attention
-
-  def padded_to(self, length) -> 'Encoded':
-    more = length - self.real_BS.shape[-1]
-    return Encoded(jnp.pad(self.real_BS, ((0, 0), (0, more))),
-                   tuple(tuple(layer.padded_to(length) for layer in layers)
-                         for layers in self.memories))
+  is_token_BS: Any  # boolean, False at padding, as a `StateArray`
+  sources: tuple[Any, ...]  # for each model, the first result of its `start`
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSearch:
   """A search by models, whose probabilities are averaged: pure functions on arrays."""
 
-  models: Sequence[Transformer]
+  models: Sequence[Model]
   config: DecodeConfig
   nbest: int = 1  # the number of hypotheses that a beam search must find
   constraint: type[Constraint] = Constraint  # what they must obey
 
-  def encode(self, params: Sequence, source_BS) -> Encoded:
-    """Encodes padded source ids, with their end tokens; `params` has those of each model."""
-    memories = []
-    for apply in self._applies(params):
-      memory_BSD = apply(*rows_of(source_BS), method='encode')
-      memories.append(apply(memory_BSD, method='cache_memory'))
-    return Encoded(source_BS != PAD_ID, tuple(memories))
+  def start(self, params: Sequence, source_BS) -> tuple[Encoded, Cache]:
+    """Encodes padded source ids, with their end tokens; `params` has those of each model.
 
-  def plan(self, params: Sequence, encoded: Encoded, limits_B, keys_B=None, rows=None, tables=()
-           ) -> Search:
+    Returns:
+      The encoded sources, and what the models' steps keep, before the first token.
+    """
+    started = [apply(*rows_of(source_BS), self.config.beam_size, method='start')
+               for apply in self._applies(params)]
+    is_token_BS = search_state.StateArray(source_BS != PAD_ID, source_axis=-1)
+    encoded = Encoded(is_token_BS, tuple(source for source, _ in started))
+    by_hypothesis, others = search_state.split(tuple(state for _, state in started))
+    return encoded, Cache(by_hypothesis, (jnp.int32(0), others))
+
+  def plan(self, params: Sequence, encoded: Encoded, cache: Cache, limits_B, keys_B=None,
+           rows=None, tables=()) -> Search:
     """Returns the search of `ops` for encoded sources.
 
-    `limits_B` are the largest numbers of tokens, `keys_B` the data of `threefry2x32` keys, which
-    only sampling needs. The constraint's arrays are `rows`, of each sentence, and `tables`.
+    Args:
+      encoded, cache: from `start`. If another start of the search is to be continued, its cache is
+        not needed and may be `Cache((), ())`.
+      limits_B: the largest numbers of tokens.
+      keys_B: the data of `threefry2x32` keys, which only sampling needs.
+      rows, tables: the constraint's arrays, of each sentence and of all.
     """
     config = self.config
     beams = config.beam_size
-    step, cache, grow = obeying(self.constraint, rows, tables, *self._steps(params, encoded),
-                                (len(encoded.real_BS), beams))
-    options = SearchOptions(encoded.real_BS.shape[1] + config.max_extra_length, BOS_ID, EOS_ID,
-                            config.alpha, grow)
+    batch, length = encoded.is_token_BS.array.shape
+    step, cache = obeying(self.constraint, rows, tables, self._step(params, encoded), cache,
+                          (batch, beams))
+    options = SearchOptions(length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha,
+                            search_state.grown)
     policy = self.constraint.policy(rows, tables, beams)
+    if policy is not None and (config.sample or config.search):
+      raise UserError('this constraint chooses among the beams of a beam search; leave out '
+                      '--sample and --search, or give --nosample')
     if config.sample:
-      if policy is not None:
-        raise UserError('this constraint chooses among the beams of a search; leave out --sample, '
-                        'or give --nosample')
       sampling = SamplingOptions(config.temperature, config.top_k, config.top_p)
       return sample_search(step, cache, limits_B,
                            jax.random.wrap_key_data(keys_B, impl='threefry2x32'), options,
                            samples=beams, sampling=sampling)
+    if config.search:
+      return custom_search(config.search, step, cache, limits_B, options, beams, self.nbest)
     if beams == 1 and policy is None:
       return greedy_search(step, cache, limits_B, options)
     return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=self.nbest,
                        policy=policy)
 
-  def _steps(self, params, encoded: Encoded):
-    """Returns the step function, its empty cache and the growth of the cache."""
-    real_BS, memories = encoded
+  def _step(self, params, encoded: Encoded):
+    """Returns the step function of the models."""
     applies = self._applies(params)
-    beams = self.config.beam_size
-    batch = len(real_BS)
+    sources = search_state.arrays(encoded.sources)
 
     def step(tokens_BW, cache):
-      index, caches = cache.common
+      index, others = cache.common
+      states = search_state.joined(cache.own, others)
       log_probs = []
-      grown = []
-      for apply, layers, memory in zip(applies, caches, memories, strict=True):
-        logits_BWN, lineage, layers = apply(tokens_BW, index, cache.own, layers, memory, real_BS,
-                                            method='step')
+      new_states = []
+      for apply, state, source in zip(applies, states, sources, strict=True):
+        logits_BWN, arrays = apply(tokens_BW, index, search_state.arrays(state), source,
+                                   method='step')
         log_probs.append(log_softmax(logits_BWN))
-        grown.append(layers)
-      return mean_probability(log_probs), Cache(lineage, (index + 1, tuple(grown)))
+        new_states.append(search_state.with_arrays(state, arrays))
+      by_hypothesis, others = search_state.split(tuple(new_states))
+      return mean_probability(log_probs), Cache(by_hypothesis, (index + 1, others))
 
-    def grow(cache, length):
-      index, caches = cache.common
-      more = length - cache.own.shape[-1]
-      return Cache(jnp.pad(cache.own, ((0, 0), (0, 0), (0, more))),
-                   (index, tuple(tuple(layer.padded_to(length * beams) for layer in layers)
-                                 for layers in caches)))
-
-    cache = Cache(jnp.zeros((batch, beams, 0), jnp.int32),
-                  (jnp.int32(0), tuple(apply((batch,), beams, 0, method='empty_cache')
-                                       for apply in applies)))
-    return step, cache, grow
+    return step
 
   def _applies(self, params):
     """Returns the `apply` of each model, with its parameters and the search's type."""
@@ -115,6 +113,15 @@ class ModelSearch:
       models = [model.clone(config=model.config.with_dtype(self.config.dtype)) for model in models]
     return [functools.partial(model.apply, {'params': own})
             for model, own in zip(models, params, strict=True)]
+
+
+def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
+  """Returns the search of `decode.search`, a function with the arguments of `beam_search`."""
+  search = own_code.build(setting, 'search', *arguments)
+  if not isinstance(search, Search):
+    raise UserError(f'the search {own_code.name_of(setting)} must return a Search of '
+                    f'transformer.ops.search; got {shown(search)}')
+  return search
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

@@ -4,7 +4,6 @@ What a program computes for a row of a batch depends neither on the place of the
 other rows. So a sentence may change its neighbours in the middle of its search.
 """
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,27 +13,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
+from transformer import own_code
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.decoding.model_search import ModelSearch
-from transformer.ops.search import Hypotheses, Search, advance_until, cache_lengths, grown
+from transformer.decoding.model_search import Encoded, ModelSearch
+from transformer.model import search_state
+from transformer.model.attention import KVCache
+from transformer.model.building import modules_of
+from transformer.model.transformer import DecoderState, Source
+from transformer.ops.beam_search import Beams
+from transformer.ops.search import Cache, Hypotheses, RollOut, advance_until, cache_lengths
 from transformer.system import processes
-from transformer.system.traced_programs import keep_traced
+from transformer.system.traced_programs import folders_of, keep_traced, register_tuples
 from transformer.training.mesh import replicated
 
-_ROOMS = ('ops', 'model', 'decoding')  # The code of the programs.
+_FOLDERS = 'ops', 'model', 'decoding'  # The code of the programs.
+register_tuples(KVCache, Source, DecoderState, Encoded, Cache, Hypotheses, RollOut, Beams)
 # Encoded sources are padded to at least this many tokens, so that more of them share batches.
 _SHORTEST = 32
 # A search stops after so many tokens, since few translations are shorter; and then every so many.
 _FIRST_STOP = 8
 _STOPS = 4
 
-# The sentences of a batch in the middle of their search: lists of arrays whose first axis is that
-# of the sentences, of what the search reads and of its state; scalars are the same for all.
-State = tuple[Any, list]
+# The sentences of a batch in the middle of their search: what the search reads of each, encoded
+# sources and `given`, and its state. The first axis of each array is the sentence; scalars are for
+# all.
+State = tuple[Any, Any]
 
 
 class SearchPrograms:
-  """The programs of a search, each compiled for each shape when it is first needed.
+  """The three programs of a search, each compiled for each shape when it is first needed.
 
   All take the parameters of each model and the constraint's `tables`. `given` has what
   `ModelSearch.plan` takes for each sentence: limits, keys and the constraint's rows.
@@ -47,10 +54,12 @@ class SearchPrograms:
     self._rows = rows
     self._everywhere = replicated(rows.mesh)
     self._about = repr((search, PAD_ID, BOS_ID, EOS_ID))
-    package, *room = search.constraint.__module__.split('.')
-    # A constraint from elsewhere may change without a trace.
-    is_known = package == __package__.split('.')[0]
-    self._rooms = [*_ROOMS, '/'.join(room[:-1])] if is_known and rows.mesh.size == 1 else None
+    modules = [search.constraint.__module__]
+    for model in search.models:
+      modules += modules_of(model)
+    if search.config.search:
+      modules.append(own_code.name_of(search.config.search).partition(':')[0])
+    self._folders = folders_of(modules, *_FOLDERS) if rows.mesh.size == 1 else None
     self._programs: dict[Any, Callable] = {}
     self._lock = threading.Lock()
 
@@ -61,9 +70,9 @@ class SearchPrograms:
   def begin(self, params, tables, source_BS, given) -> State:
     """Encodes padded source ids with their end tokens; returns the state before all tokens."""
     source_BS, given = processes.place((source_BS, given), self._rows)
-    (encoded, leaves), _ = self._run(*self._beginning(source_BS.shape[1]), params,
-                                     (source_BS, given), [], tables)
-    return (encoded, given), leaves
+    (encoded, state), _ = self._run(*self._begin(source_BS.shape[1]), params, (source_BS, given),
+                                    (), tables)
+    return (encoded, given), state
 
   def advance(self, params, tables, state: State, t: int, pauses: bool
               ) -> tuple[State, int, jax.Array, Hypotheses]:
@@ -75,16 +84,15 @@ class SearchPrograms:
       The state, which takes the memory of the one before; the number of tokens; whether the search
       for each sentence is over; and the hypotheses, which are final where it is.
     """
-    fixed, leaves = state
+    fixed, state = state
     lengths = self._lengths(fixed)
     if t in lengths:
-      leaves, _ = self._run(*self._growth(lengths[lengths.index(t) + 1]), params, fixed, leaves,
-                            tables)
+      state, _ = self._run(*self._grow(lengths[lengths.index(t) + 1]), params, (), state, ())
     full = next(length for length in lengths if length > t)
     t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
-    leaves, (done_B, best) = self._run('advance', self._advance, params, fixed, leaves,
-                                       (tables, np.int32(t)), donated=(2,))
-    return (fixed, leaves), t, done_B, Hypotheses(*best)
+    state, (done_B, best) = self._run('advance', self._advance, params, fixed, state,
+                                      (tables, np.int32(t)), donated=(2,))
+    return (fixed, state), t, done_B, best
 
   def compile_largest(self, params, length: int, given) -> Any:
     """Compiles ahead of time what needs most memory: the last tokens of sources of some length.
@@ -93,54 +101,48 @@ class SearchPrograms:
     constraint. The program takes the state, whose memory it uses again, as an argument.
     """
     sources = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32), given
-    (encoded, leaves), _ = jax.eval_shape(self._beginning(length)[1], params, sources, [], ())
+    (encoded, state), _ = jax.eval_shape(self._begin(length)[1], params, sources, (), ())
     fixed = encoded, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
     for longer in self._lengths(fixed)[1:]:
-      leaves, _ = jax.eval_shape(self._growth(longer)[1], params, fixed, leaves, ())
-    arguments = params, fixed, leaves, ((), np.int32(0))
+      state, _ = jax.eval_shape(self._grow(longer)[1], params, (), state, ())
+    arguments = params, fixed, state, ((), np.int32(0))
     key, program = self._program('advance', self._advance, arguments, (2,))
     self._programs[key] = program.lower(*arguments).compile()
     return self._programs[key]
 
   def _lengths(self, fixed) -> list[int]:
-    return cache_lengths(fixed[0][0].shape[1] + self._search.config.max_extra_length)
+    encoded, _ = fixed
+    source_length = encoded.is_token_BS.array.shape[1]
+    return cache_lengths(source_length + self._search.config.max_extra_length)
 
-  def _beginning(self, length: int):
+  def _begin(self, length: int):
+    """Returns the name and the function of the program that begins a search."""
     length = self.decoded_length(length)
 
-    def begin(params, sources, leaves, tables):
-      return tuple(map(jax.tree.leaves, self._begun(length, params, sources, tables))), ()
+    def begin(params, sources, _, tables):
+      source_BS, given = sources
+      encoded, cache = self._search.start(params, source_BS)
+      encoded = search_state.padded(encoded, length)
+      search = self._search.plan(params, encoded, cache, *given, tables)
+      first, *_ = cache_lengths(search.options.max_length)
+      return (encoded, search_state.grown(search.start, first)), ()
 
     return f'begin {length}', begin
 
-  def _begun(self, length, params, sources, tables):
-    source_BS, given = sources
-    encoded = self._search.encode(params, source_BS).padded_to(length)
-    search = self._search.plan(params, encoded, *given, tables)
-    return encoded, grown(search, search.start, cache_lengths(search.options.max_length)[0])
-
-  def _growth(self, longer: int):
-    def grow(params, fixed, leaves, tables):
-      return jax.tree.leaves(grown(*self._planned(params, fixed, leaves, tables), longer)), ()
+  def _grow(self, longer: int):
+    """Returns the name and the function of the program that makes a state longer."""
+    def grow(params, _, state, tables):
+      return search_state.grown(state, longer), ()
 
     return f'grow {longer}', grow
 
-  def _advance(self, params, fixed, leaves, common):
+  def _advance(self, params, fixed, state, common):
     tables, until = common
-    search, state = self._planned(params, fixed, leaves, tables)
+    encoded, given = fixed
+    search = self._search.plan(params, encoded, Cache((), ()), *given, tables)
     state = advance_until(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
-    return jax.tree.leaves(state), (done_B, tuple(search.finish(state)))
-
-  def _planned(self, params, fixed, leaves, tables) -> tuple[Search, Any]:
-    """Returns the search that lists of arrays belong to, and its state as a pytree."""
-    encoded, given = fixed
-    ids_BS = jax.ShapeDtypeStruct(encoded[0].shape, jnp.int32)
-    trees = jax.eval_shape(functools.partial(self._begun, ids_BS.shape[1]), params,
-                           (ids_BS, given), tables)
-    encoded, state = (jax.tree.unflatten(jax.tree.structure(tree), leaves)
-                      for tree, leaves in zip(trees, (encoded, leaves), strict=True))
-    return self._search.plan(params, encoded, *given, tables), state
+    return state, (done_B, search.finish(state))
 
   def _run(self, name, function, *arguments, donated=()):
     return self._program(name, function, arguments, donated)[1](*arguments)
@@ -155,8 +157,7 @@ class SearchPrograms:
            *((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arguments[1:])))
     with self._lock:
       if key not in self._programs:
-        if self._rooms:
-          function = keep_traced(function, f'{name}, {self._about}', self._rooms, arguments)
+        function = keep_traced(function, f'{name}, {self._about}', self._folders, arguments)
         made = self._everywhere
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])

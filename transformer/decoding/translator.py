@@ -19,7 +19,7 @@ from transformer.decoding.pairs import padded, padded_length
 from transformer.decoding.pool import Part, search_parts
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.errors import UserError
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 from transformer.ops.search import Hypotheses
 from transformer.system.machine import usable_cores
 from transformer.training.mesh import gathering, replicated, sentence_mesh, sentence_sharding
@@ -85,7 +85,7 @@ class Translator:
     UserError: `beam_size` times the vocabulary's size exceeds int32.
   """
 
-  model: Transformer | Sequence[Transformer]
+  model: Model | Sequence[Model]
   vocabulary: Any
   config: DecodeConfig
   max_length: int
@@ -204,12 +204,14 @@ class Translator:
     return length, self._programs(Constraint).compile_largest(like, length, given)
 
   def _by_model(self, one_or_several) -> list:
-    return [one_or_several] if isinstance(self.model, Transformer) else [*one_or_several]
+    return [one_or_several] if isinstance(self.model, Model) else [*one_or_several]
 
   def _placed(self, params) -> tuple[list, Any]:
     """Returns the parameters of each model, and their shardings for a search."""
     params = self._by_model(params)
-    return params, gathering(self._everywhere.mesh, params)
+    models = self._by_model(self.model)
+    return params, [gathering(self._everywhere.mesh, own, model)
+                    for own, model in zip(params, models, strict=True)]
 
   def _keys(self, seed: int, numbers: Sequence[int]):
     """Returns the data of a random key for each row of a batch, from the sentence's number."""

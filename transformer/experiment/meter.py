@@ -7,8 +7,7 @@ from typing import Any
 
 import jax
 
-from transformer.model.flops import peak_flops, train_flops
-from transformer.model.transformer import Transformer
+from transformer.model.flops import peak_flops, update_flops
 from transformer.training.objective import SUMS, TAKEN, Objective
 
 # Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
@@ -93,13 +92,13 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(model: Transformer, devices: int, objective: Objective
+def utilisation(model: Any, devices: int, objective: Objective
                 ) -> Callable[[float, float], float] | None:
   """Returns a function from source and target tokens per second to the share of a known peak."""
   peak = peak_flops(jax.devices()[0].device_kind)
-  if peak is None:
+  by_token = update_flops(model, objective.passes, objective.extra_models)
+  if peak is None or by_token is None:
     return None
-  source, target = train_flops(model.config, model.vocabulary_size, objective.passes,
-                               objective.forwards)
+  source, target = by_token
   return lambda source_speed, target_speed: (
       (source * source_speed + target * target_speed) / (peak * devices))

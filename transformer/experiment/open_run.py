@@ -117,9 +117,18 @@ def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts:
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
     resuming.record_newest(workdir, 0)
-    flops = update_flops(config.model, vocabulary.target.size, encoded.batches.shape,
-                         update.objective.passes, update.objective.forwards)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(workdir / run_directory.RUN, record.describe(
-        reproducible, parameters=parameters, flops_per_update=flops, counts=encoded.counts,
+        reproducible, parameters=parameters, counts=encoded.counts, **_flops(update, encoded),
         **facts))
+
+
+def _flops(update: Update, encoded: EncodedCorpora) -> dict[str, float]:
+  """Returns the operations of an update, if they are known; padded positions count, too."""
+  rows, *lengths = encoded.batches.shape
+  objective = update.objective
+  by_token = update_flops(update.model, objective.passes, objective.extra_models, *lengths)
+  if by_token is None:
+    return {}
+  return {'flops_per_update': rows * sum(
+      flops * length for flops, length in zip(by_token, lengths, strict=True))}

@@ -17,7 +17,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.experiment.init_from import check_same_model, describe_origin, load_to_host
 from transformer.experiment.open_run import OpenRun
 from transformer.experiment.validation import Metric, check_metrics, validation_metrics
-from transformer.model.transformer import Transformer
+from transformer.model.building import build_model
 from transformer.runs import resuming, run_directory
 from transformer.runs.loading import Run
 from transformer.system import processes
@@ -75,7 +75,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     frozen = list(objective.sources)
     encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
                              config.seed, keep)
-    model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
+    model = build_model(config.model, vocabulary)
     update = make_update(config, model, mesh, objective)
     if config.train.freeze:
       logging.info(describe_frozen(config.train.freeze, update.state.params))
@@ -116,7 +116,7 @@ def check_run(config: Config, workdir: Path):
   The devices of a start are not looked at, nor whether another process trains in the directory.
   """
   jax.config.update('jax_platforms', 'cpu')
-  if config.model.attention != 'reference':  # Its arrays have the same shapes.
+  if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
     config = dataclasses.replace(
         config, model=dataclasses.replace(config.model, attention='reference'))
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])

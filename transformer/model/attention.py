@@ -3,13 +3,16 @@
 Every `apply` is pure: caches are arguments and results.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from transformer import own_code
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.model.search_state import StateArray
 from transformer.ops.attention import (
   WeightDropout,
   attention_with_weights,
@@ -45,14 +48,17 @@ PLAIN = Layout()
 class KVCache(NamedTuple):
   """Keys [..., H, K, S] and values [..., H, S, V], laid out for the products of decoding."""
 
-  keys: jax.Array
-  values: jax.Array
+  keys: Any
+  values: Any
 
-  def padded_to(self, slots) -> 'KVCache':
-    """Returns the cache with S = `slots`; the new slots hold zeros."""
-    before, more = [(0, 0)] * (self.keys.ndim - 2), (0, slots - self.keys.shape[-1])
-    return KVCache(jnp.pad(self.keys, (*before, (0, 0), more)),
-                   jnp.pad(self.values, (*before, more, (0, 0))))
+  def of_source(self) -> 'KVCache':
+    """Returns the keys and values of a source's positions as `StateArray`s."""
+    return KVCache(StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2))
+
+  def of_target(self, beams: int) -> 'KVCache':
+    """Returns the keys and values of W hypotheses at each target position as `StateArray`s."""
+    return KVCache(StateArray(self.keys, time_axis=-1, slots=beams),
+                   StateArray(self.values, time_axis=-2, slots=beams))
 
 
 class MultiHeadAttention(nn.Module):
@@ -96,13 +102,17 @@ class MultiHeadAttention(nn.Module):
              layout.bias_HTS)
     initializing = self.is_initializing()  # Parameters are made without a GPU, too.
     if self.is_mutable_collection(WEIGHTS) and not initializing:
+      if self._custom:
+        raise UserError(f'the attention {config.attention} has no weights to return; they are of '
+                        f'model.attention=reference')
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)
     elif config.attention == 'cudnn' and not initializing:
       out = fused_attention(*given)
     else:
+      attend = self._custom or dot_product_attention
       drops = config.attention_dropout > 0.0 and not deterministic
-      out = dot_product_attention(*given, dropout=WeightDropout(
+      out = attend(*given, dropout=WeightDropout(
           self.make_rng('dropout'), config.attention_dropout) if drops else None)
     return self.output(out)
 
@@ -111,10 +121,22 @@ class MultiHeadAttention(nn.Module):
     keys_BSHK, values_BSHV = self.keys_values(x_BSD, layout)
     return KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
 
+  def empty_cache(self, leading) -> KVCache:
+    """Returns a cache without slots, of leading axes such as (B,)."""
+    config = self.config
+    heads = (*leading, config.num_heads)
+    return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
+                   jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
+
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
-    return self.output(cached_attention(self._placed('query', x_BWD, layout), *cache,
-                                        layout.mask_BTS, layout.bias_HTS))
+    query_BWHK = self._placed('query', x_BWD, layout)
+    if self._custom:
+      keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
+      values_BSHV = jnp.swapaxes(cache.values, -3, -2)
+      return self.output(self._custom(query_BWHK, keys_BSHK, values_BSHV, layout.mask_BTS,
+                                      layout.bias_HTS, dropout=None))
+    return self.output(cached_attention(query_BWHK, *cache, layout.mask_BTS, layout.bias_HTS))
 
   def extend(self, x_BWD, cache: KVCache, layout: Layout, index) -> tuple[jax.Array, KVCache]:
     """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
@@ -133,6 +155,14 @@ class MultiHeadAttention(nn.Module):
         jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), start, axis=old.ndim + axis)
         for old, new, axis in zip(cache, added, (-1, -2), strict=True)))
     return self.attend(x_BWD, cache, layout), cache
+
+  @property
+  def _custom(self):
+    """The user's function of `model.attention`; None is one of `ops.attention`."""
+    spec = self.config.attention
+    if ':' not in spec:
+      return None
+    return own_code.guarded(f'the attention {spec} failed')(own_code.load(spec, 'attention'))
 
   def _placed(self, name, x_BTD, layout):
     """Projects inputs to queries or keys, by name, with their norm and their rotation."""

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from transformer.errors import UserError
+from transformer import own_code
+from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
 # The deepest known Transformer has 500 layers in each stack (Wang et al., 2022, "DeepNet").
@@ -47,13 +48,15 @@ class ModelConfig:
     tie_output: use the target table as the output projection too (section 3.4).
     output_bias: add a learned bias to the logits, zero at first. The paper has none; models
       that Marian has trained have one.
-    attention: implementation of attention: `reference`, or `cudnn` for the fused kernel on
-      an NVIDIA GPU.
+    attention: implementation of attention: `reference`, `cudnn` for the fused kernel on an
+      NVIDIA GPU, or MODULE:FUNCTION with the arguments of `ops.attention.dot_product_attention`.
     dtype: type of activations, `float32` or `bfloat16`. Parameters, softmax, norms and loss
       are float32. In bfloat16, gradients of matrices and biases are rounded to it before
       devices add them up.
     remat: keep only the inputs of each layer for the backward pass and compute the layer
       again. It saves memory and costs about a third more time; updates differ by rounding.
+    module: the class of the model, MODULE:CLASS, or a tuple of that and a dict of its settings;
+      '' is `model.transformer.Transformer`. `model.building` says what it needs.
   """
 
   num_layers: int = setting(6, least=1, most=_MOST_LAYERS)
@@ -76,12 +79,18 @@ class ModelConfig:
   share_embeddings: bool = True
   tie_output: bool = True
   output_bias: bool = False
-  attention: str = setting('reference', choices=('reference', 'cudnn'))
+  attention: str = 'reference'
   dtype: str = setting('float32', choices=('float32', 'bfloat16'))
   remat: bool = False
+  # A dict has no hash.
+  module: own_code.Setting = dataclasses.field(default='', hash=False)
 
   def __post_init__(self):
     check_ranges(self, 'model.')
+    own_code.check('model.module', self.module, ('',))
+    if ':' not in self.attention and self.attention not in ('reference', 'cudnn'):
+      raise UserError(f'model.attention must be reference, cudnn, or MODULE:FUNCTION; got '
+                      f'{shown(self.attention)}')
     if None in (self.key_dim, self.value_dim) and self.model_dim % self.num_heads:
       raise UserError(f'num_heads must divide model_dim; got num_heads={self.num_heads}, '
                       f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)')
@@ -102,8 +111,9 @@ class ModelConfig:
 
   def with_dtype(self, dtype: str) -> 'ModelConfig':
     """Returns the same shape with another type of activations; cuDNN's attention needs 16 bits."""
-    attention = 'reference' if dtype == 'float32' else self.attention
-    return dataclasses.replace(self, dtype=dtype, attention=attention)
+    unfused = self.attention == 'cudnn' and dtype == 'float32'
+    return dataclasses.replace(self, dtype=dtype,
+                               attention='reference' if unfused else self.attention)
 
   @property
   def decoder_depth(self) -> int:

@@ -1,57 +1,61 @@
 """The model's floating-point operations, by formula, and the peaks of some devices."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from transformer.model.config import ModelConfig
 
-# The share of a forward pass in the operations of an update: two of six for each weight.
+# The fraction of a forward pass in the operations of an update: two of six for each weight.
 _FORWARD = 1 / 3
 
 
-def train_flops(config: ModelConfig, vocabulary_size: int, passes: int = 1,
-                forwards: Sequence[ModelConfig] = ()) -> tuple[float, float]:
-  """Returns the floating-point operations of an update, for each source and each target token.
+def train_flops(config: ModelConfig, vocabulary_size: int, source_length: int = 0,
+                target_length: int = 0) -> tuple[float, float]:
+  """Returns the Transformer's floating-point operations in an update, by token.
+
+  They are those of a source token and of a target token.
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
-  Norms, softmax and the products of queries, keys and values are left out, so the numbers are
-  lower bounds. Frozen parameters are counted as if they were trained. The keys and values of
-  cross-attention belong to source tokens.
+  Norms and softmax are left out, and so is what `remat` computes again. Frozen parameters are
+  counted as if they were trained. The keys and values of cross-attention belong to source tokens.
 
   Args:
-    passes: how often an update passes a batch through the model.
-    forwards: the shapes of other models, which take a forward pass each.
+    source_length, target_length: positions in a row, for the products of queries, keys and values
+      of attention, masked ones too; 0 leaves these products out.
   """
   # Queries and output together have as many weights as keys and values.
-  projections = config.model_dim * config.num_heads * (
-      config.head_key_dim + config.head_value_dim)
+  head_dims = config.num_heads * (config.head_key_dim + config.head_value_dim)
+  projections = config.model_dim * head_dims
   feed_forward = (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
   encoder_layer = 2 * projections + feed_forward
-  source = config.num_layers * encoder_layer + config.decoder_depth * projections
-  target = (config.decoder_depth * (encoder_layer + projections)
-            + config.model_dim * vocabulary_size)
-  source, target = 6.0 * passes * source, 6.0 * passes * target
-  for other in forwards:
-    of_source, of_target = train_flops(other, vocabulary_size)
-    source, target = source + _FORWARD * of_source, target + _FORWARD * of_target
-  return source, target
+  source = config.num_layers * (encoder_layer + head_dims * source_length)
+  source += config.decoder_depth * projections
+  target = config.decoder_depth * (
+      encoder_layer + projections + head_dims * (source_length + target_length))
+  target += config.model_dim * vocabulary_size
+  return 6.0 * source, 6.0 * target
 
 
-def update_flops(config: ModelConfig, vocabulary_size: int, shape: tuple[int, int, int],
-                 passes: int = 1, forwards: Sequence[ModelConfig] = ()) -> float:
-  """Returns the floating-point operations of an update, attention's own products included.
+def update_flops(model: Any, passes: int = 1, extra_models: Sequence[Any] = (),
+                 source_length: int = 0, target_length: int = 0) -> tuple[float, float] | None:
+  """Returns the operations of an update for a source and a target token; None if not known.
 
-  All positions count, padding and masked ones too, since the devices compute them. Norms and
-  softmax are left out, and so is what `remat` computes again. `shape` is the rows of a batch, and
-  the source and target positions of a row; the others are as for `train_flops`.
+  Args:
+    model: a model, whose method `flops` returns what `train_flops` does. Without it, the
+      operations are not known.
+    passes: how often an update passes a batch through the model.
+    extra_models: other models, which take a forward pass each.
+    source_length, target_length: as for `train_flops`.
   """
-  rows, source_length, target_length = shape
-  of_source, of_target = train_flops(config, vocabulary_size)
-  # Q Kᵀ and the average of V have a product for each pair of positions, head and dim.
-  pairs = (config.num_layers * source_length ** 2
-           + config.decoder_depth * target_length * (target_length + source_length))
-  attention = 6.0 * config.num_heads * (config.head_key_dim + config.head_value_dim) * pairs
-  own = passes * rows * (of_source * source_length + of_target * target_length + attention)
-  return own + _FORWARD * sum(update_flops(other, vocabulary_size, shape) for other in forwards)
+  source, target = 0.0, 0.0
+  factors = [passes, *[_FORWARD] * len(extra_models)]
+  for factor, one in zip(factors, [model, *extra_models], strict=True):
+    if not hasattr(one, 'flops'):
+      return None
+    of_source, of_target = one.flops(source_length, target_length)
+    source += factor * of_source
+    target += factor * of_target
+  return source, target
 
 
 # Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.

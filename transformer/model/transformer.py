@@ -1,6 +1,6 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -8,11 +8,33 @@ import jax.numpy as jnp
 
 from transformer.model.attention import KVCache, Layout, RelativeBias
 from transformer.model.config import ModelConfig
+from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
 from transformer.model.remat import recomputed
+from transformer.model.search_state import StateArray
+from transformer.model.splits import SPLITS
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
+
+
+class Source(NamedTuple):
+  """What the decoder's steps read of a source."""
+
+  is_token_BS: Any  # boolean, False at padding
+  memory: tuple[KVCache, ...]  # for each decoder layer, its keys and values
+
+
+class DecoderState(NamedTuple):
+  """What the decoder's steps keep.
+
+  All W hypotheses of a source share one cache, with a slot for each hypothesis at each position.
+  When a search reorders them, it reorders only the lineage, which says in which slots the past of
+  each hypothesis is.
+  """
+
+  lineage_BWT: Any  # int32, as in `ops.masks.lineage_mask`
+  caches: tuple[KVCache, ...]  # for each decoder layer
 
 
 class Transformer(nn.Module):
@@ -27,6 +49,8 @@ class Transformer(nn.Module):
   config: ModelConfig
   vocabulary_size: int
   source_vocabulary_size: int | None = None
+
+  splits = SPLITS
 
   def setup(self):
     config = self.config
@@ -69,10 +93,6 @@ class Transformer(nn.Module):
     for layer in self.encoder:
       x_BSD = call(layer, x_BSD, layout)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
-
-  def cache_memory(self, memory_BSD) -> tuple[KVCache, ...]:
-    """Projects the encoded source to a `KVCache` for each decoder layer, for use by `step`."""
-    return tuple(layer.cross_attention.cache(memory_BSD) for layer in self.decoder)
 
   def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
              deterministic=True) -> jax.Array:
@@ -132,38 +152,36 @@ class Transformer(nn.Module):
     x_BTD = self.decode(*target, memory_BSD, source[1], deterministic=deterministic)
     return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
 
-  def empty_cache(self, leading, beams, length) -> tuple[KVCache, ...]:
-    """Returns an empty self-attention cache for each decoder layer, of leading axes such as (B,).
+  def start(self, tokens_BS, segments_BS, positions_BS, beams) -> tuple[Source, DecoderState]:
+    """Encodes sources for a search; returns pytrees of `StateArray`s, the state without tokens.
 
-    It has a slot for each of W hypotheses at each of T positions: [*leading, H, K, T · W] and
-    [*leading, H, T · W, V].
+    Args:
+      tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence in each row.
+      beams: number of hypotheses of each source, W.
     """
-    config = self.config
-    heads = (*leading, config.num_heads)
-    return tuple(
-        KVCache(jnp.zeros((*heads, config.head_key_dim, length * beams), config.dtype),
-                jnp.zeros((*heads, length * beams, config.head_value_dim), config.dtype))
-        for _ in range(config.decoder_depth))
+    memory_BSD = self.encode(tokens_BS, segments_BS, positions_BS)
+    memory = tuple(layer.cross_attention.cache(memory_BSD).of_source() for layer in self.decoder)
+    batch = len(tokens_BS)
+    caches = tuple(layer.self_attention.empty_cache((batch,)).of_target(beams)
+                   for layer in self.decoder)
+    lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
+    return (Source(StateArray(segments_BS > 0, source_axis=-1), memory),
+            DecoderState(StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True), caches))
 
-  def step(self, tokens_BW, index, lineage_BWT, cache, memory,
-           source_mask_BS) -> tuple[jax.Array, jax.Array, tuple[KVCache, ...]]:
+  def step(self, tokens_BW, index, state: DecoderState, source: Source
+           ) -> tuple[jax.Array, DecoderState]:
     """Decodes the newest token of W hypotheses for each of B sources.
-
-    All hypotheses of a source share one cache. When a search reorders its hypotheses, it reorders
-    only `lineage_BWT`, which tells where in the cache the past of each hypothesis is.
 
     Args:
       tokens_BW: int32, the newest token of each hypothesis; at first the begin token.
       index: scalar int32, the position of that token.
-      lineage_BWT: int32, as in `ops.masks.lineage_mask`; at first zeros.
-      cache: from `empty_cache((B,), W, T)`, filled below `index`.
-      memory: from `cache_memory`; all hypotheses share it.
-      source_mask_BS: boolean, True at source tokens that are not padding.
+      state: arrays as from `start`, with a place for T tokens, filled below `index`.
+      source: arrays as from `start`.
 
     Returns:
-      float32 logits [B, W, N] of the next token, and the lineage and the cache filled at
-      `index` too.
+      float32 logits [B, W, N] of the next token, and the state filled at `index` too.
     """
+    lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
     x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
@@ -172,15 +190,20 @@ class Transformer(nn.Module):
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
     layout = Layout(lineage_mask(lineage_BWT, index), positions_BW, self.decoder_bias(
         jnp.full(1, index), jnp.arange(length * beams) // beams))
+    is_token_BS = source.is_token_BS
     memory_layout = Layout(jnp.broadcast_to(
-        source_mask_BS[..., None, :], (*tokens_BW.shape, source_mask_BS.shape[-1])))
-    new_cache = []
-    for layer, of_layer, layer_memory in zip(self.decoder, cache, memory, strict=True):
-      x_BWD, of_layer = layer.step(x_BWD, of_layer, layout, index, layer_memory, memory_layout)
-      new_cache.append(of_layer)
+        is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1])))
+    caches = []
+    for layer, cache, memory in zip(self.decoder, state.caches, source.memory, strict=True):
+      x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
+      caches.append(cache)
     if self.config.norm == 'pre':
       x_BWD = self.decoder_norm(x_BWD)
-    return self.logits(x_BWD), lineage_BWT, tuple(new_cache)
+    return self.logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
+
+  def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
+    """Returns what `model.flops.train_flops` counts, for a source token and a target token."""
+    return train_flops(self.config, self.vocabulary_size, source_length, target_length)
 
 
 def init_params(model: nn.Module, seed: int) -> Any:

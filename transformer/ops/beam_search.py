@@ -53,7 +53,7 @@ class Policy(NamedTuple):
   preference: Callable[[Any], jax.Array] | None = None
 
 
-class _Beams(NamedTuple):
+class Beams(NamedTuple):
   """The state of a beam search after t tokens."""
 
   t: jax.Array
@@ -96,7 +96,7 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
   limits_B = jnp.minimum(limits_B, options.max_length)
   batch, policy = limits_B.shape[0], policy or _likeliest(beam_size, options.end_id)
 
-  def advance(beams: _Beams) -> _Beams:
+  def advance(beams: Beams) -> Beams:
     t = beams.t
     last_BW = jnp.where(t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
     log_probs_BWN, cache = step(last_BW, beams.cache)
@@ -125,13 +125,13 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
         beams.done, (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended,
                      beams.ended_count),
         (live_tokens, live.log_probs, state, ended, ended_count))
-    return _Beams(t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count,
+    return Beams(t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count,
                   beams.done | over_B)
 
   none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
   no_tokens = jnp.full((batch, beam_size, options.max_length), PAD, jnp.int32)
   no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
-  beams = _Beams(
+  beams = Beams(
       jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), policy.state, cache,
       Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
   return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options), options)
@@ -150,7 +150,7 @@ def _likeliest(beam_size, end_id) -> Policy:
   return Policy(choose)
 
 
-def _result(beams: _Beams, policy: Policy, limits_B, options: SearchOptions) -> Hypotheses:
+def _result(beams: Beams, policy: Policy, limits_B, options: SearchOptions) -> Hypotheses:
   """Returns the hypotheses that have ended; where there are none, the live ones."""
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
   if policy.preference:

@@ -125,7 +125,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
                   limits_B, 1, options)
 
 
-class _Draws(NamedTuple):
+class RollOut(NamedTuple):
   """The state of `roll_out` after t tokens; the arrays of `Hypotheses` have their shapes."""
 
   t: jax.Array
@@ -145,7 +145,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
   """
   shape = limits_B.shape[0], width
 
-  def advance(state: _Draws) -> _Draws:
+  def advance(state: RollOut) -> RollOut:
     t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
     log_probs_BWN, cache = step(last_BW, cache)
     token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
@@ -154,14 +154,14 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
     log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
     done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
-    return _Draws(t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW)
+    return RollOut(t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW)
 
-  def finish(state: _Draws) -> Hypotheses:
+  def finish(state: RollOut) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
     return Hypotheses(state.tokens, state.lengths, log_probs_BW,
                       log_probs_BW / length_penalty(state.lengths, options.alpha))
 
-  start = _Draws(
+  start = RollOut(
       jnp.int32(0), jnp.full(shape, options.begin_id, jnp.int32), cache,
       jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
       jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))

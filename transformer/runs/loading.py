@@ -19,12 +19,13 @@ from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError, shown
-from transformer.model.transformer import Transformer, init_params
+from transformer.model.building import Model, build_model, modules_of
+from transformer.model.transformer import init_params
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints, by_name, check_alike
 from transformer.system.jax_backend import check_backend
-from transformer.system.traced_programs import keep_traced
+from transformer.system.traced_programs import folders_of, keep_traced
 from transformer.training.mesh import replicated, sentence_mesh
 
 
@@ -42,7 +43,7 @@ class Run:
   workdir: Path
   config: Config
   vocabulary: RunVocabulary
-  model: Transformer
+  model: Model
   params: Any
   steps: list[int]
   mesh: jax.sharding.Mesh
@@ -84,7 +85,7 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
       missing := missing_for_fused_attention(model_config.head_key_dim)):
     logging.info('attention uses the reference implementation: cudnn needs %s', missing)
     model_config = dataclasses.replace(model_config, attention='reference')
-  model = Transformer(model_config, vocabulary.target.size, vocabulary.source.size)
+  model = build_model(model_config, vocabulary)
   chosen = checkpoints.resolve(checkpoint)
   steps = [step for step in checkpoints.steps() if step == chosen or (
       step < chosen and not checkpoints.is_unfinished(step))][-average:]
@@ -127,7 +128,7 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
   # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
-  model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
+  model = build_model(config.model, vocabulary)
   check_alike(by_name(_shapes_of(model)), by_name(params))
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
@@ -143,7 +144,7 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
       **{run_directory.WEIGHTS_ALONE: steps}))
 
 
-def check_params(model: Transformer, params: Any):
+def check_params(model: Model, params: Any):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
     raise UserError(f'parameters must be nested dicts, as run.params; got {shown(params)}')
@@ -151,10 +152,10 @@ def check_params(model: Transformer, params: Any):
 
 
 @functools.cache
-def _shapes_of(model: Transformer) -> Any:
+def _shapes_of(model: Model) -> Any:
   """Returns the shapes of a model's parameters, which an earlier start may have traced."""
   return jax.eval_shape(keep_traced(lambda: init_params(model, 0), f'parameters, {model!r}',
-                                    ('ops', 'model'), ()))
+                                    folders_of(modules_of(model), 'ops', 'model'), ()))
 
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:

@@ -25,7 +25,28 @@ from transformer.errors import UserError
 _CODE = Path(__file__).resolve().parents[1]
 
 
-def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
+def folders_of(modules: Sequence[str], *more: str) -> list[str] | None:
+  """Returns the folders of this package with the code of modules, by name, and some more.
+
+  It is None if a module is from elsewhere, since its code may change without a trace.
+  """
+  folders = list(more)
+  for module in modules:
+    package, *names = module.split('.')
+    if package != __package__.split('.')[0]:
+      return None
+    folders.append('/'.join(names[:-1]))
+  return sorted(set(folders))
+
+
+def register_tuples(*kinds: type):
+  """Lets programs be kept whose arguments or results are named tuples of these types."""
+  for kind in kinds:
+    export.register_namedtuple_serialization(
+        kind, serialized_name=f'{kind.__module__}.{kind.__qualname__}')
+
+
+def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str] | None,
                 arguments: Sequence[Any]) -> Callable[..., Any]:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
@@ -33,13 +54,13 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
   another function is returned as it is.
 
   Args:
-    function: a pure function on arrays, which returns tuples or dicts of arrays.
+    function: a pure function on arrays in tuples, dicts, and types that are registered for export.
     about: text that names everything that is not an array and that the function depends on.
-    rooms: the folders of this package with the code of the function.
+    rooms: the folders of this package with the code of the function; None keeps nothing.
     arguments: arrays, or their shapes, of the calls to come.
   """
   folder = jax.config.jax_compilation_cache_dir
-  if (not folder or '://' in folder or not jax.config.jax_enable_compilation_cache
+  if (rooms is None or not folder or '://' in folder or not jax.config.jax_enable_compilation_cache
       or jax.default_backend() != 'cpu'):
     return function
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
@@ -51,7 +72,11 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str],
   try:
     content = zlib.decompress(path.read_bytes())  # It has a checksum.
   except (OSError, zlib.error):
-    content = bytes(export.export(jax.jit(function))(*shapes).serialize())
+    exported = export.export(jax.jit(function))(*shapes)
+    try:
+      content = bytes(exported.serialize())
+    except ValueError:  # A type of its arguments or results is not registered.
+      return function
     with contextlib.suppress(UserError):  # JAX warns that it cannot write to its folder.
       files.write(path, zlib.compress(content, 1))
   return export.deserialize(bytearray(content)).call

@@ -5,6 +5,7 @@ import re
 import warnings
 from math import inf
 
+from transformer import own_code
 from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import check_ranges, setting
 
@@ -39,8 +40,8 @@ class OptimizerConfig:
       and a backward pass each. The update is the same but for rounding and dropout bits.
   """
 
-  algorithm: str | tuple[str | float, ...] = 'adam'
-  schedule: str | tuple[str | float, ...] = 'paper'
+  algorithm: own_code.Setting = 'adam'
+  schedule: own_code.Setting = 'paper'
   scale: float = setting(1.0, above=0, below=inf)
   peak_learning_rate: float = setting(7e-4, above=0, below=inf)
   warmup_steps: int = setting(4000, least=1)
@@ -112,7 +113,7 @@ class TrainConfig:
   steps: int = setting(100_000, least=1)
   tokens_per_batch: int = setting(25_600, least=1)
   label_smoothing: float = setting(0.1, least=0, below=1)
-  objective: str | tuple[str | float, ...] = ''
+  objective: own_code.Setting = ''
   objective_runs: tuple[str, ...] = ()
   ema_decay: float = setting(0.0, least=0, below=1)
   log_every: int = setting(100, least=1)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from jax.experimental.mesh_utils import create_device_mesh
@@ -9,20 +10,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer.errors import UserError
 from transformer.training.config import MeshConfig
-
-# For each parameter, by the last names on its path: the mesh axes that split its axes. The paths of
-# an optimizer's moments end with the same names, so these rules hold for them too.
-_SPLITS = {
-    **{(name, 'kernel'): ('fsdp', 'tensor', None) for name in ('query', 'key', 'value')},
-    **{(name, 'bias'): ('tensor', None) for name in ('query', 'key', 'value')},
-    **{(name, 'kernel'): ('fsdp', 'tensor') for name in ('inner', 'gate')},
-    **{(name, 'table'): ('tensor', 'fsdp') for name in ('source_embedding', 'target_embedding')},
-    ('inner', 'bias'): ('tensor',),
-    ('outer', 'kernel'): ('tensor', 'fsdp'),
-    ('output', 'kernel'): ('tensor', None, 'fsdp'),
-    ('output',): ('tensor', 'fsdp'),
-    ('output_bias',): ('tensor',),
-}
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
@@ -84,14 +71,17 @@ def row_devices(mesh: Mesh | None) -> int:
   return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
 
 
-def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor')):
-  """Returns the shardings of parameters, or of a whole training state, by this file's rules.
+def state_shardings(mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsdp', 'tensor')):
+  """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
 
-  An array axis stays whole if its mesh axis does not divide it, or is not among `axes`.
+  An array axis stays whole if its mesh axis does not divide it, or is not among `axes`. Without
+  `splits`, each device has all of the parameters.
   """
+  rules = getattr(model, 'splits', {})
+
   def sharding(path, leaf):
     names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
-    splits = _SPLITS.get(names) or _SPLITS.get(names[-1:], ())
+    splits = rules.get(names) or rules.get(names[-1:], ())
     return NamedSharding(mesh, PartitionSpec(*(
         axis if axis in axes and size % mesh.shape[axis] == 0 else None
         for axis, size in zip(splits, leaf.shape, strict=False))))
@@ -99,16 +89,16 @@ def state_shardings(mesh: Mesh, state, axes: tuple[str, ...] = ('fsdp', 'tensor'
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
-def gathering(mesh: Mesh, params):
-  """Returns the shardings of parameters that `fsdp` does not split."""
-  return state_shardings(mesh, params, ('tensor',))
+def gathering(mesh: Mesh, params, model: Any):
+  """Returns the shardings of a model's parameters that `fsdp` does not split."""
+  return state_shardings(mesh, params, model, ('tensor',))
 
 
-def gathered(mesh: Mesh | None, params):
+def gathered(mesh: Mesh | None, params, model: Any):
   """Gathers parameters or gradients that `fsdp` splits; a mesh of None is a single device.
 
   Else XLA would split the width of all activations too, and each device compute all rows.
   """
   if mesh is None or mesh.shape['fsdp'] == 1:
     return params
-  return jax.lax.with_sharding_constraint(params, gathering(mesh, params))
+  return jax.lax.with_sharding_constraint(params, gathering(mesh, params, model))

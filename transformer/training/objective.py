@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from transformer import own_code
 from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError, shown
-from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 from transformer.ops.losses import smoothed_cross_entropy
 
 # The sums of every objective, and the names that the metrics of an update have besides.
@@ -31,14 +30,14 @@ class Objective(NamedTuple):
       batch, in nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and
       `weight`, by which both are divided. So is every further sum, logged as `train/NAME`.
     passes: how often each token of a batch goes through the model, forward and back.
-    forwards: the shapes of other models that each batch goes through, only forward.
+    extra_models: other models that each batch goes through, only forward.
     frozen: a pytree of arrays that no update changes; each device holds all of them.
     sources: what identifies `frozen`, as JSON data; a run goes on only with the same.
   """
 
   loss: Callable[..., dict[str, jax.Array]]
   passes: int = 1
-  forwards: Sequence[ModelConfig] = ()
+  extra_models: Sequence[Any] = ()
   frozen: Any = ()
   sources: Sequence[Mapping[str, Any]] = ()
 
@@ -92,7 +91,7 @@ def smoothed(smoothing: float) -> Objective:
   return Objective(loss)
 
 
-def decode(model: Transformer, params, batch: Batch, dropout_key=None):
+def decode(model: Model, params, batch: Batch, dropout_key=None):
   """Returns the decoder's output [B, T, D] by teacher forcing, and the output projection [N, D].
 
   Logits are their product. Without a random key there is no dropout.

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from transformer.data.batch import Batch
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 from transformer.ops.dropout import random_key
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import hold_frozen
@@ -57,7 +57,7 @@ def init_state(params, optimizer: optax.GradientTransformation,
   return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
 
 
-def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
+def make_train_step(model: Model, optimizer: optax.GradientTransformation,
                     config: TrainConfig, *, objective: Objective, seed: int, accumulate: int = 1,
                     mesh: Mesh | None = None) -> Callable:
   """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
@@ -87,7 +87,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
 
     gradient_of = jax.grad(sums, has_aux=True)
     key = jax.random.fold_in(random_key(seed), state.step)
-    whole = gathered(mesh, state.params)
+    whole = gathered(mesh, state.params, model)
     if accumulate == 1:
       gradients, totals = gradient_of(whole, batch, key)
     else:
@@ -102,7 +102,7 @@ def make_train_step(model: Transformer, optimizer: optax.GradientTransformation,
       (gradients, totals), _ = jax.lax.scan(add_part, jax.tree.map(jnp.zeros_like, shapes),
                                             (jnp.arange(accumulate), parts))
     # Without this, XLA would shard the backward pass as the state is sharded.
-    gradients = gathered(mesh, gradients)
+    gradients = gathered(mesh, gradients, model)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -133,7 +133,7 @@ def _parts(batch: Batch, number: int) -> Batch:
   return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch)
 
 
-def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
+def make_eval_step(model: Model, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
   """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
   The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
@@ -141,7 +141,7 @@ def make_eval_step(model: Transformer, mesh: Mesh | None = None, accumulate: int
   plain = functools.partial(smoothed(0.0).loss, model, devices=row_devices(mesh))
 
   def eval_step(params, batch: Batch):
-    whole = gathered(mesh, params)
+    whole = gathered(mesh, params, model)
     if accumulate == 1:
       return plain(whole, batch)
     totals = jax.lax.map(lambda rows: plain(whole, rows), _parts(batch, accumulate))

@@ -10,7 +10,8 @@ import optax
 from jax.sharding import Mesh
 
 from transformer.data.batch import Batch
-from transformer.model.transformer import Transformer, init_params
+from transformer.model.building import Model
+from transformer.model.transformer import init_params
 from transformer.system import processes
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
 from transformer.training.objective import Objective, smoothed
@@ -33,7 +34,7 @@ class Update:
   """
 
   config: Any
-  model: Transformer
+  model: Model
   mesh: Mesh
   objective: Objective
   schedule: optax.Schedule
@@ -88,16 +89,16 @@ class Update:
     return Batch(*[source] * 3, *[target] * 3)
 
 
-def make_update(config, model: Transformer, mesh: Mesh,
+def make_update(config, model: Model, mesh: Mesh,
                 objective: Objective | None = None) -> Update:
   """Builds an update, of the default objective if None; allocates only its frozen arrays."""
-  schedule = make_schedule(config.optimizer, model.config.model_dim, config.train.steps)
+  schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule, config.train.freeze)
   state = jax.eval_shape(lambda: init_state(init_params(model, config.seed), optimizer,
                                             config.train))
   shapes = jax.tree.map(
       lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
-      state, state_shardings(mesh, state))
+      state, state_shardings(mesh, state, model))
   objective = objective or smoothed(config.train.label_smoothing)
   if objective.arguments:
     frozen = processes.place(objective.frozen, replicated(mesh))

@@ -20,6 +20,7 @@ from tests.ops.toy_language import (
   N,
   contains,
   forced,
+  growing_inside,
   tables,
   toy,
   words,
@@ -51,10 +52,9 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
     tables, rows = (None, jnp.asarray(CONTINUES)), (None, tokens_BJL)
     step, cache, options = toy(table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA,
                                grows=grows)
-    step, cache, grow = obeying(Words, rows, tables, step, cache, options.grow,
-                                (len(limits_B), width))
+    step, cache = obeying(Words, rows, tables, step, cache, (len(limits_B), width))
     return run_search(beam_search(
-        step, cache, limits_B, options._replace(grow=grow), beam_size=width, nbest=nbest,
+        step, cache, limits_B, growing_inside(options), beam_size=width, nbest=nbest,
         policy=Words.policy(rows, tables, width) if constrained else None))
 
   return jax.jit(search)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from transformer.ops.search import PAD
 from transformer.ops.selection import take
+from transformer.system.traced_programs import register_tuples
 
 
 class Reading(NamedTuple):
@@ -23,6 +24,9 @@ class Reading(NamedTuple):
 
   met_BCJ: jax.Array  # boolean, the phrases that a hypothesis contains for good
   read_BCJ: jax.Array  # int32, the number of first tokens of each other phrase that it ends with
+
+
+register_tuples(Reading)
 
 
 class Reader(NamedTuple):

@@ -57,7 +57,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
     models = [run.model for run in runs]
     return Objective(
         taught_loss(models, config.train.label_smoothing, share, temperature, r_drop),
-        passes=2 if r_drop else 1, forwards=[model.config for model in models],
+        passes=2 if r_drop else 1, extra_models=models,
         frozen=tuple(run.params for run in runs),
         sources=[describe_origin(run, run.vocabulary) for run in runs])
 

@@ -1,0 +1,69 @@
+"""Builds the model that `config.model` names, and says what the rest of the project asks of one.
+
+A model is a Flax module. It is built as CLASS(config, vocabulary_size, source_vocabulary_size) with
+the settings of `model.module` by name. It has the field `config`, and these methods:
+
+- `__call__(tokens_BS, segments_BS, positions_BS, inputs_BT, segments_BT, positions_BT, *,
+  deterministic)` runs teacher forcing on packed rows. It returns the decoder's output [B, T, D] and
+  the output projection [N, D], whose product is the logits.
+- `start(tokens_BS, segments_BS, positions_BS, beams)` begins a search. It returns two pytrees of
+  `search_state.StateArray`s: what steps read of each source, and what they keep.
+- `step(tokens_BW, index, state, source)` gets the newest token of each hypothesis, its position,
+  and the arrays of both pytrees. It returns float32 logits [B, W, N] and the arrays of the new
+  state.
+
+These are optional:
+
+- `encode(tokens_BS, segments_BS, positions_BS, *, deterministic=True)` returns the encoded source
+  [B, S, D], for users of a run in Python.
+- `flops(source_length, target_length)` returns what `flops.train_flops` does. Without it, no
+  operations are counted.
+- `splits` is a mapping such as `splits.SPLITS`. Without it, each device has all parameters.
+- A scalar that is sown into the collection `losses` is added to the training loss of each token,
+  and logged by its name as `train/NAME`; several of a name are added up.
+"""
+
+from typing import Any
+
+import flax.linen as nn
+
+from transformer import own_code
+from transformer.errors import UserError, shown
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer
+
+# The type of models, for code outside of this package.
+Model = nn.Module
+
+
+def build_model(config: ModelConfig, vocabulary: Any) -> Model:
+  """Returns the model of a config for a `RunVocabulary`.
+
+  Raises:
+    UserError: `model.module` or `model.attention` cannot be imported, or is no model or function.
+  """
+  sizes = vocabulary.target.size, vocabulary.source.size
+  if ':' in config.attention:
+    own_code.load(config.attention, 'attention')
+  if not config.module:
+    return Transformer(config, *sizes)
+  spec = own_code.name_of(config.module)
+  model = own_code.build(config.module, 'model', config, *sizes)
+  missing = [name for name in ('start', 'step') if not callable(getattr(model, name, None))]
+  if not isinstance(model, nn.Module):
+    raise UserError(f'the model {spec} must be a class of Flax modules; got {shown(model)}')
+  if missing:
+    raise UserError(f'the model {spec} needs the methods __call__, start and step; it has no '
+                    f'{" and no ".join(missing)}; transformer.model.building describes them')
+  return model
+
+
+def modules_of(model: Model) -> list[str]:
+  """Returns the Python modules with the code of a model's class and of its attention."""
+  attention, colon, _ = model.config.attention.partition(':')
+  return [type(model).__module__, *([attention] if colon else [])]
+
+
+def name_of(config: ModelConfig) -> str:
+  """Returns how errors call the model of a config."""
+  return own_code.name_of(config.module) or 'Transformer'

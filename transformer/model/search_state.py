@@ -1,0 +1,105 @@
+"""What a model keeps during a search: arrays with the axes that a search may change.
+
+A model returns pytrees of `StateArray`s before the first token. Its steps get and return the same
+pytrees with plain arrays in their places.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=['array'],
+                   meta_fields=['source_axis', 'time_axis', 'slots', 'by_hypothesis'])
+@dataclasses.dataclass(frozen=True)
+class StateArray:
+  """An array of a search's state. Its first axis is the sentence, B; scalars are for all.
+
+  Attributes:
+    array: the array.
+    source_axis: the axis of the source's positions, which is padded with zeros where sources of
+      several lengths share a batch. Axes may be negative; None is no such axis.
+    time_axis: the axis of the target's positions, which grows with zeros: it is empty at first.
+    slots: length of `time_axis` for each target position, such as W for a cache that the W
+      hypotheses of a sentence share.
+    by_hypothesis: whether the array is [B, W, ...] and is reordered with the hypotheses.
+  """
+
+  array: jax.Array
+  source_axis: int | None = None
+  time_axis: int | None = None
+  slots: int = 1
+  by_hypothesis: bool = False
+
+
+jax.export.register_pytree_node_serialization(
+    StateArray, serialized_name=f'{StateArray.__module__}.StateArray',
+    serialize_auxdata=lambda data: json.dumps(data).encode(),
+    deserialize_auxdata=lambda data: tuple(json.loads(data)))
+
+
+def arrays(state: Any) -> Any:
+  """Returns a state with plain arrays."""
+  return _map(lambda leaf: leaf.array if isinstance(leaf, StateArray) else leaf, state)
+
+
+def with_arrays(state: Any, new: Any) -> Any:
+  """Returns a state with the arrays of a pytree `new`, which has its structure but plain arrays."""
+  def replaced(leaf, array):
+    return dataclasses.replace(leaf, array=array) if isinstance(leaf, StateArray) else array
+
+  return _map(replaced, state, new)
+
+
+def padded(state: Any, source_length: int) -> Any:
+  """Returns a state for sources of a length that is no shorter than theirs."""
+  def longer(leaf):
+    if not isinstance(leaf, StateArray):
+      return leaf
+    return _with_axis(leaf, leaf.source_axis, source_length)
+
+  return _map(longer, state)
+
+
+def grown(state: Any, length: int) -> Any:
+  """Returns a state with a place for `length` target positions, its content kept."""
+  def longer(leaf):
+    if not isinstance(leaf, StateArray):
+      return leaf
+    return _with_axis(leaf, leaf.time_axis, length * leaf.slots)
+
+  return _map(longer, state)
+
+
+def split(state: Any) -> tuple[Any, Any]:
+  """Returns what is reordered with the hypotheses, and all else; `joined` is the inverse."""
+  def is_reordered(leaf):
+    return isinstance(leaf, StateArray) and leaf.by_hypothesis
+
+  return (_map(lambda leaf: leaf if is_reordered(leaf) else None, state),
+          _map(lambda leaf: None if is_reordered(leaf) else leaf, state))
+
+
+def joined(by_hypothesis: Any, others: Any) -> Any:
+  """Returns the state that `split` has split."""
+  return jax.tree.map(lambda one, other: other if one is None else one, by_hypothesis, others,
+                      is_leaf=lambda node: node is None or isinstance(node, StateArray))
+
+
+def _map(function: Callable, state: Any, *others: Any) -> Any:
+  return jax.tree.map(function, state, *others, is_leaf=lambda node: isinstance(node, StateArray))
+
+
+def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:
+  """Returns an array whose axis has a length, filled with zeros; None is no axis."""
+  if axis is None:
+    return leaf
+  padding = [(0, 0)] * leaf.array.ndim
+  padding[axis] = 0, length - leaf.array.shape[axis]
+  return dataclasses.replace(leaf, array=jnp.pad(leaf.array, padding))
