@@ -129,6 +129,7 @@ class Config:
              own_code.name_of(self.train.objective): 'objective',
              own_code.name_of(self.optimizer.schedule): 'schedule',
              own_code.name_of(self.optimizer.algorithm): 'algorithm',
+             own_code.name_of(self.decode.search): 'search',
              own_code.name_of(self.model.module): 'model', self.model.attention: 'attention'} | {
         own_code.name_of(variation): 'variation' for variation in self.data.variations}
     kinds |= dict.fromkeys(self.train.report, 'reporter')

@@ -16,7 +16,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.ops.linear import logits
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.tools.simcut import cut_inputs, cut_term, simcut
-from transformer.training.objective import decode, smoothed, twins
+from transformer.training.objective import forward, smoothed, twins
 
 SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 'tie_output': False}}
 
@@ -29,7 +29,7 @@ def tiny(**shape):
 
 
 def decoded(model, params, batch):
-  return jax.jit(lambda params: decode(model, params, batch))(params)
+  return jax.jit(lambda params: forward(model, params, batch)[:2])(params)
 
 
 def naive_simcut(x, output, targets, weights, smoothing, alpha):

@@ -31,12 +31,13 @@ class Bigrams:
     return {'params': {'encoder_0': {'inner': {'kernel': matrix}},
                        'target_embedding': {'table': table}}}
 
-  def apply(self, variables, source_tokens, _, __, inputs, *___, deterministic=True, rngs=None):
-    """Returns the decoder's output and the output projection."""
+  def apply(self, variables, source_tokens, _, __, inputs, *___, deterministic=True, rngs=None,
+            mutable=()):
+    """Returns the decoder's output and the output projection, and no variables."""
     params = variables['params']
     table, kernel = params['target_embedding']['table'], params['encoder_0']['inner']['kernel']
     x_BTD = table[inputs] + (table[source_tokens[:, :1]] @ kernel)
     if not deterministic:
       kept = jax.random.bernoulli(rngs['dropout'], 1 - self.rate, x_BTD.shape)
       x_BTD = jnp.where(kept, x_BTD / (1 - self.rate), 0)
-    return x_BTD, table
+    return ((x_BTD, table), {}) if mutable else (x_BTD, table)

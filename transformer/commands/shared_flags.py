@@ -3,6 +3,7 @@
 `evaluation.request` checks their values, and `decoding.config` the ranges of a search's settings.
 """
 
+import ast
 import functools
 from typing import Any
 
@@ -13,12 +14,29 @@ from transformer.settings import check_range
 # absl then counts these flags as those of the module that asks for them, so --help lists them.
 flags.disclaim_key_flags()
 
+class _PluginParser(flags.ArgumentParser):
+  """Reads MODULE:NAME, or a Python tuple of that and settings."""
+
+  def parse(self, argument: Any) -> Any:
+    if not isinstance(argument, str) or not argument.startswith('('):
+      return argument
+    try:
+      return ast.literal_eval(argument)
+    except (SyntaxError, ValueError) as error:
+      raise ValueError('text in a tuple needs quotes, as in "(\'MODULE:NAME\', 0.5)"') from error
+
+
+def _define_plugin(name: str, default: Any, text: str) -> flags.FlagHolder:
+  return flags.DEFINE(_PluginParser(), name, default, text)
+
+
 _STRING = flags.DEFINE_string
 _STRINGS = flags.DEFINE_multi_string
 _LIST = flags.DEFINE_list
 _INTEGER = flags.DEFINE_integer
 _FLOAT = flags.DEFINE_float
 _BOOL = flags.DEFINE_bool
+_PLUGIN = _define_plugin
 # Each field of `Request` by its name: what defines its flag, and the help text.
 _FLAGS = {
     'workdir': (_STRING, 'The directory of the run.'),
@@ -30,6 +48,7 @@ _FLAGS = {
     'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
     'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
     'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as zh; default: as the run.'),
+    'search': (_PLUGIN, 'A search of your own, as MODULE:FUNCTION; default: as the run.'),
     'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
     'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
     'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),

@@ -14,7 +14,7 @@ from transformer.settings import check_range, check_ranges, converted, setting
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # What one translation may do in another way than the config of its run.
-SETTINGS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'sample', *_SAMPLING)
+SETTINGS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'search', 'sample', *_SAMPLING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Decoding(NamedTuple):
     if values.get('sample'):
       # The run's beam size is for its search; the best of several samples is not a plain sample.
       values.setdefault('beam_size', 1)
+      values.setdefault('search', '')
     config = dataclasses.replace(self.config, **values)
     drawing = [name for name in _SAMPLING if name in given]
     check_range(f'{prefix}seed', seed, least=0, below=2**32)
@@ -121,6 +122,8 @@ class Decoding(NamedTuple):
         (nbest > config.beam_size,
          f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
          f'{prefix}beam_size={nbest}'),
+        (config.sample and config.search,
+         f'{prefix}search and {prefix}sample exclude each other; leave one out'),
         (drawing and not config.sample,
          f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
          f'drawn'))

@@ -143,7 +143,7 @@ class TrainedRun(Run):
     check_several(lines)
     ids, ends = self._fitting(lines, [''] * len(lines))
     mask_BS = pairs.padded(ids, max(map(len, ids), default=0), len(ids)) != PAD_ID
-    output_BSD = np.zeros((*mask_BS.shape, self.model.config.model_dim), np.float32)
+    output_BSD = np.zeros((*mask_BS.shape, self.config.model.model_dim), np.float32)
     for indices, source_BS, _ in pairs.pair_batches(ids, ends, range(len(ids)),
                                                     pairs.longest(self.config),
                                                     self.config.decode.batch_size):
@@ -230,7 +230,7 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
     if member.vocabulary != run.vocabulary:
       raise UserError(f'the runs of an ensemble must have the same vocabulary, and {other} has '
                       f'another one; train it with the same text and config.data, or leave it out')
-    model = member.model.config
+    model = member.config.model
     if model.positions == 'learned' and model.max_positions < most:
       raise UserError(f'the runs of an ensemble must have positions for {most} tokens, as '
                       f'data.max_length and decode.max_extra_length of the first run say; '

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from transformer import files
 from transformer.config import Config
@@ -48,6 +48,7 @@ class Request:
   alpha: float | None = None
   dtype: str | None = None
   bleu_tokenize: str | None = None
+  search: Any = None
   sample: bool | None = None
   temperature: float | None = None
   top_k: int | None = None

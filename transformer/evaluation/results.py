@@ -54,6 +54,9 @@ class Result(NamedTuple):
               'alpha': f'{decode["alpha"]:g}'}
       if sample:
         how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
+      if search := decode.get('search'):
+        name, *settings = [search] if isinstance(search, str) else search
+        how['search'] = name.replace(':', '.') + (f'.{_digest([repr(settings)])}' * bool(settings))
       if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
         how['dtype'] = dtype
     return how | content.get('more', {})

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer.errors import UserError
 from transformer.model.attention import WEIGHTS
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 
 
 class AttentionWeights(NamedTuple):
@@ -25,15 +26,21 @@ class AttentionWeights(NamedTuple):
   cross: jax.Array
 
 
-def attention_weights(model: Transformer, params, *batch) -> AttentionWeights:
+def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """Encodes and decodes a batch by teacher forcing, and returns all attention weights.
+
+  Raises `UserError` if the model does not store them.
 
   The reference implementation computes them, whatever `config.attention` says.
   """
-  _, stored = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
+  _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
+  stored = variables.get(WEIGHTS, {})
+  if not {'encoder_0', 'decoder_0'} <= stored.keys():
+    raise UserError(f'the model {type(model).__name__} stores no attention weights of the layers '
+                    f'encoder_0, decoder_0 and so on, as Transformer does')
 
   def weights_of(stack, depth, attention):
-    return jnp.stack([stored[WEIGHTS][f'{stack}_{layer}'][attention]['weights'][0]
+    return jnp.stack([stored[f'{stack}_{layer}'][attention]['weights'][0]
                       for layer in range(depth)])
 
   config = model.config

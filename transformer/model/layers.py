@@ -144,13 +144,25 @@ class Layer(nn.Module):
   cross: bool = False
 
   def setup(self):
-    self.self_attention = MultiHeadAttention(self.config)
-    self.self_attention_residual = Residual(self.config)
+    self.self_attention = self.make_attention()
+    self.self_attention_residual = self.make_residual()
     if self.cross:
-      self.cross_attention = MultiHeadAttention(self.config)
-      self.cross_attention_residual = Residual(self.config)
-    self.feed_forward = FeedForward(self.config)
-    self.feed_forward_residual = Residual(self.config)
+      self.cross_attention = self.make_attention()
+      self.cross_attention_residual = self.make_residual()
+    self.feed_forward = self.make_feed_forward()
+    self.feed_forward_residual = self.make_residual()
+
+  def make_attention(self) -> MultiHeadAttention:
+    """Returns an attention; a subclass may replace it."""
+    return MultiHeadAttention(self.config)
+
+  def make_feed_forward(self) -> nn.Module:
+    """Returns a feed-forward sublayer, called as `FeedForward` is; a subclass may replace it."""
+    return FeedForward(self.config)
+
+  def make_residual(self) -> nn.Module:
+    """Returns a residual connection, called as `Residual` is; a subclass may replace it."""
+    return Residual(self.config)
 
   def __call__(self, x_BTD, layout: Layout, memory=None, memory_layout: Layout = PLAIN, *,
                deterministic) -> jax.Array:

@@ -54,14 +54,14 @@ class Transformer(nn.Module):
 
   def setup(self):
     config = self.config
-    self.target_embedding = Embedding(config, self.vocabulary_size)
+    self.target_embedding = self.make_embedding(self.vocabulary_size)
     self.source_embedding = (
         self.target_embedding if config.share_embeddings
-        else Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
-    self.source_position = Positions(config)
-    self.target_position = Positions(config)
-    self.encoder = [Layer(config) for _ in range(config.num_layers)]
-    self.decoder = [Layer(config, cross=True) for _ in range(config.decoder_depth)]
+        else self.make_embedding(self.source_vocabulary_size or self.vocabulary_size))
+    self.source_position = self.make_positions()
+    self.target_position = self.make_positions()
+    self.encoder = [self.make_layer(cross=False) for _ in range(config.num_layers)]
+    self.decoder = [self.make_layer(cross=True) for _ in range(config.decoder_depth)]
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
     if config.norm == 'pre':
@@ -73,6 +73,18 @@ class Transformer(nn.Module):
     self.output_bias = (
         self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
         if config.output_bias else None)
+
+  def make_layer(self, cross: bool) -> Layer:
+    """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
+    return Layer(self.config, cross)
+
+  def make_embedding(self, vocabulary_size: int) -> Embedding:
+    """Returns the embedding of a vocabulary; a subclass may replace it."""
+    return Embedding(self.config, vocabulary_size)
+
+  def make_positions(self) -> Positions:
+    """Returns what turns positions into encodings; a subclass may replace it."""
+    return Positions(self.config)
 
   def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True) -> jax.Array:
     """Encodes packed source rows to [B, S, D].

@@ -10,7 +10,7 @@ from absl import logging
 
 from transformer.errors import UserError
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
-from transformer.training.objective import Objective, decode, twins
+from transformer.training.objective import Objective, add_losses, forward, twins
 
 
 def r_drop(config, alpha: float = 5.0) -> Objective:
@@ -20,9 +20,10 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)
-    x_BTD, output_ND = decode(model, params, batch, dropout_key)
-    return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing,
-                                  terms=[twin_term(alpha)], devices=devices)
+    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    return add_losses(smoothed_cross_entropy(
+        x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing, terms=[twin_term(alpha)],
+        devices=devices), losses)
 
   return Objective(loss, passes=2)
 

@@ -14,7 +14,7 @@ from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
-from transformer.training.objective import Objective, decode, twice, twins
+from transformer.training.objective import Objective, add_losses, forward, twice, twins
 
 
 def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
@@ -39,11 +39,12 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     if dropout_key is not None:
       cut_key, dropout_key = jax.random.split(dropout_key)
     model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
-    x_BTD, output_ND = decode(model, params, inputs, dropout_key)
+    x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
     first_B = (jnp.arange(len(weights_BT)) % 2 == 0).astype(jnp.float32)
-    return smoothed_cross_entropy(
+    return add_losses(smoothed_cross_entropy(
         x_BTD, output_ND[:-1], batch.target_tokens, weights_BT, smoothing, terms=[cut_term(alpha)],
-        text_share_BT=jnp.broadcast_to(2.0 * first_B[:, None], weights_BT.shape), devices=devices)
+        text_share_BT=jnp.broadcast_to(2.0 * first_B[:, None], weights_BT.shape),
+        devices=devices), losses)
 
   return Objective(loss, passes=2)
 

@@ -14,6 +14,8 @@ from transformer.errors import UserError, shown
 from transformer.model.building import Model
 from transformer.ops.losses import smoothed_cross_entropy
 
+# The Flax collection of a model's auxiliary losses.
+LOSSES = 'losses'
 # The sums of every objective, and the names that the metrics of an update have besides.
 SUMS = 'loss', 'nll', 'weight'
 TAKEN = ('perplexity', 'gradient_norm', 'learning_rate', 'source_tokens', 'fill', 'data_wait',
@@ -85,22 +87,52 @@ def make_objective(config) -> Callable[[Any], Objective]:
 def smoothed(smoothing: float) -> Objective:
   """Returns label-smoothed cross entropy (section 5.4), the default objective."""
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    x_BTD, output_ND = decode(model, params, batch, dropout_key)
-    return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),
-                                  smoothing, devices=devices)
+    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    return add_losses(smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens,
+                                             token_weights(batch), smoothing, devices=devices),
+                      losses)
   return Objective(loss)
 
 
-def decode(model: Model, params, batch: Batch, dropout_key=None):
-  """Returns the decoder's output [B, T, D] by teacher forcing, and the output projection [N, D].
+class Forward(NamedTuple):
+  """A model's output by teacher forcing.
 
-  Logits are their product. Without a random key there is no dropout.
+  Attributes:
+    x_BTD: the decoder's output.
+    output_ND: the output projection; logits are x · outputᵀ.
+    losses: the model's auxiliary losses by name, for `add_losses`.
   """
-  return model.apply(
+
+  x_BTD: jax.Array
+  output_ND: jax.Array
+  losses: Mapping[str, jax.Array]
+
+
+def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
+  """Runs teacher forcing; without a random key there is no dropout."""
+  (x_BTD, output_ND), variables = model.apply(
       {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
       shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
       batch.target_positions, deterministic=dropout_key is None,
-      rngs=None if dropout_key is None else {'dropout': dropout_key})
+      rngs=None if dropout_key is None else {'dropout': dropout_key}, mutable=[LOSSES])
+  losses: dict[str, jax.Array] = {}
+  for path, value in jax.tree_util.tree_leaves_with_path(variables.get(LOSSES, {})):
+    *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+    if name in (*SUMS, *TAKEN) or jnp.shape(value):
+      raise UserError(f'an auxiliary loss of a model must be a scalar with a name other than '
+                      f'{", ".join((*SUMS, *TAKEN))}; got {name} of shape {jnp.shape(value)}')
+    losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
+  return Forward(x_BTD, output_ND, losses)
+
+
+def add_losses(sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
+               ) -> dict[str, jax.Array]:
+  """Returns the sums of an objective with auxiliary losses added, each by its name, too.
+
+  An auxiliary loss is one of a token on average, so that its sum is its product with the weight.
+  """
+  more = {name: value * sums['weight'] for name, value in losses.items()}
+  return {**sums, 'loss': sum(more.values(), sums['loss']), **more}
 
 
 def token_weights(batch: Batch):

@@ -1,6 +1,5 @@
 """One update and one evaluation, as pure functions; callers jit, shard and donate."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,10 +11,11 @@ from jax.sharding import Mesh
 from transformer.data.batch import Batch
 from transformer.model.building import Model
 from transformer.ops.dropout import random_key
+from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import TrainConfig
 from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
-from transformer.training.objective import Objective, smoothed
+from transformer.training.objective import Objective, forward, token_weights
 
 
 class Skips(NamedTuple):
@@ -138,7 +138,10 @@ def make_eval_step(model: Model, mesh: Mesh | None = None, accumulate: int = 1) 
 
   The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
   """
-  plain = functools.partial(smoothed(0.0).loss, model, devices=row_devices(mesh))
+  def plain(params, batch: Batch):
+    x_BTD, output_ND, _ = forward(model, params, batch)
+    return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),
+                                  devices=row_devices(mesh))
 
   def eval_step(params, batch: Batch):
     whole = gathered(mesh, params, model)

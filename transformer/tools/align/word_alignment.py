@@ -10,7 +10,7 @@ from transformer.data.batch import EOS_ID
 from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
 from transformer.errors import UserError
 from transformer.model.attention_weights import attention_weights
-from transformer.model.transformer import Transformer
+from transformer.model.building import Model
 from transformer.runs.loading import Run, check_finite
 from transformer.tools.align.links import Link, piece_bytes, word_parts
 
@@ -41,7 +41,7 @@ def align(runs: Sequence[Run], sources: Sequence[str], targets: Sequence[str],
   return links
 
 
-def check_layer(models: Sequence[Transformer], layer: int | None):
+def check_layer(models: Sequence[Model], layer: int | None):
   """Refuses a layer, counted from 1, that a decoder does not have; None is all layers."""
   depth = min(model.config.decoder_depth for model in models)
   if layer is not None and not 1 <= layer <= depth:
@@ -49,7 +49,7 @@ def check_layer(models: Sequence[Transformer], layer: int | None):
                     f'{layer}')
 
 
-def mean_attention(models: Sequence[Transformer], layer: int | None = None,
+def mean_attention(models: Sequence[Model], layer: int | None = None,
                    shift: bool = False) -> Callable[..., jax.Array]:
   """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
 

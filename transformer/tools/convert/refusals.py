@@ -40,6 +40,8 @@ def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):
 
 def refuse_unknown(program: str, config: ModelConfig):
   """Refuses a setting that was added without the formats, since a model may compute otherwise."""
+  refuse(program, [(':' not in config.attention, f'model.attention={config.attention}',
+                    'it is a function of your own')])
   refuse(program, [(getattr(config, field.name) == field.default,
                     f'model.{field.name}={getattr(config, field.name)}',
                     'this export does not know it')

@@ -15,7 +15,14 @@ from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
 from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
 from transformer.runs.run_directory import read_settings
-from transformer.training.objective import Objective, decode, token_weights, twice, twins
+from transformer.training.objective import (
+  Objective,
+  add_losses,
+  forward,
+  token_weights,
+  twice,
+  twins,
+)
 
 
 def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: float = 0.0):
@@ -68,18 +75,19 @@ def taught_loss(models, smoothing: float, share: float, temperature: float, r_dr
   """Returns the loss of `Objective`, with the parameters of each teacher as frozen arrays."""
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     # Teachers have no dropout, so twins of R-Drop have the same.
-    lessons = [decode(teacher, own, batch) for teacher, own in zip(models, frozen, strict=True)]
+    lessons = [forward(teacher, own, batch)[:2]
+               for teacher, own in zip(models, frozen, strict=True)]
     weights_BT, terms = token_weights(batch), []
     if r_drop:
       batch, weights_BT = twins(batch)
       lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
       from transformer.tools.r_drop import twin_term
       terms = [twin_term(r_drop)]
-    x_BTD, output_ND = decode(model, params, batch, dropout_key)
-    return smoothed_cross_entropy(
+    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    return add_losses(smoothed_cross_entropy(
         x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing,
         terms=[teacher_term(lessons, share, temperature), *terms],
-        text_share_BT=jnp.full_like(weights_BT, 1.0 - share), devices=devices)
+        text_share_BT=jnp.full_like(weights_BT, 1.0 - share), devices=devices), losses)
 
   return loss
 
