@@ -85,7 +85,7 @@ class MultiHeadAttention(nn.Module):
 
   def keys_values(self, x_BSD, layout=PLAIN) -> tuple[jax.Array, jax.Array]:
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
-    return self._placed('key', x_BSD, layout), self.value(x_BSD)
+    return self.project('key', x_BSD, layout), self.value(x_BSD)
 
   def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True) -> jax.Array:
     """Attends from each position of the input to all that the mask allows."""
@@ -98,7 +98,7 @@ class MultiHeadAttention(nn.Module):
     dropped then, and the fused kernel is not used.
     """
     config = self.config
-    given = (self._placed('query', x_BTD, layout), *keys_values, layout.mask_BTS,
+    given = (self.project('query', x_BTD, layout), *keys_values, layout.mask_BTS,
              layout.bias_HTS)
     initializing = self.is_initializing()  # Parameters are made without a GPU, too.
     if self.is_mutable_collection(WEIGHTS) and not initializing:
@@ -130,7 +130,7 @@ class MultiHeadAttention(nn.Module):
 
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
-    query_BWHK = self._placed('query', x_BWD, layout)
+    query_BWHK = self.project('query', x_BWD, layout)
     if self._custom:
       keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
       values_BSHV = jnp.swapaxes(cache.values, -3, -2)
@@ -164,8 +164,11 @@ class MultiHeadAttention(nn.Module):
       return None
     return own_code.guarded(f'the attention {spec} failed')(own_code.load(spec, 'attention'))
 
-  def _placed(self, name, x_BTD, layout):
-    """Projects inputs to queries or keys, by name, with their norm and their rotation."""
+  def project(self, name, x_BTD, layout) -> jax.Array:
+    """Projects inputs to heads, [..., T, D] to [..., T, H, K], with their norm and rotation.
+
+    It is the same for training and for a step of decoding. `name` is `query` or `key`.
+    """
     x_BTHK = getattr(self, name)(x_BTD)
     if self.config.query_key_norm:
       x_BTHK = getattr(self, f'{name}_norm')(x_BTHK)
