@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID, Batch
+from transformer.data.config import DataConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.runs.evaluations import best_evaluation
@@ -27,6 +28,7 @@ class Settings(NamedTuple):
   train: TrainConfig = TrainConfig(steps=12, tokens_per_batch=ROWS * TARGET_LENGTH, log_every=4,
                                    eval_every=5, checkpoint_every=5, keep=2)
   mesh: MeshConfig = MeshConfig()
+  data: DataConfig = DataConfig()
   seed: int = 7
 
 
