@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer.data.batch import EOS_ID, Batch
+from transformer.data.config import DataConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.runs.evaluations import best_evaluation
@@ -28,6 +29,7 @@ class Settings(NamedTuple):
                                    eval_every=5, checkpoint_every=5, keep=2)
   model: ModelConfig = ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2)
   mesh: MeshConfig = MeshConfig()
+  data: DataConfig = DataConfig()
   seed: int = 7
 
 

@@ -116,6 +116,8 @@ def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_r
       run.loss(params, batch, smoothing=smoothing) for smoothing in (0.0, None, 0.1, 0.2)])(
           run.params)
   assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
+  numbered = batch._replace(corpora=np.ones_like(batch.target_tokens))
+  assert run.loss(run.params, numbered) == pytest.approx(own)
   # It is linear in the share of the uniform distribution.
   assert tenth - plain > 0.01
   np.testing.assert_allclose(fifth - plain, 2 * (tenth - plain), rtol=1e-4)
@@ -219,10 +221,11 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
                               (-0.1, 'at least 0'), (float('nan'), 'at least 0'), (1, 'below 1'),
                               ('x', 'smoothing must be of type float'), (True, 'of type float'))),
     *((lambda run, batch=batch: run.loss(run.params, batch), 'a Batch of integers is needed')
-      for batch in (None, 'x', Batch(*'abcdef'), Batch(*np.zeros((6, 2, 3))), tuple(ZEROS))),
+      for batch in (None, 'x', Batch(*'abcdef'), Batch(*np.zeros((6, 2, 3))), tuple(ZEROS),
+                    ZEROS_OF(source_tokens=None), ZEROS_OF(corpora=np.zeros((2, 3))))),
     *((lambda run, batch=batch: run.loss(run.params, batch), 'must have shapes [row, length]')
       for batch in (Batch(*ZEROS[:, 0]), ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
-                    ZEROS_OF(source_segments=ZEROS[0, 1:]))),
+                    ZEROS_OF(source_segments=ZEROS[0, 1:]), ZEROS_OF(corpora=ZEROS[0, :, 1:]))),
     *((lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
        'dropout_key must be one random key')
       for key in (5, 'x', jax.random.split(jax.random.key(0)))),

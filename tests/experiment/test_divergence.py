@@ -171,12 +171,15 @@ def bad_metrics(total):
 
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):
   guard = DivergenceGuard({'updates': 1}, 1, tmp_path)
+  mixed = make_batch(0)._replace(corpora=make_batch(0).target_segments)
   for number in range(1, 14):
-    assert not guard.check_update(number, make_batch(0), bad_metrics(number))
+    assert not guard.check_update(number, mixed, bad_metrics(number))
   assert len(list((tmp_path / 'bad_batches').iterdir())) == 10
   with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
     guard.check_update(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
-  assert (tmp_path / 'bad_batches' / '14.npz').exists()
+  for number, batch in ((1, mixed), (14, make_batch(0))):
+    with np.load(tmp_path / 'bad_batches' / f'{number}.npz', allow_pickle=False) as arrays:
+      chex.assert_trees_all_equal(Batch(**arrays), batch)
 
 
 def spikes(losses, window=None):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.tiny_training import Settings, make_batch, train_tiny
 from tests.training.bigrams import Bigrams
+from transformer.data.config import DataConfig
 from transformer.errors import UserError
 from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.transformer import init_params
@@ -23,6 +24,7 @@ from transformer.training.objective import (
   make_objective,
   smoothed,
   token_weights,
+  twins,
 )
 from transformer.training.update import make_update
 
@@ -107,6 +109,36 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, acc
   assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)
   assert {*values} - {'train/ids', 'train/loss'} <= {
       *WALL_CLOCK, *(f'train/{name}' for name in TAKEN)}
+
+
+def with_corpora(model, params, batch, dropout_key=None, **more):
+  """Cross entropy, and the numbers of tokens of the corpora; twins halve each token."""
+  sums = smoothed(0.0).loss(model, params, batch, dropout_key, **more)
+  doubled, halves_BT = twins(batch)
+  for number in range(3):
+    sums[f'tokens/{number}'] = jnp.sum(token_weights(batch) * (batch.corpora == number))
+    sums[f'halves/{number}'] = jnp.sum(halves_BT * (doubled.corpora == number))
+  return sums
+
+
+@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (4, 2)])
+def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
+  mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
+  mixed = Settings(optimizer=OptimizerConfig(accumulate=accumulate),
+                   data=DataConfig(train=('a', 'b', 'c')))
+  update = make_update(mixed, Bigrams(rate=0.0), mesh, Objective(with_corpora))
+  update = update.compiled((8, 13, 11))
+  plain = make_batch(0, 8)
+  # Pairs of 3 and 5 target tokens in each row; every third row is empty.
+  rows = np.arange(8)[:, None]
+  segments = plain.target_segments * (rows % 3 > 0)
+  batch = plain._replace(target_segments=segments, corpora=np.where(
+      segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32))
+  state, metrics = update(update.first_state(), batch)
+  for name in ('tokens', 'halves'):
+    assert [float(metrics[f'{name}/{number}']) for number in range(3)] == [6, 19, 15]
+  # Validation sets are of no corpus.
+  assert float(update.eval_step(state.params, plain)['weight']) == 64
 
 
 @pytest.mark.parametrize(('objective', 'fact'), [

@@ -15,6 +15,10 @@ class Batch(NamedTuple):
   The pairs of a row have segments 1, 2, … on both sides; segment 0 is padding. Positions
   count from 0 within each sentence. Sentences end with `EOS_ID`. They have no begin token,
   because the model shifts the target.
+
+  `corpora` has a number for each target position: the place, from 0, in `data.train` of the corpus
+  that the pair is from; 0 at padding. It is None where no corpora are mixed: in training on one
+  corpus, in validation, and in what `run.batch` returns.
   """
 
   source_tokens: np.ndarray
@@ -23,14 +27,23 @@ class Batch(NamedTuple):
   target_tokens: np.ndarray
   target_segments: np.ndarray
   target_positions: np.ndarray
+  corpora: np.ndarray | None = None
+
+  def arrays(self) -> dict[str, Any]:
+    """Returns the arrays by name, without `corpora` if it is None."""
+    arrays = self._asdict()
+    if self.corpora is None:
+      del arrays['corpora']
+    return arrays
 
 
 def check_batch(batch: Any):
   """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
   if not (isinstance(batch, Batch) and all(
-      np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in batch)):
+      np.issubdtype(getattr(array, 'dtype', float), np.integer)
+      for array in batch.arrays().values())):
     raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
-  shapes = [array.shape for array in batch]
+  shapes = [array.shape for array in batch.arrays().values()]
   rows, lengths = {shape[:1] for shape in shapes}, [set(shapes[:3]), set(shapes[3:])]
   if not len(rows) == len(lengths[0]) == len(lengths[1]) == 1 or len(shapes[0]) != 2:
     raise UserError(f'the arrays of a batch must have shapes [row, length], with one length for '

@@ -91,7 +91,7 @@ class DivergenceGuard:
     try:
       if processes.is_first():
         self._folder.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **batch._asdict())
+        np.savez(path, **batch.arrays())
     except OSError as error:
       return f'its batch cannot be written to {self._folder}: {error.strerror}'
     return f'its batch is in {path}'

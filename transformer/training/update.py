@@ -78,15 +78,16 @@ class Update:
                         mesh=self.mesh),
         in_shardings=(sharding, batch_sharding(self.mesh), *[everywhere] * len(more)),
         out_shardings=(sharding, everywhere), donate_argnums=0)
-    return train_step.lower(self.state, self._batch(shape), *more)
+    is_mixed = len(self.config.data.train) > 1
+    return train_step.lower(self.state, self._batch(shape, is_mixed), *more)
 
-  def _batch(self, shape: tuple[int, int, int]) -> Batch:
-    """Returns the shapes of a batch."""
+  def _batch(self, shape: tuple[int, int, int], is_mixed: bool = False) -> Batch:
+    """Returns the shapes of a batch; `is_mixed` says whether it has `corpora`."""
     rows, *lengths = shape
     source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32,
                                            sharding=batch_sharding(self.mesh))
                       for length in lengths)
-    return Batch(*[source] * 3, *[target] * 3)
+    return Batch(*[source] * 3, *[target] * (4 if is_mixed else 3))
 
 
 def make_update(config, model: Model, mesh: Mesh,

@@ -128,9 +128,9 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, wei
     dealt = epoch(batches, number)
     # Arrays of this shape cannot exceed the capacities.
     for batch in dealt:
-      chex.assert_type(list(batch), np.int32)
+      chex.assert_type(list(batch.arrays().values()), np.int32)
       chex.assert_shape(list(batch[:3]), (rows, SHAPE.source_length))
-      chex.assert_shape(list(batch[3:]), (rows, SHAPE.target_length))
+      chex.assert_shape(list(batch[3:6]), (rows, SHAPE.target_length))
     assert recover(dealt) == wanted
 
 

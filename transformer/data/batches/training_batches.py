@@ -2,8 +2,9 @@
 
 import bisect
 import fractions
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
 
+  Batches have `corpora` if the batches are planned over several corpora, used or not.
+
   Attributes:
     corpora: the encoded corpora that are used; pairs are numbered through all of them.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
@@ -59,20 +62,31 @@ class TrainingBatches(BatchesByStep):
   def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
                seed: int):
     """Plans batches over corpora, given how many times an epoch uses each of them."""
-    by_weight: dict[float, list[EncodedPairs]] = {}
-    for corpus, weight in zip(corpora, weights, strict=True):
+    by_weight: dict[float, list[int]] = {}
+    for number, (corpus, weight) in enumerate(zip(corpora, weights, strict=True)):
       if len(corpus) and weight:
-        by_weight.setdefault(weight, []).append(corpus)
+        by_weight.setdefault(weight, []).append(number)
     if not by_weight:
       raise UserError('the training set has no pair left to train on; '
                       'see the counts of what was dropped, and data.max_length')
-    self.corpora = [corpus for group in by_weight.values() for corpus in group]
-    self._cycles = [_Cycle(group, weight, shape) for weight, group in by_weight.items()]
+    self._numbers = list(itertools.chain(*by_weight.values()))
+    self._is_mixed = len(corpora) > 1
+    self.corpora = [corpora[number] for number in self._numbers]
+    self._cycles = [_Cycle([corpora[number] for number in group], weight, shape)
+                    for weight, group in by_weight.items()]
     self.shape, self._seed = shape, seed
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
-    return assemble(self.corpora, self.deal(step)[0], self.shape)
+    rows, _ = self.deal(step)
+    return assemble(self.corpora, rows, self.shape, self.corpus_of(rows.pairs))
+
+  def corpus_of(self, pairs: np.ndarray) -> np.ndarray | None:
+    """Returns the number of the corpus of each pair, as `Batch.corpora` has it, or None."""
+    if not self._is_mixed:
+      return None
+    owner, _ = _find(self.corpora, pairs)
+    return np.array(self._numbers)[owner]
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
     """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
@@ -139,36 +153,50 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
           for first in range(0, packing.num_rows, shape.rows)]
 
 
-def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape) -> Batch:
-  """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding."""
+def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape,
+             corpus_of: np.ndarray | None = None) -> Batch:
+  """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
+
+  `corpus_of` has the number of the corpus of each of `rows.pairs`; None leaves `corpora` out.
+  """
   num_rows, source_length, target_length = shape
-  return Batch(*_fill([pairs.source for pairs in corpora], rows, num_rows, source_length),
-               *_fill([pairs.target for pairs in corpora], rows, num_rows, target_length))
+  source = _fill([pairs.source for pairs in corpora], rows, num_rows, source_length)
+  target = _fill([pairs.target for pairs in corpora], rows, num_rows, target_length, corpus_of)
+  return Batch(*source, *target)
 
 
-def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int):
-  """Returns the tokens, segments and positions of one side."""
+def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int,
+          of_pairs: np.ndarray | None = None) -> list[np.ndarray]:
+  """Returns the tokens, segments and positions of one side, and `of_pairs` by position if given."""
   chosen = take(sides, rows.pairs)
   lengths = chosen.lengths
   in_row = chosen.starts - np.repeat(chosen.starts[rows.starts], rows.sizes)
   position = count_from_zero(lengths)
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
   place = np.repeat(row * length + in_row, lengths) + position
-  tokens, segments, positions = np.zeros((3, num_rows * length), np.int32)
-  tokens[place] = chosen.tokens
-  segments[place] = np.repeat(count_from_zero(rows.sizes) + 1, lengths)
-  positions[place] = position
-  return [array.reshape(num_rows, length) for array in (tokens, segments, positions)]
+  values = [chosen.tokens, np.repeat(count_from_zero(rows.sizes) + 1, lengths), position]
+  if of_pairs is not None:
+    values.append(np.repeat(of_pairs, lengths))
+  arrays = np.zeros((len(values), num_rows * length), np.int32)
+  for array, value in zip(arrays, values, strict=True):
+    array[place] = value
+  return [array.reshape(num_rows, length) for array in arrays]
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
-  firsts = np.cumsum([0, *map(len, sides)])
-  owner = np.searchsorted(firsts, numbers, side='right') - 1
+  owner, within = _find(sides, numbers)
   lengths = np.zeros(len(numbers), np.int32)
   for i in np.unique(owner):
-    lengths[owner == i] = sides[i].lengths[numbers[owner == i] - firsts[i]]
+    lengths[owner == i] = sides[i].lengths[within[owner == i]]
   tokens = np.zeros(lengths.sum(), np.int32)
   for i in np.unique(owner):
-    tokens[np.repeat(owner == i, lengths)] = sides[i].take(numbers[owner == i] - firsts[i])
+    tokens[np.repeat(owner == i, lengths)] = sides[i].take(within[owner == i])
   return Sentences.end_to_end(tokens, lengths)
+
+
+def _find(collections: Sequence[Sized], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the place of each number's collection, and the number within this collection."""
+  firsts = np.cumsum([0, *map(len, collections)])
+  owner = np.searchsorted(firsts, numbers, side='right') - 1
+  return owner, numbers - firsts[owner]

@@ -83,34 +83,38 @@ class VariedBatches(BatchesByStep):
 
   def __getitem__(self, step: int) -> Batch:
     number, index = divmod(step, self.real)
-    pairs, rows = self._window(number)
+    pairs, numbers, rows = self._window(number)
     places = np.arange(index, len(rows.sizes), self.real)
     sizes = rows.sizes[places]
     chosen = rows.pairs[np.repeat(rows.starts[places], sizes) + count_from_zero(sizes)]
-    return assemble([pairs], Rows(chosen, sizes), self.shape)
+    return assemble([pairs], Rows(chosen, sizes), self.shape,
+                    self._plan.corpus_of(numbers[chosen]))
 
-  def _make_window(self, number: int) -> tuple[EncodedPairs, Rows]:
-    """Returns the pairs of a window, varied, and their rows.
+  def _make_window(self, number: int) -> tuple[EncodedPairs, np.ndarray, Rows]:
+    """Returns the pairs of a window, varied, their numbers in the plan, and their rows.
 
     Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit, and
     in the end all, in the planned rows.
     """
-    planned, varied, sizes = self._vary(number)
-    pairs = np.arange(len(planned[0]))
+    planned, varied, numbers, sizes = self._vary(number)
+    pairs = np.arange(len(numbers))
     for sixteenths in range(16, 0, -1):
       changed = pairs < len(pairs) * sixteenths // 16
       sides = [_choose(changed, *versions) for versions in zip(varied, planned, strict=True)]
       packing = self._pack(sides)
       if packing.num_rows <= self.real * self.shape.rows:
         rows = packing.deal(np.arange(packing.num_rows), self._seed, number)
-        return EncodedPairs(*sides, {}), rows
-    return EncodedPairs(*planned, {}), Rows(pairs, sizes)
+        return EncodedPairs(*sides, {}), numbers, rows
+    return EncodedPairs(*planned, {}), numbers, Rows(pairs, sizes)
 
   def _pack(self, sides: Sequence[Sentences]) -> Packing:
     return Packing(*(side.lengths for side in sides), *self.shape[1:])
 
-  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray]:
-    """Returns both sides of a window's pairs, as planned and varied, and the sizes of its rows."""
+  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray, np.ndarray]:
+    """Returns both sides of a window's pairs, as planned and varied.
+
+    Returns also the numbers of these pairs in the plan, and the sizes of the planned rows.
+    """
     dealt = [self._plan.deal(step) for step in range(window * self.planned,
                                                      (window + 1) * self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
@@ -129,7 +133,7 @@ class VariedBatches(BatchesByStep):
     *sides, places = zip(*parts, strict=True)
     # Back into the order of the plan.
     sides = [take(of_corpora, np.argsort(np.concatenate(places))) for of_corpora in sides]
-    return sides[:2], sides[2:], np.concatenate([rows.sizes for rows, _ in dealt])
+    return sides[:2], sides[2:], pairs, np.concatenate([rows.sizes for rows, _ in dealt])
 
   def _vary_corpus(self, read: Sequence[Sentences], keys: np.ndarray) -> list[Sentences]:
     """Returns both sides of pairs of one corpus, varied; a side that is too long stays as read.
