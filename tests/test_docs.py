@@ -43,16 +43,6 @@ def test_diagrams_name_files_of_the_code(name):
   assert [file for file in files if not (ROOT / 'transformer' / file).exists()] == []
 
 
-def test_the_changes_that_a_page_shows_apply_to_the_code():
-  page = (ROOT / 'docs' / 'changing-the-model.md').read_text('utf-8')
-  changes = re.findall(r'^```diff\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
-  assert len(changes) == 2
-  for change in changes:
-    done = subprocess.run(['git', 'apply', '--check', '-'], cwd=ROOT, input=change, text=True,
-                          capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_readme_links_to_every_page():
   readme = PAGES[0].read_text('utf-8')
   assert [page.name for page in PAGES[1:] if f'](docs/{page.name})' not in readme] == []

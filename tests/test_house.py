@@ -104,7 +104,8 @@ def test_no_two_modules_import_each_other():
 def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
   for name in FILES:
     if is_config(name) and room_of(name):
-      assert IMPORTS[name] <= {'transformer.errors', 'transformer.settings'}, name
+      assert IMPORTS[name] <= {'transformer.errors', 'transformer.settings',
+                               'transformer.own_code'}, name
     if room_of(name) == 'data':
       assert all(room_of(module) in ('data', None) for module in ours(name)), name
       assert not {module.split('.')[0] for module in IMPORTS[name]} & {'jax', 'flax', 'optax'}, name
