@@ -7,7 +7,7 @@ r"""Everyday sentences of Tatoeba, English to German, cased and as people write 
 
 | config | machine | model | BLEU on test |
 | --- | --- | --- | --- |
-| tatoeba.py | NVIDIA GPU; bfloat16, fused attention | 37 million parameters | not run to its end |
+| tatoeba.py | NVIDIA H200; bfloat16, cuDNN | 37 million parameters | 33.36, after 7 minutes |
 | tatoeba.py:cpu | two cores; float32 | 2.6 million parameters | 25.94, after 49 minutes |
 
 With --config.train.steps=6500, `cpu` had 29.19 after an hour of faster cores: see docs/results.md.

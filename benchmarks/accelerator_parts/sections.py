@@ -45,6 +45,8 @@ def sections(size: str) -> list[Section]:
         _reproducible('toy', _TOY_SECONDS),
         Section('searches', 'searches', {'model': 'toy', 'length': 8, 'batches': [2, 3]},
                 _TOY_SECONDS),
+        Section('searches, PyTorch', 'huggingface',
+                {'model': 'toy', 'length': 8, 'batches': [2, 3]}, _TOY_SECONDS),
         Section('data', 'data', {'model': 'toy', 'tokens': 1024, 'seconds': 3, 'pairs': 400},
                 _TOY_SECONDS),
     ]
@@ -61,6 +63,8 @@ def sections(size: str) -> list[Section]:
       _of_pytorch('big', 120),
       Section('searches', 'searches', {'model': 'base', 'length': 32, 'batches': [16, 64, 512]},
               120),
+      Section('searches, PyTorch', 'huggingface',
+              {'model': 'base', 'length': 32, 'batches': [64, 512]}, 60),
       Section('data', 'data', {'model': 'base', 'tokens': 65_536, 'seconds': 60, 'pairs': 20_000},
               150),
       _reproducible('base', 75),

@@ -1,6 +1,8 @@
 """A run whose text comes from a source of one's own."""
 
 import csv
+import json
+import math
 import os
 import shutil
 import subprocess
@@ -74,3 +76,59 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
   assert 'bad_batches/1.npz; the gradient is not finite in ' in message
   assert 'docs/recipes.md' in message
   assert 'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found
+
+
+OWN_MODEL = '''
+import jax.numpy as jnp
+from my_models import TemperedTransformer
+
+class Balanced(TemperedTransformer):
+  """Has an auxiliary loss of 3 / 4 in two parts of one name."""
+
+  def __call__(self, *batch, deterministic=True):
+    for _ in range(2):
+      self.sow('losses', 'balance', jnp.float32(0.375))
+    return super().__call__(*batch, deterministic=deterministic)
+'''
+
+
+@pytest.mark.long
+def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_path):
+  def run_here(command, *arguments):
+    done = subprocess.run([sys.executable, ROOT / command, '--workdir=run', *arguments],
+                          cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+  for name in ('my_models.py', 'my_attentions.py', 'my_searches.py'):
+    shutil.copy(own_parts / name, tmp_path)
+  (tmp_path / 'my_balance.py').write_text(OWN_MODEL, 'utf-8')
+  model = "('my_balance:Balanced', {'first': 1.5})"
+  config = (f'--config={folder}/tiny.py', f'--config.model.module={model}',
+            '--config.model.attention=my_attentions:cosine',
+            '--config.decode.search=my_searches:diverse', '--config.train.label_smoothing=0.0')
+  run_here('train.py', *config, '--check')
+  run_here('train.py', *config)
+  metrics = (tmp_path / 'run/metrics.jsonl').read_text('utf-8')
+  lines = [json.loads(line) for line in metrics.splitlines()]
+  trained = [line for line in lines if 'train/loss' in line]
+  assert all(line['train/balance'] == pytest.approx(0.75) for line in trained)
+  for line in trained:
+    nll = math.log(line['train/perplexity'])
+    assert line['train/loss'] == pytest.approx(nll + 0.75, abs=1e-4)
+  valid = next(line for line in lines if 'valid/loss' in line)
+  assert math.exp(valid['valid/loss']) == pytest.approx(valid['valid/perplexity'], rel=1e-4)
+
+  about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
+  assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
+      about['own_code'].keys())
+  run_here('train.py', '--config.train.steps=3')  # It resumes.
+  before = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3')
+  other = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3',
+                   "--search=('my_searches:diverse', 0.5)")
+  assert before == other and len(before.splitlines()) == 2
+  run_here('eval.py', '--search=default', '--beam_size=1')
+  run_here('eval.py', '--beam_size=2')
+  names = {path.name.split('step3.')[1] for path in (tmp_path / 'run' / 'eval').glob('*.json')}
+  assert names == {'beam1.alpha0.6.json', 'beam2.alpha0.6.searchmy_searches.diverse.json'}

@@ -27,7 +27,7 @@ def translate(search, lines, nbest=3):
 
 def test_without_a_penalty_the_example_is_beam_search_and_with_one_its_beams_differ(own_parts):
   lines = sentences(4)
-  plain = translate('', lines)
+  plain = translate('default', lines)
   assert translate(('my_searches:diverse', 0.0), lines) == plain
   diverse = translate(('my_searches:diverse', {'penalty': 2.0}), lines)
   assert diverse != plain
@@ -56,5 +56,5 @@ def test_a_mistake_is_one_line_that_names_the_search(own_parts, search, fact):
 
 
 def test_a_search_must_be_named_as_a_module_and_a_function():
-  with pytest.raises(UserError, match='search must be MODULE:NAME'):
+  with pytest.raises(UserError, match='search must be one of default, or MODULE:NAME'):
     dataclasses.replace(DECODE, search='beam')

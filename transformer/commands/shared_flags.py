@@ -48,7 +48,7 @@ _FLAGS = {
     'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
     'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
     'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as zh; default: as the run.'),
-    'search': (_PLUGIN, 'A search of your own, as MODULE:FUNCTION; default: as the run.'),
+    'search': (_PLUGIN, 'default, or a search as MODULE:FUNCTION; default: as the run.'),
     'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
     'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
     'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),

@@ -30,8 +30,8 @@ class DecodeConfig:
     dtype: type of activations and of the factors of matrix products: `trained` is the run's
       `model.dtype`; `bfloat16` may be faster on processors that multiply it, with slightly other
       scores.
-    search: MODULE:FUNCTION, or a tuple of that and its settings, in place of the default searches;
-      it takes and returns what `ops.beam_search.beam_search` does.
+    search: `default`, which is greedy or beam search; or MODULE:FUNCTION, or a tuple of that and
+      its settings, a function that takes and returns what `ops.beam_search.beam_search` does.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
       text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for
       other text without spaces. The two of MeCab need more packages.
@@ -43,7 +43,7 @@ class DecodeConfig:
   batch_size: int = setting(64, least=1)
   dtype: str = setting('trained', choices=('trained', 'float32', 'bfloat16'))
   # A dict has no hash.
-  search: own_code.Setting = dataclasses.field(default='', hash=False)
+  search: own_code.Setting = dataclasses.field(default='default', hash=False)
   bleu_tokenize: str = setting('13a', choices=BLEU_TOKENIZERS)
 
   # A run searches; a `SampleConfig` may draw.
@@ -54,7 +54,7 @@ class DecodeConfig:
 
   def __post_init__(self):
     check_ranges(self, self.prefix)
-    own_code.check(f'{self.prefix}search', self.search, ('',))
+    own_code.check(f'{self.prefix}search', self.search, ('default',))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Decoding(NamedTuple):
     if values.get('sample'):
       # The run's beam size is for its search; the best of several samples is not a plain sample.
       values.setdefault('beam_size', 1)
-      values.setdefault('search', '')
+      values.setdefault('search', 'default')
     config = dataclasses.replace(self.config, **values)
     drawing = [name for name in _SAMPLING if name in given]
     check_range(f'{prefix}seed', seed, least=0, below=2**32)
@@ -122,7 +122,7 @@ class Decoding(NamedTuple):
         (nbest > config.beam_size,
          f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
          f'{prefix}beam_size={nbest}'),
-        (config.sample and config.search,
+        (config.sample and config.search != 'default',
          f'{prefix}search and {prefix}sample exclude each other; leave one out'),
         (drawing and not config.sample,
          f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '

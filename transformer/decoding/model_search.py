@@ -71,7 +71,8 @@ class ModelSearch:
     options = SearchOptions(length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha,
                             search_state.grown)
     policy = self.constraint.policy(rows, tables, beams)
-    if policy is not None and (config.sample or config.search):
+    custom = config.search != 'default'
+    if policy is not None and (config.sample or custom):
       raise UserError('this constraint chooses among the beams of a beam search; leave out '
                       '--sample and --search, or give --nosample')
     if config.sample:
@@ -79,7 +80,7 @@ class ModelSearch:
       return sample_search(step, cache, limits_B,
                            jax.random.wrap_key_data(keys_B, impl='threefry2x32'), options,
                            samples=beams, sampling=sampling)
-    if config.search:
+    if custom:
       return custom_search(config.search, step, cache, limits_B, options, beams, self.nbest)
     if beams == 1 and policy is None:
       return greedy_search(step, cache, limits_B, options)

@@ -57,8 +57,9 @@ class SearchPrograms:
     modules = [search.constraint.__module__]
     for model in search.models:
       modules += modules_of(model)
-    if search.config.search:
-      modules.append(own_code.name_of(search.config.search).partition(':')[0])
+    module, colon, _ = own_code.name_of(search.config.search).partition(':')
+    if colon:
+      modules.append(module)
     self._folders = folders_of(modules, *_FOLDERS) if rows.mesh.size == 1 else None
     self._programs: dict[Any, Callable] = {}
     self._lock = threading.Lock()

@@ -54,7 +54,7 @@ class Result(NamedTuple):
               'alpha': f'{decode["alpha"]:g}'}
       if sample:
         how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
-      if search := decode.get('search'):
+      if (search := decode.get('search', 'default')) != 'default':
         name, *settings = [search] if isinstance(search, str) else search
         how['search'] = name.replace(':', '.') + (f'.{_digest([repr(settings)])}' * bool(settings))
       if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
