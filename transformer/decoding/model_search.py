@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer import own_code
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
@@ -123,6 +124,19 @@ def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
     raise UserError(f'the search {own_code.name_of(setting)} must return a Search of '
                     f'transformer.ops.search; got {shown(search)}')
   return search
+
+
+def random_keys(config: DecodeConfig, seed: int, numbers: Sequence[int]) -> Any:
+  """Returns the data of a random key for each row of a batch; None without sampling.
+
+  `numbers` are those of the sentences in the first rows.
+  """
+  if not config.sample:
+    return None
+  numbers_B = np.zeros(config.batch_size, np.uint32)
+  numbers_B[:len(numbers)] = numbers
+  key = jax.random.key(seed, impl='threefry2x32')
+  return np.asarray(jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B)))
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

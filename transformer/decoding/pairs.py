@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
@@ -95,3 +96,10 @@ def as_batch(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) ->
       for side, limit in zip(pairs, most, strict=True))
   inputs = forced(source_BS, target_BT)
   return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))
+
+
+def warn_of_cut(cut: Sequence[bool], max_length: int):
+  """Warns how many sources were cut, if any."""
+  if any(cut):
+    logging.warning('%d of %d sources were longer than data.max_length=%d tokens and were cut',
+                    sum(cut), len(cut), max_length)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Prefixes
+from transformer.decoding.pairs import warn_of_cut
 from transformer.decoding.trained_run import TrainedRun
-from transformer.decoding.translator import warn_of_cut
 from transformer.errors import UserError, shown
 
 HELP = """A line is translated, unless it is a command:

@@ -12,8 +12,9 @@ from transformer import files
 from transformer.data.text.text_files import iterate_lines
 from transformer.decoding.config import Decoding
 from transformer.decoding.likelihoods import Likelihood
+from transformer.decoding.pairs import warn_of_cut
 from transformer.decoding.trained_run import TrainedRun
-from transformer.decoding.translator import Translation, warn_of_cut
+from transformer.decoding.translator import Translation
 from transformer.system import outputs
 
 # The most batches in one call of the translator, which sorts their lines by length.

@@ -18,7 +18,7 @@ from transformer.decoding import pairs
 from transformer.decoding.config import SETTINGS, CallConfig, Decoding
 from transformer.decoding.constraint import FREE, Constraint, Prefixes
 from transformer.decoding.likelihoods import score_with
-from transformer.decoding.translator import Translation, Translator, warn_of_cut
+from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError, shown
 from transformer.model.attention_weights import AttentionWeights, attention_weights
 from transformer.runs.loading import Run, check_finite, check_params, load_run
@@ -98,7 +98,7 @@ class TrainedRun(Run):
       raise UserError(f'constraint must be a Constraint, see docs/own-parts.md; got '
                       f'{shown(constraint)}')
     answers = self.answers(lines, decoding, constraint=constraint)
-    warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
+    pairs.warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
     return [answer.text if nbest is None else list(answer.nbest) for answer in answers]
 
   def answers(self, lines: Sequence[str], decoding: Decoding, first: int = 0,

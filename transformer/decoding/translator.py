@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import logging
 from jax.sharding import Mesh
 
 from transformer.data.batch import EOS_ID
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import DecodeConfig
 from transformer.decoding.constraint import FREE, Constraint, stacked
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.continuous_batching import SearchBatch, search_batches
+from transformer.decoding.model_search import ModelSearch, random_keys
 from transformer.decoding.pairs import padded, padded_length
-from transformer.decoding.pool import Part, search_parts
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.errors import UserError
 from transformer.model.building import Model
@@ -54,13 +53,6 @@ def distinct(nbest: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...
   for text, score in nbest:
     scores.setdefault(text, score)
   return tuple(scores.items())
-
-
-def warn_of_cut(cut: Sequence[bool], max_length: int):
-  """Warns how many sources were cut, if any."""
-  if any(cut):
-    logging.warning('%d of %d sources were longer than data.max_length=%d tokens and were cut',
-                    sum(cut), len(cut), max_length)
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,7 +94,7 @@ class Translator:
     rows = sentence_sharding(mesh, config.batch_size)
     models = self._by_model(self.model)
     self._everywhere = replicated(mesh)
-    self._programs = functools.cache(lambda constraint: SearchPrograms(
+    self.programs = functools.cache(lambda constraint: SearchPrograms(
         ModelSearch(models, config, self.nbest, constraint), self.max_length, rows))
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = mesh.size == 1 and mesh.devices.item().platform == 'cpu'
@@ -127,67 +119,16 @@ class Translator:
     """
     encoded = self.vocabulary.source.encode_batch(sentences)
     extra = self.config.max_extra_length
-    size = self.config.batch_size
-    lengths = [len(ids) + 1 for ids in encoded]
-    limits = [min(length, self.max_length) + extra for length in lengths]
+    limits = [min(len(ids) + 1, self.max_length) + extra for ids in encoded]
     rows = constraint.rows(self.vocabulary.target, limits, self.max_length + extra, first)
-    free = self._programs(Constraint)
     params = jax.device_put(*self._placed(params))
     tables = jax.device_put(constraint.tables, self._everywhere)
-    given = {self._programs(type(constraint)): (params, tables), free: (params, ())}
-    answers = [Translation('', 0.0, False, (('', 0.0),))] * len(sentences)
-
-    def begin(part: Part):
-      indices = [*part.rows.values()]
-      ids = [[*encoded[index][:self.max_length - 1], EOS_ID] for index in indices]
-      source_BS = padded(ids, padded_length(lengths[indices[0]], self.max_length), size)
-      programs, *_ = part.kind
-      return programs.begin(*given[programs], source_BS, (
-          stacked([np.int32(limits[index]) for index in indices], size),
-          self._keys(seed, np.add(indices, first)),
-          stacked([rows[index] for index in indices], size)))
-
-    def advance(kind, *state):
-      programs, *_ = kind
-      return programs.advance(*given[programs], *state)
-
-    def write(best: Hypotheses, row: int, index: int):
-      nbest = tuple((self.vocabulary.target.decode(best.tokens[row, place]),
-                     float(best.scores[row, place]))
-                    for place in range(self.nbest) if best.lengths[row, place])
-      if not self.config.sample:
-        nbest = distinct(nbest)
-      # If the log-probabilities are NaN, there may be no best hypothesis.
-      text, score = nbest[0] if nbest else ('', float(best.scores[row, 0]))
-      answers[index] = Translation(text, score, lengths[index] > self.max_length, nbest)
-      progress(1)
-
+    call = _Call(self, params, type(constraint), tables, encoded, limits, rows, first, seed,
+                 [Translation('', 0.0, False, (('', 0.0),))] * len(sentences), progress)
     chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
     progress(len(sentences) - len(chosen))
-    search_parts(self._parts(chosen, lengths, rows, constraint), begin, advance, write, size,
-                 self._threads)
-    return answers
-
-  def _parts(self, chosen, lengths, rows, constraint: Constraint) -> list[Part]:
-    """Returns batches of sentences of similar length, the shortest first.
-
-    A program for arrays of other shapes may round in another way. So only sentences with arrays
-    of the same shapes share a batch, and their translations do not depend on the others.
-    """
-    buckets: dict[tuple, list[int]] = {}
-    for index in sorted(chosen, key=lambda index: lengths[index]):
-      programs = self._programs(Constraint)
-      form = None
-      if rows[index] is not None:
-        leaves, tree = jax.tree.flatten(rows[index])
-        programs = self._programs(type(constraint))
-        form = (tree, *map(np.shape, leaves))
-      length = padded_length(lengths[index], self.max_length)
-      kind = programs, programs.decoded_length(length), form
-      buckets.setdefault((length, kind), []).append(index)
-    size = self.config.batch_size
-    return [Part(kind, 0, dict(enumerate(bucket[start:start + size])))
-            for (_, kind), bucket in buckets.items() for start in range(0, len(bucket), size)]
+    search_batches(call.batches(chosen), call, self.config.batch_size, self._threads)
+    return call.answers
 
   def compile_longest(self, params, sentences: Sequence[str]) -> tuple[int, Any]:
     """Compiles ahead of time what needs most memory for the longest of some sentences.
@@ -200,8 +141,8 @@ class Translator:
     like = jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         *self._placed(params))
-    given = np.zeros(self.config.batch_size, np.int32), self._keys(0, []), None
-    return length, self._programs(Constraint).compile_largest(like, length, given)
+    given = np.zeros(self.config.batch_size, np.int32), random_keys(self.config, 0, []), None
+    return length, self.programs(Constraint).compile_largest(like, length, given)
 
   def _by_model(self, one_or_several) -> list:
     return [one_or_several] if isinstance(self.model, Model) else [*one_or_several]
@@ -213,12 +154,96 @@ class Translator:
     return params, [gathering(self._everywhere.mesh, own, model)
                     for own, model in zip(params, models, strict=True)]
 
-  def _keys(self, seed: int, numbers: Sequence[int]):
-    """Returns the data of a random key for each row of a batch, from the sentence's number."""
-    if not self.config.sample:
-      return None
-    numbers_B = np.zeros(self.config.batch_size, np.uint32)
-    numbers_B[:len(numbers)] = numbers
-    return np.asarray(jax.random.key_data(
-        jax.vmap(jax.random.fold_in, (None, 0))(
-            jax.random.key(seed, impl='threefry2x32'), numbers_B)))
+
+class _Bucket(NamedTuple):
+  """What sentences have in common whose arrays have the same shapes, so that they share batches."""
+
+  programs: SearchPrograms
+  length: int  # of an encoded source
+  form: Any  # the structure and the shapes of the constraint's arrays; None is a free sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+  """The sentences of one call of a translator; its methods are those of `Sentences`.
+
+  Attributes:
+    encoded: the ids of each source, without an end token.
+    limits: the largest number of tokens of each translation.
+    rows: the constraint's arrays of each sentence.
+    answers: filled with the translations.
+    progress: as for `Translator.__call__`.
+  """
+
+  translator: Translator
+  params: Any
+  constraint: type[Constraint]
+  tables: Any
+  encoded: Sequence[Sequence[int]]
+  limits: Sequence[int]
+  rows: Sequence[Any]
+  first: int
+  seed: int
+  answers: list[Translation]
+  progress: Callable[[int], Any]
+
+  def batches(self, chosen: Sequence[int]) -> list[SearchBatch]:
+    """Returns batches of sentences of similar length, the shortest first.
+
+    A program for arrays of other shapes may round in another way. So only sentences with arrays
+    of the same shapes share a batch, and their translations do not depend on the others.
+    """
+    buckets: dict[tuple, list[int]] = {}
+    for index in sorted(chosen, key=lambda index: len(self.encoded[index])):
+      buckets.setdefault((self._padded_length(index), self._bucket(index)), []).append(index)
+    size = self.translator.config.batch_size
+    return [SearchBatch(bucket, 0, dict(enumerate(indices[start:start + size])))
+            for (_, bucket), indices in buckets.items() for start in range(0, len(indices), size)]
+
+  def begin(self, batch: SearchBatch) -> Any:
+    """Encodes the sources of a batch."""
+    translator = self.translator
+    size = translator.config.batch_size
+    indices = [*batch.rows.values()]
+    ids = [[*self.encoded[index][:translator.max_length - 1], EOS_ID] for index in indices]
+    given = (stacked([np.int32(self.limits[index]) for index in indices], size),
+             random_keys(translator.config, self.seed, np.add(indices, self.first)),
+             stacked([self.rows[index] for index in indices], size))
+    return batch.bucket.programs.begin(self.params, self._tables(batch.bucket),
+                                       padded(ids, self._padded_length(indices[0]), size), given)
+
+  def advance(self, batch: SearchBatch, pauses: bool) -> tuple[Any, int, Any, Hypotheses]:
+    """Adds some tokens, as `SearchPrograms.advance` does."""
+    return batch.bucket.programs.advance(self.params, self._tables(batch.bucket), batch.state,
+                                         batch.t, pauses)
+
+  def finish(self, hypotheses: Hypotheses, row: int, index: int):
+    """Keeps the translation of a sentence."""
+    translator = self.translator
+    scores = hypotheses.scores[row]
+    nbest = tuple((translator.vocabulary.target.decode(hypotheses.tokens[row, place]),
+                   float(scores[place]))
+                  for place in range(translator.nbest) if hypotheses.lengths[row, place])
+    if not translator.config.sample:
+      nbest = distinct(nbest)
+    # If the log-probabilities are NaN, there may be no best hypothesis.
+    text, score = nbest[0] if nbest else ('', float(scores[0]))
+    is_cut = len(self.encoded[index]) + 1 > translator.max_length
+    self.answers[index] = Translation(text, score, is_cut, nbest)
+    self.progress(1)
+
+  def _padded_length(self, index: int) -> int:
+    return padded_length(len(self.encoded[index]) + 1, self.translator.max_length)
+
+  def _bucket(self, index: int) -> _Bucket:
+    row = self.rows[index]
+    free = row is None
+    programs = self.translator.programs(Constraint if free else self.constraint)
+    length = programs.decoded_length(self._padded_length(index))
+    if free:
+      return _Bucket(programs, length, None)
+    leaves, tree = jax.tree.flatten(row)
+    return _Bucket(programs, length, (tree, *map(np.shape, leaves)))
+
+  def _tables(self, bucket: _Bucket) -> Any:
+    return () if bucket.form is None else self.tables

@@ -8,9 +8,10 @@ from typing import Any
 from transformer import files
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
+from transformer.decoding.pairs import warn_of_cut
 from transformer.decoding.text_lines import as_lines, write_lines
 from transformer.decoding.trained_run import TrainedRun, load
-from transformer.decoding.translator import Translation, warn_of_cut
+from transformer.decoding.translator import Translation
 from transformer.evaluation import report, results
 from transformer.evaluation.request import Request
 from transformer.evaluation.scores import OwnMetric

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from transformer.decoding.pool import Part, search_parts
+from transformer.decoding.continuous_batching import SearchBatch, search_batches
 
 SIZE = 5
 LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)  # How long each sentence's search takes.
@@ -16,34 +16,56 @@ LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)  # How long each senten
 def batches(seed, count):
   """Returns batches of two kinds that have not begun."""
   rng, numbers = np.random.default_rng(seed), iter(range(1000))
-  return [Part(('short', 'long')[i % 2], 0,
+  return [SearchBatch(('short', 'long')[i % 2], 0,
                {row: next(numbers) for row in range(rng.integers(1, SIZE + 1))})
           for i in range(count)]
 
 
-def search(new, threads, slow=False):
-  """Returns the sentences in the order in which they were finished, and each computed part."""
-  finished, computed = [], []
+class Numbers:
+  """Sentences whose state is their numbers, and the tokens so far."""
 
-  def begin(part):
-    return [np.array([part.rows.get(row, -1) for row in range(SIZE)]), np.int32(0)]
+  def __init__(self, threads, slow):
+    self.finished, self.computed = [], []
+    self._threads, self._slow = threads, slow
 
-  def advance(kind, state, t, pauses):
-    numbers, tokens = state
-    assert len(numbers) == SIZE and t == tokens and pauses == bool(threads)
-    computed.append((kind, t, [number for number in dict.fromkeys(numbers.tolist())
-                               if number >= 0 and LENGTHS[number] > t]))
-    if slow:  # Threads come back in another order than they went.
-      time.sleep(len(computed) % 4 * 1e-3)
+  def begin(self, batch):
+    return [np.array([batch.rows.get(row, -1) for row in range(SIZE)]), np.int32(0)]
+
+  def advance(self, batch, pauses):
+    numbers, tokens = batch.state
+    t = batch.t
+    assert len(numbers) == SIZE and t == tokens and pauses == bool(self._threads)
+    self.computed.append((batch.bucket, t, [
+        number for number in dict.fromkeys(numbers.tolist())
+        if number >= 0 and LENGTHS[number] > t]))
+    if self._slow:  # Threads come back in another order than they went.
+      time.sleep(len(self.computed) % 4 * 1e-3)
     done_B = LENGTHS[numbers] <= t + 4
     return [numbers, np.int32(t + 4)], t + 4, done_B, numbers
 
-  def write(numbers, row, index):
+  def finish(self, numbers, row, index):
     assert numbers[row] == index
-    finished.append(index)
+    self.finished.append(index)
 
-  search_parts(new, begin, advance, write, SIZE, threads)
-  return finished, computed
+
+def search(new, threads, slow=False):
+  """Returns the sentences in the order in which they were finished, and each computed batch."""
+  sentences = Numbers(threads, slow)
+  search_batches(new, sentences, SIZE, threads)
+  return sentences.finished, sentences.computed
+
+
+class Short:
+  """Sentences that one step finishes; `begin` is given."""
+
+  def __init__(self, begin):
+    self.begin = begin
+
+  def advance(self, batch, pauses):
+    return 0, 8, np.array([True]), None
+
+  def finish(self, *_):
+    pass
 
 
 @pytest.mark.parametrize('threads', [0, 1, 7])
@@ -51,7 +73,7 @@ def search(new, threads, slow=False):
 def test_every_sentence_is_finished_once_among_its_own_kind(threads, count):
   new = batches(count, count)
   finished, computed = search(new, threads)
-  kinds = {number: part.kind for part in new for number in part.rows.values()}
+  kinds = {number: batch.bucket for batch in new for number in batch.rows.values()}
   assert sorted(finished) == sorted(kinds)
   assert all(kinds[number] == kind for kind, _, numbers in computed for number in numbers)
 
@@ -74,13 +96,12 @@ def test_batches_are_filled_up_and_few_sentences_wait(threads):
 def test_the_last_batches_begin_and_threads_work_side_by_side():
   together, begun = threading.Barrier(3, timeout=60), []
 
-  def begin(part):
-    begun.append(part.kind)
-    if part.kind >= 4:
+  def begin(batch):
+    begun.append(batch.bucket)
+    if batch.bucket >= 4:
       together.wait()
 
-  search_parts([Part(number, 0, {0: 0}) for number in range(7)], begin,
-               lambda kind, state, t, pauses: (0, 8, np.array([True]), None), lambda *_: None, 1, 3)
+  search_batches([SearchBatch(number, 0, {0: 0}) for number in range(7)], Short(begin), 1, 3)
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
@@ -88,16 +109,14 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
   begun = []
 
-  def begin(part):
-    begun.append(part)
-    if part.kind == 48 and error is KeyboardInterrupt:
+  def begin(batch):
+    begun.append(batch)
+    if batch.bucket == 48 and error is KeyboardInterrupt:
       signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-    elif part.kind == 48:
+    elif batch.bucket == 48:
       raise error
     time.sleep(1e-2)
 
   with pytest.raises(error):
-    search_parts([Part(number, 0, {0: 0}) for number in range(50)], begin,
-                 lambda kind, state, t, pauses: (0, 8, np.array([True]), None),
-                 lambda *_: None, 1, 3)
+    search_batches([SearchBatch(number, 0, {0: 0}) for number in range(50)], Short(begin), 1, 3)
   assert len(begun) < 20
