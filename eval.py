@@ -8,6 +8,7 @@
   python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
+  python eval.py --workdir=DIR --search=my_searches:diverse      # a search of your own
   python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
   python eval.py --workdir=DIR --source=FILE --reference=FILE --score [--tokens]  # likelihoods
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
