@@ -34,7 +34,7 @@ def future_targets_change_nothing(subject: Subject):
   target = np.arange(N - T, N)  # Distinct tokens, which the source does not have.
   source = np.arange(FIRST, N - T)
   given = forced_rows([source], target[None])
-  _check_gradients(subject, given, target)
+  _check_gradients(subject.shallow, given, target)
   # A choice of tokens, such as the routing of experts, has no gradient.
   same = forced_rows([source] * T, np.tile(target, (T, 1)))
   changed_TT = np.where(np.tri(T, dtype=bool), target, np.roll(target, 1))
@@ -105,13 +105,13 @@ def _others_in_row(segments, row, segment):
 
 
 def _padding(segments, row, segment):
-  del row, segment
-  return segments == 0
+  del segment
+  return (np.arange(B) == row)[:, None] & (segments == 0)
 
 
 def _other_rows(segments, row, segment):
   del segment
-  return (np.arange(B) != row)[:, None] & (segments > 0)
+  return np.broadcast_to((np.arange(B) != row)[:, None], segments.shape)
 
 
 def packing_changes_nothing(subject: Subject):
@@ -134,6 +134,7 @@ def packing_changes_nothing(subject: Subject):
 
 def eager_jit_and_vmap_agree(subject: Subject):
   """Checks that a compiled or vectorised model computes what the plain one does."""
+  subject = subject.shallow
   batch = inputs(full_batch())
   jitted = subject.forward(*batch)
   params = subject.params
@@ -155,8 +156,8 @@ def dropout_needs_a_key(subject: Subject):
     first = subject.apply(*batch, deterministic=True)[0]
     again = subject.apply(*batch, deterministic=True)[0]
   except Exception as error:  # Flax has one type of error for this, and JAX several.
-    raise Broken(f'with deterministic=True and no dropout key the model fails, so evaluation and '
-                 f'translation would; pass `deterministic` on: {type_and_message(error)}') from error
+    raise Broken(f'with deterministic=True and no dropout key the model fails, and so would '
+                 f'evaluation; pass `deterministic` on: {type_and_message(error)}') from error
   random = 'with deterministic=True outputs are random: two translations of a text would differ'
   require(np.array_equal(first, again), random)
 

@@ -55,18 +55,14 @@ def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
 
 def full_batch() -> Batch:
   """Returns a batch of B rows with two pairs each, and padding at the end of both sides."""
-  lengths = ((5, 7, 11, 13), (7, 11, 7, 5), (3, 2, 13, 17))
-  rows = []
-  for number, (source, target, second_source, second_target) in enumerate(lengths):
-    rows.append([pair(source, target, 2 * number), pair(second_source, second_target, 2 * number + 1)])
-  return pack(rows)
+  return pack([[pair(5, 7, 0), pair(11, 13, 1)], [pair(7, 11, 2), pair(7, 5, 3)],
+               [pair(3, 2, 4), pair(13, 17, 5)]])
 
 
 def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:
   """Returns the arguments of a model for one source in each row and given decoder inputs."""
-  rows = [[(source, inputs_T)] for source, inputs_T in zip(sources, inputs_BT, strict=True)]
-  batch = pack(rows, target_length=inputs_BT.shape[1])
-  return tuple(batch)
+  pairs = zip(sources, inputs_BT, strict=True)
+  return tuple(pack([[each] for each in pairs], target_length=inputs_BT.shape[1]))
 
 
 def begun(tokens_BT: np.ndarray) -> np.ndarray:

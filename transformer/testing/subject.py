@@ -86,6 +86,11 @@ class Subject:
     """Returns the same model with other settings."""
     return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
+  @functools.cached_property
+  def shallow(self) -> 'Subject':
+    """The same model with one layer in each stack, for what takes long to compile."""
+    return self.with_config(num_layers=1, decoder_layers=self.config.decoder_layers and 1)
+
   def near(self, got, wanted) -> bool:
     """Returns whether rounding in float32 explains the difference of two results.
 

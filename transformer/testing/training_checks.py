@@ -1,6 +1,7 @@
 """Checks of training: several devices make the steps of one, and a resumed run those of a whole."""
 
 import dataclasses
+import functools
 import math
 import tempfile
 from typing import NamedTuple
@@ -9,11 +10,11 @@ import jax
 import numpy as np
 
 from transformer.data.batch import Batch
-from transformer.errors import UserError
+from transformer.errors import UserError, type_and_message
 from transformer.model.config import ModelConfig
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.testing.rows import pack, pair
-from transformer.testing.subject import Subject, require
+from transformer.testing.subject import Broken, Subject, require
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.update import Update, make_update
@@ -41,18 +42,12 @@ def devices_make_the_steps_of_one(subject: Subject):
   if not number:
     raise UserError(f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
                     f'XLA_FLAGS=--xla_force_host_platform_device_count=8')
-  # Even sizes, so that both axes split what `splits` names.
-  config = subject.config
-  even = subject.with_config(model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim,
-                             num_heads=2 * config.num_heads)
-  wanted = _metrics(_update(even, (1, 1, 1)))
+  wanted = _metrics(_update(subject, (1, 1, 1)))
   for sizes in _MESHES[number]:
-    found = _metrics(_update(even, sizes))
-    axes = ', '.join(f'mesh.{name}={size}' for name, size in zip(
-        MeshConfig.__dataclass_fields__, sizes, strict=True))
+    found = _metrics(_update(subject, sizes))
     # Losses are means of some hundred terms, and so are gradients.
     require(np.allclose(found, wanted, rtol=1e-4),
-            f'with {axes}, losses or gradients of {_STEPS} steps are {found.tolist()}, on one '
+            f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
             f'device {wanted.tolist()}: results would depend on the number of devices; no row may '
             f'depend on others or on its number, and no random number on the device')
 
@@ -79,13 +74,25 @@ def resumed_training_is_uninterrupted(subject: Subject):
           'one: all that a step keeps must be in its state')
 
 
+@functools.lru_cache(maxsize=1)  # Two checks begin with the same one.
 def _update(subject, sizes) -> Update:
-  """Returns a compiled update on a mesh."""
+  """Returns a compiled update on a mesh; even sizes let both axes split what `splits` names."""
+  config = subject.config
+  subject = subject.shallow.with_config(model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim,
+                                        num_heads=2 * config.num_heads)
   devices = jax.local_devices(backend='cpu')[:math.prod(sizes)]
   mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
-  update = make_update(_Settings(subject.config), subject.model, mesh)
-  step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+  try:
+    update = make_update(_Settings(subject.config), subject.model, mesh)
+    step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+  except Exception as error:  # JAX and XLA have several types.
+    raise Broken(f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
+                 f'look at the model and its `splits`: {type_and_message(error)}') from error
   return dataclasses.replace(update, train_step=step)
+
+
+def _axes(sizes) -> str:
+  return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
 
 
 def _metrics(update) -> np.ndarray:
