@@ -37,8 +37,8 @@ def long(*values):
     ('Late', 'cached_decoding_is_teacher_forcing', 'a step with a cache gives other'),
     ('NotReordered', 'cached_decoding_is_teacher_forcing', 'after hypotheses are reordered'),
     ('NotReordered', 'searches_score_by_teacher_forcing', 'would choose the wrong ones'),
-    ('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
-    ('Stateful', 'resumed_training_is_uninterrupted', 'with the same seed differ'),
+    long('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
+    long('Stateful', 'resumed_training_is_uninterrupted', 'with the same seed differ'),
     long('Stateful', 'devices_make_the_steps_of_one', 'depend on the number of devices'),
     ('BadSplits', 'devices_make_the_steps_of_one', 'cannot be compiled')])
 def test_a_broken_model_is_caught_by_its_check(model, check, sentence):
