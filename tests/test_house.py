@@ -13,7 +13,7 @@ FILES = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('._
          for path in sorted(PACKAGE.rglob('*.py'))}
 # Each room imports only from itself and from rooms before it.
 ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'decoding', 'evaluation', 'experiment',
-         'commands', 'tools')
+         'commands', 'testing', 'tools')
 # Every room may import these, and each of these only those before it.
 FOUNDATIONS = ('transformer.errors', 'transformer.old_settings', 'transformer.settings',
                'transformer.files', 'transformer.own_code', 'transformer.config',
@@ -116,7 +116,7 @@ def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
     *((package, {'data'}) for package in DATA_PACKAGES), ('flax', {'model'}),
     ('ml_collections', {'commands'}), ('sacrebleu', {'evaluation'}), ('sacremoses', {'evaluation'}),
     ('orbax', {'runs'}), ('matplotlib', set()), ('ctranslate2', set()), ('safetensors', set()),
-    ('wandb', set()), ('mlflow', set())])
+    ('wandb', set()), ('mlflow', set()), ('pytest', {'testing'})])
 def test_one_room_touches_a_package(package, rooms):
   assert {room_of(name) for name in importers(package)} - {'tools'} == rooms
 
@@ -139,7 +139,7 @@ def test_step_and_search_need_no_package_that_reads_text():
 def test_commands_import_jax_only_when_their_flags_are_read():
   # JAX reads its variables at its import, such as that for the folder of compiled programs.
   scripts = ['train.py', 'eval.py', *(
-      str(path.relative_to(ROOT)) for room in ('commands', 'tools')
+      str(path.relative_to(ROOT)) for room in ('commands', 'testing', 'tools')
       for path in sorted((PACKAGE / room).rglob('*.py'))
       if "__name__ == '__main__'" in path.read_text('utf-8'))]
   code = f'''

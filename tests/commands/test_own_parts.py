@@ -80,7 +80,7 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
 
 OWN_MODEL = '''
 import jax.numpy as jnp
-from my_models import TemperedTransformer
+from my_heads import TemperedTransformer
 
 class Balanced(TemperedTransformer):
   """Has an auxiliary loss of 3 / 4 in two parts of one name."""
@@ -101,7 +101,7 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
     assert done.returncode == 0, done.stderr
     return done.stdout
 
-  for name in ('my_models.py', 'my_attentions.py', 'my_searches.py'):
+  for name in ('my_heads.py', 'my_attentions.py', 'my_searches.py'):
     shutil.copy(own_parts / name, tmp_path)
   (tmp_path / 'my_balance.py').write_text(OWN_MODEL, 'utf-8')
   model = "('my_balance:Balanced', {'first': 1.5})"

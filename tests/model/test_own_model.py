@@ -19,7 +19,7 @@ from transformer.model.transformer import Transformer, init_params
 
 VOCABULARY = types.SimpleNamespace(target=types.SimpleNamespace(size=N),
                                    source=types.SimpleNamespace(size=N))
-TEMPERED = 'my_models:TemperedTransformer'
+TEMPERED = 'my_heads:TemperedTransformer'
 
 
 def model_of(**changes):

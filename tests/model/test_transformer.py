@@ -1,4 +1,4 @@
-"""The outputs of a sentence pair depend on its own source and past targets alone."""
+"""The Transformer computes the formulas; tests/testing/ has what it shares with every model."""
 
 import collections
 import itertools
@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from tests.model import formulas
-from tests.model.conftest import B, D, H, N, S, T, V, W, build, pack, pair
-from transformer.data.batch import BOS_ID
-from transformer.model import layers, search_state
+from tests.model.conftest import B, D, N, S, T, build
+from transformer.model import layers
 from transformer.model.transformer import Transformer
 from transformer.ops import attention
 
@@ -47,7 +46,7 @@ def test_every_sentence_pair_gets_the_logits_of_figure_1(batch, variant):
 
 @pytest.mark.long(but=('post',))
 @all_variants
-def test_eager_jit_vmap_and_pmap_agree(batch, variant):
+def test_rows_without_a_batch_and_rows_on_several_devices_agree(batch, variant):
   tiny = build(**variant, num_layers=1)
 
   def apply(*batch):
@@ -55,60 +54,8 @@ def test_eager_jit_vmap_and_pmap_agree(batch, variant):
 
   jitted, _ = tiny.forward(tiny.params, *batch)
   chex.assert_shape(jitted, (B, T, D + tiny.model.config.output_bias))
-  for lifted in (apply, jax.jit(jax.vmap(apply)), jax.pmap(apply)):
+  for lifted in (jax.jit(jax.vmap(apply)), jax.pmap(apply)):
     chex.assert_trees_all_close(lifted(*batch), jitted, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.long(but=('post',))
-@all_variants
-def test_packing_and_the_amount_of_padding_change_nothing(variant):
-  tiny = build(**variant)
-  first, second = pair(5, 7, 0), pair(11, 13, 1)
-  packed, _ = tiny.forward(tiny.params, *pack([[first, second], [second, first]]))
-  alone, _ = tiny.forward(tiny.params, *pack([[first], [second]]))
-  for got, wanted in ((packed[0, :7], alone[0, :7]), (packed[0, 7:20], alone[1, :13]),
-                      (packed[1, :13], alone[1, :13]), (packed[1, 13:20], alone[0, :7])):
-    chex.assert_trees_all_close(got, wanted, rtol=1e-4, atol=1e-5)
-  tight, _ = tiny.forward(tiny.params, *pack([[first]], 5, 7))
-  chex.assert_trees_all_close(tight[0], alone[0, :7], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.long(but=('post', 'modern'))
-@all_variants
-def test_other_segments_padding_and_neighbours_change_not_a_bit(batch, variant):
-  tiny = build(**variant)
-  before = tiny.forward(tiny.params, *batch)
-  for row in range(B):
-    for segment in (1, 2):
-      mine_S, mine_T = (np.zeros_like(side, bool) for side in (batch[1], batch[4]))
-      mine_S[row], mine_T[row] = batch[1][row] == segment, batch[4][row] == segment
-      changed = [array.copy() for array in batch]
-      for tokens, mine in ((changed[0], mine_S), (changed[3], mine_T)):
-        tokens[~mine] = (tokens[~mine] + 11) % N
-      after = tiny.forward(tiny.params, *changed)
-      for old, new in zip(before, after, strict=True):
-        chex.assert_trees_all_equal(old[mine_T], new[mine_T])
-        others = (batch[4] > 0) & ~mine_T
-        assert np.all(np.any(old[others] != new[others], axis=-1))
-
-
-@pytest.mark.long(but=('post', 'relative'))
-@all_variants
-def test_future_targets_cannot_change_past_outputs(variant):
-  tiny = build(**variant, **UNTIED, num_layers=1)
-  inputs = np.arange(5, 5 + T)  # Distinct tokens, so a row of the table belongs to one position.
-  given = pack([[(np.arange(4, 4 + S), [*inputs[1:], 4])]])
-  places = given[3][0]
-  assert len(set(places)) == T
-  weights = jnp.asarray(np.random.default_rng(0).normal(size=D), jnp.float32)
-
-  def outputs(table_ND):
-    params = tiny.params | {'target_embedding': {'table': table_ND}}
-    return tiny.model.apply({'params': params}, *given)[0][0, :, :D] @ weights
-
-  jacobian_TND = jax.jit(jax.jacrev(outputs))(tiny.params['target_embedding']['table'])
-  influence_TT = np.any(jacobian_TND[:, places], axis=-1)
-  np.testing.assert_array_equal(influence_TT, np.tri(T, dtype=bool))
 
 
 @variants
@@ -126,70 +73,9 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(variant):
   assert np.max(np.abs(in_place - encoded[:, order])) > 0.1
 
 
-def decode_in_both_ways(tiny, steps):
-  """Compares the logits of steps with a cache with those of whole forward passes."""
-  sources = [pair(length, 1, length)[0] for length in (5, 17)]
-  rng = np.random.default_rng(0)
-
-  def apply(*given, method):
-    return tiny.model.apply({'params': tiny.params}, *given, method=method)
-
-  def teacher_forced(inputs_BWT):
-    """Returns the logits after every input, and the packed sources."""
-    given = pack([[(sources[b], np.zeros(T, np.int32))] for b in range(B) for _ in range(W)])
-    given = (*given[:3], inputs_BWT.reshape(B * W, T), *given[4:])
-    return tiny.forward(tiny.params, *given)[1].reshape(B, W, T, N), [x[::W] for x in given[:3]]
-
-  inputs_BWT = np.full((B, W, T), BOS_ID)
-  _, encoder_side = teacher_forced(inputs_BWT)
-  source, state = jax.jit(lambda *given: apply(*given, W, method='start'))(*encoder_side)
-  source, state = search_state.arrays((source, search_state.grown(state, T)))
-  key_dim = tiny.model.config.head_key_dim
-  chex.assert_shape([layer.keys for layer in state.caches], (B, H, key_dim, T * W))
-  chex.assert_shape([layer.values for layer in state.caches], (B, H, T * W, V))
-  step = jax.jit(lambda *given: apply(*given, method='step'))
-  for index in range(steps):
-    # Like a search, this drops some hypotheses and continues others more than once.
-    origin_BW1 = rng.integers(0, W, (B, W, 1))
-    inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
-    state = state._replace(lineage_BWT=jnp.take_along_axis(
-        state.lineage_BWT, jnp.asarray(origin_BW1), axis=1))
-    if index:
-      inputs_BWT[:, :, index] = rng.integers(4, N, (B, W))
-    logits_BWN, state = step(inputs_BWT[:, :, index], jnp.int32(index), state, source)
-    wanted_BWTN, _ = teacher_forced(inputs_BWT)
-    chex.assert_trees_all_close(logits_BWN, wanted_BWTN[:, :, index], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.long(but=('post',))
-@all_variants
-def test_cached_decoding_is_teacher_forcing_for_any_lineage(variant):
-  decode_in_both_ways(build(**variant), T)
-
-
 @pytest.mark.parametrize('positions', ['learned', 'rotary', 'relative'])
-def test_other_positions_are_their_formulas_and_those_of_cached_steps(batch, positions):
-  tiny = build(positions=positions, norm='pre', key_dim=8, num_layers=1)
-  check_logits_of_figure_1(tiny, batch)
-  decode_in_both_ways(tiny, steps=4)
-
-
-def test_dropout_depends_on_its_key_alone_and_only_when_asked_for(batch):
-  tiny = build(num_layers=1)
-
-  @jax.jit
-  def noisy(key, params):
-    return tiny.model.apply({'params': params}, *batch, deterministic=False,
-                            rngs={'dropout': key})[0]
-
-  first, second = (jax.random.key(seed) for seed in (1, 2))
-  chex.assert_trees_all_equal(noisy(first, tiny.params), noisy(first, tiny.params))
-  real = batch[4] > 0
-  assert np.all(np.any(noisy(first, tiny.params) != noisy(second, tiny.params), axis=-1)[real])
-  calm = jax.jit(lambda key: tiny.model.apply(
-      {'params': tiny.params}, *batch, deterministic=True, rngs={'dropout': key})[0])
-  chex.assert_trees_all_equal(calm(first), calm(second))
-  assert np.all(np.any(np.abs(noisy(first, tiny.params) - calm(first)) > 0.01, axis=-1)[real])
+def test_other_positions_are_their_formulas(batch, positions):
+  check_logits_of_figure_1(build(positions=positions, norm='pre', key_dim=8, num_layers=1), batch)
 
 
 def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
@@ -225,18 +111,3 @@ def test_each_language_may_have_a_vocabulary_of_its_own_size(batch):
   last, before = (forward(table, jnp.asarray(batch[0]).at[0, 0].set(token))
                   for token in (N + 5, N + 4))
   assert not np.allclose(last[0], before[0], atol=1e-3)
-
-
-@pytest.mark.long(but=('float32',))
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_a_row_of_padding_has_finite_outputs_and_gradients(dtype):
-  tiny = build(dtype=dtype, num_layers=1)
-  given = pack([[pair(5, 7, 0)], []])
-
-  def total(params):
-    x, _ = tiny.model.apply({'params': params}, *given)
-    return jnp.sum(x.astype(jnp.float32) ** 2 * jnp.asarray(given[4] > 0)[..., None])
-
-  value, gradient = jax.jit(jax.value_and_grad(total))(tiny.params)
-  chex.assert_tree_all_finite((value, gradient))
-  assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype('float32')}

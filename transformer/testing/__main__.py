@@ -1,0 +1,53 @@
+"""Checks what every model must keep, of a model with small sizes, in about a minute.
+
+  python -m transformer.testing --model=MODULE:CLASS
+  python -m transformer.testing --config=FILE.py [--config.model.KEY=VALUE …] [--model=MODULE:CLASS]
+
+Without --model, it is `model.module` of the config, and by default this project's Transformer. It
+needs pytest, and ends with status 1 if a check fails.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from transformer.commands import shared_flags
+from transformer.errors import UserError
+from transformer.system import command_line
+
+_CONFIG = shared_flags.define_config()
+_MODEL = flags.DEFINE_string('model', None, 'The class of the model, MODULE:CLASS; with settings '
+                             'of its own in --config.model.module.')
+
+
+def main(_):
+  """Checks the flags, and runs the tests of this package."""
+  if not importlib.util.find_spec('pytest'):
+    raise UserError('the checks need pytest, which is not installed: pip install pytest')
+  from transformer.config import Config
+  config = Config.from_dict(_CONFIG.value.to_dict() if _CONFIG.value else {})
+  model = config.model
+  if _MODEL.value:
+    model = dataclasses.replace(model, module=_MODEL.value)
+  os.environ['JAX_PLATFORMS'] = 'cpu'  # Before JAX is imported.
+  os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'  # Programs are short, and compile longer.
+  os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
+  from transformer.testing import subject
+  subject.read(os.environ['TESTED_MODEL'])  # A model that cannot be built is one line.
+  import pytest
+  folder = Path(__file__).parent
+  sys.exit(pytest.main([
+      str(folder / 'test_model.py'), f'--rootdir={folder}', f'--config-file={os.devnull}',
+      '--import-mode=importlib', '-p', 'no:cacheprovider', '--verbose', '--no-header',
+      '--tb=short']))
+
+
+start = command_line.starter(main)
+
+if __name__ == '__main__':
+  start()

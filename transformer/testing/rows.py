@@ -1,0 +1,70 @@
+"""Batches of random sentence pairs, with sizes that are distinct primes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
+from transformer.training.objective import shift_right
+
+# Rows, source positions and target positions of a batch; hypotheses of a search; the vocabularies.
+B, S, T, W, N, SOURCE_N = 3, 19, 23, 5, 37, 41
+# The first token of a vocabulary that is no reserved one.
+FIRST = 4
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def pair(source_length: int, target_length: int, seed: int) -> Pair:
+  """Returns the tokens of a random sentence pair; both sentences end with `EOS_ID`."""
+  rng = np.random.default_rng(seed)
+  source = rng.integers(FIRST, N, source_length)
+  target = rng.integers(FIRST, N, target_length)
+  source[-1] = EOS_ID
+  target[-1] = EOS_ID
+  return source, target
+
+
+def pack(rows: Sequence[Sequence[Pair]], source_length: int = S, target_length: int = T) -> Batch:
+  """Returns a batch with the pairs of each row, one after the other, and padding at its end."""
+  sources = [[source for source, _ in row] for row in rows]
+  targets = [[target for _, target in row] for row in rows]
+  return Batch(*_side(sources, source_length), *_side(targets, target_length))
+
+
+def _side(rows, length):
+  tokens = np.full((len(rows), length), PAD_ID, np.int32)
+  segments = np.zeros_like(tokens)
+  positions = np.zeros_like(tokens)
+  for row, sentences in enumerate(rows):
+    start = 0
+    for segment, sentence in enumerate(sentences, 1):
+      place = slice(start, start + len(sentence))
+      tokens[row, place] = sentence
+      segments[row, place] = segment
+      positions[row, place] = np.arange(len(sentence))
+      start = place.stop
+  return tokens, segments, positions
+
+
+def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
+  """Returns the arguments of a model for a batch: the targets are shifted right."""
+  before = np.asarray(shift_right(batch.target_tokens, batch.target_positions))
+  return tuple(batch._replace(target_tokens=before))
+
+
+def full_batch() -> Batch:
+  """Returns a batch of B rows with two pairs each, and padding at the end of both sides."""
+  return pack([[pair(5, 7, 0), pair(11, 13, 1)], [pair(7, 11, 2), pair(7, 5, 3)],
+               [pair(3, 2, 4), pair(13, 17, 5)]])
+
+
+def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:
+  """Returns the arguments of a model for one source in each row and given decoder inputs."""
+  pairs = zip(sources, inputs_BT, strict=True)
+  return tuple(pack([[each] for each in pairs], target_length=inputs_BT.shape[1]))
+
+
+def begun(tokens_BT: np.ndarray) -> np.ndarray:
+  """Returns targets shifted right, after `BOS_ID`."""
+  return np.pad(tokens_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]

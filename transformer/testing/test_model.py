@@ -1,0 +1,30 @@
+"""Runs all checks on the model that the variable TESTED_MODEL names; default: the Transformer.
+
+It is MODULE:CLASS, or settings of `config.model` as JSON.
+"""
+
+import contextlib
+import os
+
+import jax
+import pytest
+
+from transformer.testing import subject
+from transformer.testing.checks import CHECKS
+
+with contextlib.suppress(RuntimeError):  # JAX has started.
+  jax.config.update('jax_num_cpu_devices', 8)
+
+
+@pytest.fixture(scope='session')
+def tested() -> subject.Subject:
+  """Returns the model with small sizes and random parameters."""
+  return subject.read(os.environ.get('TESTED_MODEL', '{}'))
+
+
+@pytest.mark.parametrize('check', CHECKS.values(), ids=CHECKS)
+def test_model(tested, check):
+  try:
+    check(tested)
+  except subject.Broken as error:
+    pytest.fail(str(error), pytrace=False)

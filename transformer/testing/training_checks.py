@@ -1,0 +1,129 @@
+"""Checks of training: several devices make the steps of one, and a resumed run those of a whole."""
+
+import dataclasses
+import functools
+import math
+import tempfile
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from transformer.data.batch import Batch
+from transformer.errors import UserError, type_and_message
+from transformer.model.config import ModelConfig
+from transformer.runs.checkpoint_writer import CheckpointWriter
+from transformer.testing.rows import pack, pair
+from transformer.testing.subject import Broken, Subject, require
+from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.mesh import make_mesh
+from transformer.training.update import Update, make_update
+
+_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH = 8, 13, 11
+_STEPS = 3
+# The sizes of the axes data, fsdp and tensor, by the number of devices.
+_MESHES = {8: ((8, 1, 1), (2, 2, 2)), 4: ((4, 1, 1), (1, 2, 2))}
+
+
+class _Settings(NamedTuple):
+  """The groups of the config that an update reads."""
+
+  model: ModelConfig
+  optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,
+                                               warmup_steps=1)
+  train: TrainConfig = TrainConfig()
+  seed: int = 7
+
+
+def devices_make_the_steps_of_one(subject: Subject):
+  """Checks that eight devices, or four, make the training steps of one, dropout included."""
+  devices = jax.local_devices(backend='cpu')
+  number = max((each for each in _MESHES if each <= len(devices)), default=0)
+  if not number:
+    raise UserError(f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
+                    f'XLA_FLAGS=--xla_force_host_platform_device_count=8')
+  wanted = _metrics(_update(subject, (1, 1, 1)))
+  for sizes in _MESHES[number]:
+    found = _metrics(_update(subject, sizes))
+    # Losses are means of some hundred terms, and so are gradients.
+    require(np.allclose(found, wanted, rtol=1e-4),
+            f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
+            f'device {wanted.tolist()}: results would depend on the number of devices; no row may '
+            f'depend on others or on its number, and no random number on the device')
+
+
+def resumed_training_is_uninterrupted(subject: Subject):
+  """Checks that a run that was saved and restored has the bits of an uninterrupted one."""
+  update = _update(subject, (1, 1, 1))
+  whole, losses = _trained(update, update.first_state(), 0, _STEPS)
+  again, _ = _trained(update, update.first_state(), 0, _STEPS)
+  require(_equal(whole, again), 'two runs with the same seed differ: a training step must depend '
+          'on its state, its batch and its dropout key alone')
+  require(np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train')
+  half, _ = _trained(update, update.first_state(), 0, 1)
+  with tempfile.TemporaryDirectory() as folder:
+    writer = CheckpointWriter(folder)
+    writer.save(half, {'evaluations': []})
+    writer.wait()
+    restored, _ = writer.restore(1, update.state)
+    writer.close()
+  require(_equal(half, restored), 'a checkpoint holds other parameters than were saved: a trained '
+          'run could not be used again')
+  resumed, _ = _trained(update, restored, 1, _STEPS)
+  require(_equal(whole, resumed), 'a resumed run ends with other parameters than an uninterrupted '
+          'one: all that a step keeps must be in its state')
+
+
+@functools.lru_cache(maxsize=1)  # Two checks begin with the same one.
+def _update(subject, sizes) -> Update:
+  """Returns a compiled update on a mesh; even sizes let both axes split what `splits` names."""
+  config = subject.config
+  subject = subject.shallow.with_config(model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim,
+                                        num_heads=2 * config.num_heads)
+  devices = jax.local_devices(backend='cpu')[:math.prod(sizes)]
+  mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
+  try:
+    update = make_update(_Settings(subject.config), subject.model, mesh)
+    step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+  except Exception as error:  # JAX and XLA have several types.
+    raise Broken(f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
+                 f'look at the model and its `splits`: {type_and_message(error)}') from error
+  return dataclasses.replace(update, train_step=step)
+
+
+def _axes(sizes) -> str:
+  return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
+
+
+def _metrics(update) -> np.ndarray:
+  """Returns the loss and the norm of the gradient of each step."""
+  state = update.first_state()
+  rows = []
+  for number in range(_STEPS):
+    state, metrics = update(state, _batch(number))
+    rows.append((metrics['loss'] / metrics['weight'], metrics['gradient_norm']))
+  return np.asarray(rows)
+
+
+def _trained(update, state, start, stop):
+  """Returns the state after some steps, which do not change the given one, and their losses."""
+  state = jax.tree.map(lambda leaf: leaf.copy(), state)
+  losses = []
+  for number in range(start, stop):
+    state, metrics = update(state, _batch(number))
+    losses.append(float(metrics['loss'] / metrics['weight']))
+  return state, losses
+
+
+def _batch(number: int) -> Batch:
+  """Returns a batch with two pairs in every row, a function of its number."""
+  rows = []
+  for row in range(_ROWS):
+    seed = 2 * (_ROWS * number + row)
+    rows.append([pair(5, 3, seed), pair(7, 5, seed + 1)])
+  return pack(rows, _SOURCE_LENGTH, _TARGET_LENGTH)
+
+
+def _equal(one, other) -> bool:
+  leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+  return all(np.array_equal(left, right) for left, right in leaves)
