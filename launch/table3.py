@@ -145,13 +145,13 @@ def _read(workdir: Path) -> dict[str, Any]:
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
   """Returns the results of a row, from the directory of its run."""
-  about = files.read_sealed(run / run_directory.RUN, 'what is known of the run')
+  about = run_directory.read_record(run)
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
   data = row.settings.data
   split, = chosen_splits(data, ['valid'], None)
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
-  wanted = Result(None, {'steps': [last['step']], 'ensemble': [],
+  wanted = Result(None, {'steps': [last['step']], 'ensemble': [], 'more': {},
                          'decode': dataclasses.asdict(row.settings.decode)})
   score = next(result.content for result in results
                if (result.name, result.decoding) == (wanted.name, wanted.decoding))

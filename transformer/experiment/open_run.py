@@ -59,7 +59,7 @@ class OpenRun:
         or is_out_of_patience(self.history['evaluations'], config.train.patience))
     self.ended = self.done and not self.unfinished
     self._newest = self.step
-    if self.begun and stack:  # Earlier versions kept no record, and a later step may be damaged.
+    if self.begun and stack:  # A later step may be damaged.
       processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:

@@ -66,14 +66,10 @@ class CheckpointWriter(Checkpoints):
     """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
     for left in self._directory.glob(f'*{_UNSEALED}*'):
       shutil.rmtree(left)
-    # An earlier version saved a step for a signal beside the others.
-    earlier = self._directory.parent / 'interrupted'
-    for path in (*self._directory.glob(f'{REMOVED}/*'), *earlier.glob('*')):
+    for path in self._directory.glob(f'{REMOVED}/*'):
       if path.name.isdecimal() and int(path.name) > max(self._steps, default=-1):
-        (path / UNFINISHED).mkdir(exist_ok=True)
         self._unfinished.add(int(path.name))
         path.rename(self._directory / path.name)
-    shutil.rmtree(earlier, ignore_errors=True)
 
   def steps(self) -> list[int]:
     return sorted(self._manager.all_steps())

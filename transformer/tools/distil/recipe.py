@@ -139,9 +139,7 @@ def begin(recipe: Recipe, workdir: Path):
   path = workdir / _RECORD
   if path.exists():
     record = files.read_sealed(path, 'the recipe')
-    # A setting that came later has the value that earlier versions behaved by.
-    earlier = {name: plain_settings(Config.from_saved({})) for name in models if name in record}
-    before = flatten({**earlier, 'translating': TRANSLATING}) | flatten(record)
+    before = flatten(record)
     now = flatten(about)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):
