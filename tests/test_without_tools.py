@@ -1,6 +1,7 @@
 """The road knows no tool: it imports none, and works with none."""
 
 import ast
+import re
 import runpy
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def test_neither_the_road_nor_its_tests_import_a_tool():
       elif isinstance(node, ast.ImportFrom):
         names = [node.module, *(f'{node.module}.{alias.name}' for alias in node.names)]
       assert not [name for name in names if name.split('.')[1:2] == ['tools']], (path, names)
+
+
+def test_the_road_names_no_tool():
+  # An example in the docstring of a setting is a value that a user may give.
+  allowed = {ROOT / 'transformer/training/config.py'}
+  for path in ROAD:
+    if 'tests' not in path.relative_to(ROOT).parts and path not in allowed:
+      assert not re.search(r'transformer[./]tools\b[./]\w', path.read_text('utf-8')), path
 
 
 @pytest.fixture(scope='module')

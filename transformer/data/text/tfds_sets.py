@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shlex
 from pathlib import Path
 
 import tensorflow_datasets as tfds
@@ -24,7 +23,7 @@ class TfdsCorpus:
     builder = open_set(config.name, config.dir)
     if builder is None:
       raise UserError(f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
-                      f'run: {prepare_command(config.name, config.dir)}')
+                      f'prepare it as docs/data.md says, or set --config.data.dir to its folder')
     if not set(self._languages) <= set(languages := languages_of(builder, config.name)):
       raise UserError(f'{config.name} must hold the languages {" and ".join(self._languages)}; '
                       f'it has {", ".join(languages)}; set --config.data.source_language and '
@@ -83,9 +82,3 @@ def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
     raise UserError(f'{name} is not a translation set: it should hold a text in each of two '
                     f'languages; it holds {", ".join(builder.info.features)}')
   return texts
-
-
-def prepare_command(name: str, data_dir: str) -> str:
-  """Returns the command that prepares a set."""
-  command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
-  return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
