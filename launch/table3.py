@@ -37,13 +37,13 @@ from launch import child_process
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.config_file import given_settings
 from transformer.config import flatten
 from transformer.errors import UserError, shown
 from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.tools._config_file import given_settings
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from launch.sweeping.space import UNREAD, Space
+from transformer.commands.config_file import plain_settings
 from transformer.config import Config
 from transformer.errors import shown
-from transformer.tools._config_file import plain_settings
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
 _MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',

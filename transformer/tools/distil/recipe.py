@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer import files
+from transformer.commands.config_file import changed, config_file, plain_settings
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError, refuse, shown
-from transformer.tools._config_file import changed, config_file, plain_settings
 
 DIRECTIONS = ('forward', 'back')
 # How teachers translate, as eval.py does by default: whether those of a direction do it together,
