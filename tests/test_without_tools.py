@@ -67,6 +67,6 @@ def test_without_tools_a_run_is_trained_and_scored(removal):
 @pytest.mark.long
 def test_without_tools_all_tests_of_the_road_pass(removal):
   script, copy = removal
-  # Benchmarks stand above the tools, and use some of them.
+  # Tests of launchers train on the phrasebook, which is a tool; benchmarks use several tools.
   script['test'](copy, 'tests', *(f'--ignore=tests/{name}' for name in (
       'launch', 'benchmarks', 'test_without_tools.py')))
