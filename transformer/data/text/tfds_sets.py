@@ -57,7 +57,10 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
 
 @contextlib.contextmanager
 def _own_features_only():
-  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run."""
+  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run.
+
+  TFDS 4.9.10 has no option for that, so the method by which it finds a class is replaced.
+  """
   connector = tfds.features.FeatureConnector
   find = connector.__dict__['cls_from_name']
 
