@@ -124,7 +124,7 @@ def _origin(steps: list[int]) -> str:
   return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'
 
 
-start = command_line.starter(main)  # `attention-export` calls it.
+start = command_line.starter(main)  # `attention-convert` calls it.
 
 if __name__ == '__main__':
   start()
