@@ -28,7 +28,8 @@ from transformer.system import processes
 from transformer.training.step import TrainState
 
 # Parts that only training needs. `rest` is the number of updates and the optimizer's state.
-_SKIPS, _REST = 'skips', 'rest'
+_SKIPS = 'skips'
+_REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
 _REASONS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
@@ -116,7 +117,8 @@ class CheckpointWriter(Checkpoints):
     `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
     process was about to delete.
     """
-    history, wanted = self.history(step), _parts(like)
+    history = self.history(step)
+    wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)

@@ -48,7 +48,8 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   about = read_record(workdir)
   session = _session(reproducible) | {'own_code': dict(own)}
   last = _sessions_that_train(about)[-1]
-  before, now = last['devices'], session['devices']
+  before = last['devices']
+  now = session['devices']
   if trains:
     check_switches(last['jax'])
     if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
@@ -116,7 +117,8 @@ def record_cost(workdir: Path, step: int):
       timed += updates
     before = line['step']
   sessions = [session['devices'] for session in _sessions_that_train(about)]
-  last, counts = sessions[-1], {devices['count'] for devices in sessions}
+  last = sessions[-1]
+  counts = {devices['count'] for devices in sessions}
   hours = seconds * step / timed * last['count'] / 3600 if timed and len(counts) == 1 else None
   devices = f'{last["count"]} {last["kind"]}'
   logging.info('trained with %.2e FLOPs%s on %s', flops,

@@ -52,7 +52,8 @@ def check_workdir(workdir: Path, config: Config) -> Config:
       raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
     return config
   old = Config.from_dict(saved)
-  given, fitting = config.train.tokens_per_batch, old.train.tokens_per_batch
+  given = config.train.tokens_per_batch
+  fitting = old.train.tokens_per_batch
   if old.train.fit_memory and config.train.fit_memory and given != fitting:
     logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
                  '%d', fitting, given)
@@ -115,7 +116,8 @@ def check_none_lost(workdir: Path):
 
   Checkpoints that were moved aside count as there, since training has warned of them.
   """
-  folder, record = workdir / CHECKPOINTS, workdir / SAVED
+  folder = workdir / CHECKPOINTS
+  record = workdir / SAVED
   there = (*folder.glob('*'), *folder.glob(f'{REMOVED}/*'))
   names = [path.name.partition('.damaged')[0] for path in there]
   newest = max((int(name) for name in names if name.isdecimal()), default=0)
@@ -138,7 +140,8 @@ def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
 
   Data are known by their fingerprints. None stands for what is not used again.
   """
-  known, about = read_fingerprints(workdir), read_record(workdir)
+  known = read_fingerprints(workdir)
+  about = read_record(workdir)
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '

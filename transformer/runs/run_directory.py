@@ -13,8 +13,12 @@ from transformer.errors import UserError, shown
 from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, METRICS, SAVED, CHECKPOINTS, EVALUATIONS = (
-    'config.json', 'run.json', 'metrics.jsonl', 'saved.json', 'checkpoints', 'eval')
+CONFIG = 'config.json'
+RUN = 'run.json'
+METRICS = 'metrics.jsonl'
+SAVED = 'saved.json'
+CHECKPOINTS = 'checkpoints'
+EVALUATIONS = 'eval'
 # The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
 # a killed process leaves no part of a checkpoint among the others.
 REMOVED = 'removed'
