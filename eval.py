@@ -16,7 +16,7 @@
 
 Translations come in the order and number of the input's lines. Scores are printed, and
 written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
-python -m transformer.tools.compare holds them against those of other runs.
+docs/scoring.md says how to compare them with the scores of other runs.
 """
 
 import contextlib

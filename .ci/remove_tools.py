@@ -4,7 +4,7 @@
   python .ci/remove_tools.py NAME …     # these
 
 A tool is its folder or file, its tests, and its rows in pyproject.toml; a file that begins with `_`
-serves several of them and the launchers. Without a tool, the tests of the house pass, and a tiny
+serves several of them. Without a tool, the tests of the house pass, and a tiny
 run is trained and scored. tests/test_without_tools.py removes them all.
 """
 

@@ -8,13 +8,11 @@ configs/base.py:RUN, the settings of the run in the directory RUN.
 import dataclasses
 import types
 import typing
-from pathlib import Path
 
 import ml_collections
 
 from transformer.config import Config
-from transformer.old_settings import check_none_ended
-from transformer.runs.run_directory import read_config, read_settings
+from transformer.runs.run_directory import read_settings
 
 
 def get_config(run: str = '') -> ml_collections.ConfigDict:
@@ -24,7 +22,7 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
     run: the directory of the run whose settings are the values; empty gives the defaults.
 
   Raises:
-    UserError: the directory holds no run, or the run's settings are damaged, or one has ended.
+    UserError: the directory holds no run, or a damaged one, or one of another format.
   """
   config = ml_collections.ConfigDict(Config().to_dict())
   for group in dataclasses.fields(Config):
@@ -40,5 +38,4 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
           else ml_collections.FieldReference(config[group.name][key], field_type=object))
   if run:
     config.update(read_settings(run).to_dict())
-    check_none_ended(run, read_config(Path(run).expanduser()))
   return config

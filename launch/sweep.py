@@ -47,7 +47,7 @@ try:
   from launch.sweeping import checkpoints, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
-  from transformer.tools._config_file import given_settings
+  from transformer.commands.config_file import given_settings
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
     raise

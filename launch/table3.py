@@ -37,13 +37,13 @@ from launch import child_process
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.config_file import given_settings
 from transformer.config import flatten
 from transformer.errors import UserError, shown
 from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
-from transformer.tools._config_file import given_settings
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
@@ -145,13 +145,13 @@ def _read(workdir: Path) -> dict[str, Any]:
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
   """Returns the results of a row, from the directory of its run."""
-  about = files.read_sealed(run / run_directory.RUN, 'what is known of the run')
+  about = run_directory.read_record(run)
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
   data = row.settings.data
   split, = chosen_splits(data, ['valid'], None)
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
-  wanted = Result(None, {'steps': [last['step']], 'ensemble': [],
+  wanted = Result(None, {'steps': [last['step']], 'ensemble': [], 'more': {},
                          'decode': dataclasses.asdict(row.settings.decode)})
   score = next(result.content for result in results
                if (result.name, result.decoding) == (wanted.name, wanted.decoding))

@@ -7,7 +7,6 @@ import pytest
 
 from transformer.config import Config, check_name, flatten
 from transformer.errors import UserError
-from transformer.old_settings import check_none_ended
 from transformer.training.config import MeshConfig
 
 TEXT = {'source': 'text', 'dir': 'somewhere'}
@@ -35,14 +34,8 @@ def refuse(tree, *facts):
     ('model.num_head', 'model.num_heads'), ('model.NUM_HEADS', 'the keys there are num_layers, '),
     ('optimizer.peak_lr', 'optimizer.peak_learning_rate'), ('train.step', 'train.steps'),
     ('data.vocab_size', 'data.vocabulary_size'), ('modle', 'model'), ('sead', 'seed'),
-    ('xyzzy', 'the keys there are data, model, optimizer, train, decode'),
-    ('model.layer_drop', 'it has ended: docs/configuration.md'),
-    ('decode.top_k', 'it is a flag of eval.py alone: --top_k'),
-    ('model.encoder_layers', 'it is model.num_layers now'),
-    ('data.title_case', "now: ('transformer.tools.noise:source_noise', "),
-    ('train.r_drop', "now: ('transformer.tools.r_drop:r_drop', r_drop)"),
-    ('train.teachers', "now: ('transformer.tools.distil.objective:")])
-def test_an_unknown_name_names_the_nearest_or_what_became_of_it(name, nearest):
+    ('xyzzy', 'the keys there are data, model, optimizer, train, decode')])
+def test_an_unknown_name_names_the_nearest(name, nearest):
   refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
 
 
@@ -89,56 +82,11 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
   for same in (config, Config()):
     assert Config.from_dict(json.loads(json.dumps(same.to_dict()))) == same
     assert Config.from_dict(ml_collections.ConfigDict(same.to_dict()).to_dict()) == same
-    assert Config.from_saved(same.to_dict()) == same
   assert type(config.model.dropout) is float and config.model.value_dim is None
   assert config.data.train == ('x', 'y') and config.data.train_weights == (2.0, 0.25)
   assert [type(weight) for weight in config.data.train_weights] == [float, float]
   assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
   assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
-
-
-def test_settings_of_earlier_versions_are_those_of_today():
-  noise = 'transformer.tools.noise:source_noise'
-  r_drop = 'transformer.tools.r_drop:r_drop'
-  distillation = 'transformer.tools.distil.objective:distillation', 0.25, 2.0
-  taught = {'teacher_share': 0.25, 'teacher_temperature': 2.0}
-  attention = {'model.attention_bias': 'all'}  # It was so before there was a key.
-  for old, changed in (
-      ({}, attention),
-      ({'model': {'attention_bias': 'output'}}, {'model.attention_bias': 'output'}),
-      ({'model': {'encoder_layers': 12, 'num_layers': 4}},
-       attention | {'model.num_layers': 12, 'model.decoder_layers': 4}),
-      ({'model': {'encoder_layers': 12, 'decoder_layers': 1}},
-       attention | {'model.num_layers': 12, 'model.decoder_layers': 1}),
-      ({'model': {'encoder_layers': 4, 'decoder_layers': 4}}, attention | {'model.num_layers': 4}),
-      ({'data': {'upper_case': 0.0, 'title_case': 0.25, 'typing_errors': 0.0}},
-       attention | {'data.variations': ((noise, 0.0, 0.25, 0.0),)}),
-      ({'data': {'title_case': 0.0}}, attention),
-      ({'optimizer': {'clip_norm': INF}}, attention | {'optimizer.clip_norm': 1e38}),
-      ({'train': {'r_drop': 0.0, 'teachers': []}}, attention),
-      ({'train': {'r_drop': 3.0, **taught}}, attention | {'train.objective': (r_drop, 3.0)}),
-      ({'train': {'objective': ['transformer.training.r_drop:r_drop', 2.0]}},
-       attention | {'train.objective': (r_drop, 2.0)}),
-      ({'train': {'r_drop': 3.0, 'teachers': ['a'], **taught}},
-       attention | {'train.objective': (*distillation, 3.0), 'train.objective_runs': ('a',)}),
-      ({'train': {'alignment_layer': 2}, 'data': {'vocabulary_pairs': 7, 'drop_identical': True},
-        'model': {'layer_drop': 0.1}, 'optimizer': {'b1': 0.5},
-        'decode': {'sample': True, 'top_k': 5}}, attention)):
-    assert flatten(Config.from_saved(old).to_dict()) == flatten(Config().to_dict()) | changed
-  with pytest.raises(UserError, match=r'config\.model must be a group of keys; got 3'):
-    Config.from_saved({'model': 3})
-
-
-@pytest.mark.parametrize(('name', 'without', 'other'), [
-    ('train.alignment_layer', 0, 2), ('data.drop_duplicates', False, True),
-    ('model.layer_drop', 0.0, 0.1), ('optimizer.eps', 1e-9, 1e-8), ('decode.top_k', 3, None)])
-def test_a_setting_that_ended_and_changed_updates_trains_no_more(name, without, other):
-  check_none_ended('RUN', nest(name, without))
-  if other is not None:
-    with pytest.raises(UserError, match=rf'RUN was trained with {name}={other}, which has ended: '
-                                        r'docs/\w+\.md.*init_from=RUN') as raised:
-      check_none_ended('RUN', nest(name, other))
-    assert '\n' not in str(raised.value)
 
 
 def test_defaults_are_the_base_model_of_the_paper():

@@ -15,9 +15,8 @@ FILES = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('._
 ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'decoding', 'evaluation', 'experiment',
          'commands', 'testing', 'tools')
 # Every room may import these, and each of these only those before it.
-FOUNDATIONS = ('transformer.errors', 'transformer.old_settings', 'transformer.settings',
-               'transformer.files', 'transformer.own_code', 'transformer.config',
-               'transformer.system')
+FOUNDATIONS = ('transformer.errors', 'transformer.settings', 'transformer.files',
+               'transformer.own_code', 'transformer.config', 'transformer.system')
 DATA_PACKAGES = ('tensorflow_datasets', 'sentencepiece')
 
 

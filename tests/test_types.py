@@ -21,7 +21,6 @@ assert_type(run.score(['A line.'], ['Eine.'], tokens=True), list[list[tuple[str,
 assert_type(run.loss(run.params, run.batch(['A line.'], ['Eine.'])), jax.Array)
 assert_type(run.config.decode.beam_size, int)
 assert_type(dot_product_attention(*np.ones((3, 5, 2, 8), np.float32)), jax.Array)
-assert_type(transformer.load_huggingface('folder'), transformer.TrainedRun)
 transformer.load('runs/mine', averages=5)  # wrong
 transformer.lod('runs/mine')  # wrong
 run.translat(['A line.'])  # wrong

@@ -1,18 +1,22 @@
-"""The road knows no tool: it imports none, and works with none."""
+"""The road and the launchers know no tool: they import none, and work with none."""
 
 import ast
+import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+LAUNCHERS = sorted((ROOT / 'launch').rglob('*.py'))
 ROAD = [path for base in ('transformer', 'tests') for path in sorted((ROOT / base).rglob('*.py'))
         if path.relative_to(ROOT).parts[1] != 'tools'] + [ROOT / 'train.py', ROOT / 'eval.py']
 
 
-def test_neither_the_road_nor_its_tests_import_a_tool():
-  for path in (path for path in ROAD if 'tools' in path.read_text('utf-8')):
+def test_neither_the_road_nor_launchers_nor_their_tests_import_a_tool():
+  for path in (path for path in [*ROAD, *LAUNCHERS] if 'tools' in path.read_text('utf-8')):
     for node in ast.walk(ast.parse(path.read_text('utf-8'))):  # Imports inside functions, too.
       names = []
       if isinstance(node, ast.Import):
@@ -20,6 +24,28 @@ def test_neither_the_road_nor_its_tests_import_a_tool():
       elif isinstance(node, ast.ImportFrom):
         names = [node.module, *(f'{node.module}.{alias.name}' for alias in node.names)]
       assert not [name for name in names if name.split('.')[1:2] == ['tools']], (path, names)
+
+
+def test_launchers_can_be_imported_without_tools():
+  names = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in LAUNCHERS]
+  code = f'''
+import importlib, sys
+from absl import flags
+sys.modules['transformer.tools'] = None
+for name in {names}:
+  importlib.import_module(name)
+  for flag in list(flags.FLAGS):
+    delattr(flags.FLAGS, flag)  # Several launchers define a flag of the same name.
+'''
+  subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True)
+
+
+def test_the_road_and_launchers_name_no_tool():
+  # An example in the docstring of a setting is a value that a user may give.
+  allowed = {ROOT / 'transformer/training/config.py'}
+  for path in [*ROAD, *LAUNCHERS]:
+    if 'tests' not in path.relative_to(ROOT).parts and path not in allowed:
+      assert not re.search(r'''(transformer[./]|["'])tools[./]\w''', path.read_text('utf-8')), path
 
 
 @pytest.fixture(scope='module')
@@ -41,6 +67,6 @@ def test_without_tools_a_run_is_trained_and_scored(removal):
 @pytest.mark.long
 def test_without_tools_all_tests_of_the_road_pass(removal):
   script, copy = removal
-  # The launchers and benchmarks stand above the tools, and use some of them.
+  # Tests of launchers train on the phrasebook, which is a tool; benchmarks use several tools.
   script['test'](copy, 'tests', *(f'--ignore=tests/{name}' for name in (
       'launch', 'benchmarks', 'test_without_tools.py')))

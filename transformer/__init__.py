@@ -11,22 +11,11 @@ from transformer.errors import UserError
 
 __all__ = ['TrainedRun', 'UserError', 'load']
 
-# What is imported at its first use, since JAX comes with it. A tool may be absent.
-_MODULES = {'TrainedRun': 'decoding.trained_run', 'load': 'decoding.trained_run',
-            'load_huggingface': 'tools.convert.huggingface_reading'}
-
 if TYPE_CHECKING:
-  from os import PathLike
-
   from transformer.decoding.trained_run import TrainedRun, load
-
-  def load_huggingface(folder: str | PathLike[str]) -> TrainedRun: ...
 else:
   def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
       raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    try:
-      return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-    except ModuleNotFoundError as error:
-      raise UserError(f'transformer.{name} needs a module that is not installed: '
-                      f'{error}') from error
+    # It is imported at its first use, since JAX comes with it.
+    return getattr(importlib.import_module('transformer.decoding.trained_run'), name)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformer import files, old_settings, own_code
+from transformer import files, own_code
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, shown
@@ -144,11 +144,6 @@ class Config:
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
     """Checks names, types and values of nested dicts, and returns the frozen settings."""
     return freeze(cls, tree)
-
-  @classmethod
-  def from_saved(cls, tree: Mapping[str, Any]) -> 'Config':
-    """Returns the settings that a run was saved with, by this or an earlier version."""
-    return cls.from_dict(old_settings.as_of_now(tree))
 
   def to_dict(self) -> dict[str, Any]:
     """Returns nested dicts, which `from_dict` reads."""

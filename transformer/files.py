@@ -168,8 +168,8 @@ def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
     head = content[:-_TAIL]
     tail = content[-_TAIL:]
     if tail != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
-      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged, was edited, or '
-                       f'belongs to a run that began before there were digests')
+      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged or was '
+                       f'edited')
     value = json.loads(content)
     del value[SEAL]
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformer.errors import UserError, shown
-from transformer.old_settings import hint_of_ended
 
 # Larger than any useful number, and small enough that sums fit into 32 bits.
 _LARGEST = 10**9
@@ -69,7 +68,7 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
   kinds = typing.get_type_hints(cls)
   if name not in kinds:
     plain = isinstance(name, str) and name.isprintable()
-    advice = hint_of_ended(f'{prefix}{name}') or nearest_name(name, kinds, f'config.{prefix}')
+    advice = nearest_name(name, kinds, f'config.{prefix}')
     raise UserError(f'there is no key config.{prefix}{name if plain else shown(name)}; {advice}')
   return kinds[name]
 

@@ -16,6 +16,7 @@ import numpy as np
 from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.runs.run_directory import read_settings
 
 PLAN, DATA, SITE, REPORT = 'plan.json', 'data', 'site', 'report.json'
 # Packages of pure Python that training needs and a machine for benchmarks may lack.
@@ -200,7 +201,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
         run.extractall(workdir / 'trained', filter='data')
       trained = workdir / 'trained'
       about = json.loads((trained / 'weights.json').read_text(encoding='utf-8'))
-      config = Config.from_saved(files.read_sealed(trained / 'config.json', 'the run\'s config'))
+      config = read_settings(trained)
       save_run(workdir, config, Vocabulary((trained / 'vocabulary.model').read_bytes()),
                _tree(about['shapes'], (trained / 'weights').read_bytes()), about['steps'])
       (trained / 'weights').unlink()

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from launch.sweeping.space import UNREAD, Space
+from transformer.commands.config_file import plain_settings
 from transformer.config import Config
-from transformer.errors import UserError, shown
-from transformer.old_settings import check_none_ended
-from transformer.tools._config_file import plain_settings
+from transformer.errors import shown
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
 _MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',
@@ -22,19 +21,11 @@ def about(config: Config, space: Space) -> dict[str, Any]:
 
 def differences(before: Mapping[str, Any], config: Config, space: Space) -> list[str]:
   """Returns a phrase for each difference to a sweep, by its `about`, that would change trials."""
-  tree = {}
-  for name, value in before['settings'].items():
-    group, _, key = name.rpartition('.')
-    (tree.setdefault(group, {}) if group else tree)[key] = value
-  phrases = []
-  try:
-    check_none_ended('it', tree)
-  except UserError as error:
-    phrases.append(str(error).partition(';')[0])
-  old, new = plain_settings(Config.from_saved(tree)), plain_settings(config)
-  phrases += [f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
-              for name in sorted({*old, *new})
-              if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
+  old = before['settings']
+  new = plain_settings(config)
+  phrases = [f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
+             for name in sorted({*old, *new})
+             if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
   # Without comments and layout.
   if ast.dump(ast.parse(before['space'])) != ast.dump(ast.parse(space.text)):
     phrases.append('the search space has changed')

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from launch.sweeping import checkpoints
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
-from transformer.tools._config_file import changed, config_file
+from transformer.commands.config_file import changed, config_file
 
 BEST, PAGE = 'best.py', 'sweep.html'
 _STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',

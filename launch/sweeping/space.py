@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import optuna
 
 from launch.sweeping.storage import DATABASE_ERRORS
+from transformer.commands.config_file import changed
 from transformer.config import Config, check_name
 from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import converted
-from transformer.tools._config_file import changed
 
 # The measures by which trials may be compared, each with the direction that is better.
 OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',

@@ -17,13 +17,13 @@ from launch.sweeping import checkpoints, space
 from launch.sweeping.records import Trial
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
+from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
 from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.lock import RunLock
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS, read_record
 from transformer.system.signals import EXIT_STATUS
-from transformer.tools._config_file import changed, config_file
 from transformer.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]

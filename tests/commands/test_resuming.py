@@ -9,12 +9,15 @@ import time
 
 import pytest
 
+import transformer
 from configs import base
 from tests.experiment.tiny_runs import rows_of
 from tests.running_commands import ROOT
 from transformer import files
 from transformer.config import Config
+from transformer.errors import UserError
 from transformer.runs import record, run_directory
+from transformer.runs.run_directory import FORMAT
 from transformer.system.machine import usable_cores
 
 
@@ -50,7 +53,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   assert session['changed'] == {'train.keep': {'from': 5, 'to': 3}}
   assert 'seed was 0, is 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
-  assert settings == Config.from_saved(run_directory.read_config(run)).to_dict()
+  assert settings == Config.from_dict(run_directory.read_config(run)).to_dict()
   assert settings['train']['keep'] == 3
   new = f'--workdir={tmp_path}/new'
   status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')
@@ -82,23 +85,32 @@ def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
   assert (step / 'unfinished').is_dir()
 
 
-def test_a_run_with_a_setting_that_ended_translates_and_trains_no_more(
-    train, evaluate, folder, trained, tmp_path):
-  shutil.copytree(trained, run := tmp_path / 'run')
-  settings = run_directory.read_config(run)
-  settings['data']['alignments'], settings['train']['alignment_layer'] = 'links', 1
+@pytest.mark.parametrize('number', [None, FORMAT + 1])
+def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
+    train, evaluate, folder, trained, tmp_path, number):
+  run = shutil.copytree(trained, tmp_path / 'run')
+  about = files.read_sealed(run / 'run.json', 'the record')
+  assert about.pop('format') == FORMAT
+  files.write_sealed(run / 'run.json', about if number is None else {**about, 'format': number})
+  # What another version wrote may have other settings, too.
+  settings = files.read_sealed(run / 'config.json', 'the config')
+  settings['model']['of_another_version'] = 1
   files.write_sealed(run / 'config.json', settings)
-  for flags in ([f'--config={folder}/tiny.py', f'--workdir={run}'], [f'--workdir={run}'],
-                [f'--config={run}', f'--workdir={tmp_path}/new']):
-    assert f"{run} was trained with data.alignments='links', which has ended" in train.refuses(
-        *flags)
-  assert 'there is no key config.train.alignment_layer; it has ended' in train.refuses(
-      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--config.train.alignment_layer=1')
-  status, out, err = evaluate(f'--workdir={run}', f'--source={folder}/test.en', '--beam_size=1')
-  assert status == 0 and out.count('\n') == 2, err
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new', '--check',
-                         f'--config.train.init_from={run}')
-  assert status == 0, err
+  before = files_of(run)
+  fresh = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new'
+  messages = [train.refuses(*flags) for flags in (
+      (f'--config={folder}/tiny.py', f'--workdir={run}'), (f'--workdir={run}',),
+      (f'--config={run}', f'--workdir={tmp_path}/new'),
+      (*fresh, '--check', f'--config.train.init_from={run}'))]
+  messages.append(evaluate.refuses(f'--workdir={run}'))
+  with pytest.raises(UserError) as error:
+    transformer.load(run)
+  messages.append(str(error.value))
+  for message in messages:
+    assert f'{run}/run.json should have the format {FORMAT}' in message
+    assert f'got {number}; train the run again, or use the version that wrote it' in message
+    assert '\n' not in message.strip()
+  assert files_of(run) == before
 
 
 def wait_until(happened):

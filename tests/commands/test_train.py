@@ -38,7 +38,7 @@ from transformer.runs.loading import load_run
      ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)']),
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
     (['--config.data.source=tfds', '--config.data.name=wmt14_tranlate'],
-     ['wmt14_tranlate is not prepared in ', 'python -m transformer.tools.prepare']),
+     ['wmt14_tranlate is not prepared in ', 'docs/data.md']),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
       for window in ('3:', '0:3', '5:3', 'a:b')),

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 import pickle
-import sys
 from pathlib import Path
 
 import chex
@@ -280,9 +279,6 @@ def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run):
     Diverged(**fields).answers(['a', 'b'], decoding, first=15)
 
 
-def test_without_a_tool_what_needs_it_is_one_line(monkeypatch):
-  monkeypatch.setitem(sys.modules, 'transformer.tools.convert.huggingface_reading', None)
-  with pytest.raises(transformer.UserError, match=r'^transformer\.load_huggingface needs a module'):
-    transformer.load_huggingface('folder')
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
   with pytest.raises(AttributeError, match='no attribute'):
     transformer.lode()

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 
 import chex
@@ -12,7 +11,6 @@ from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
 from tests.tiny_training import NumberedBatches, evaluation_of
 from transformer.errors import Preempted
-from transformer.runs import sealing
 from transformer.system.signals import Signals
 
 
@@ -113,25 +111,6 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model,
   assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
   again = run(model, tmp_path, fatal=0, **start | fewer)
   assert not again.worked and again.step == 7
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(('step', 'resumed'), [(4, 4), (7, 5), (5, 5)])
-def test_a_signals_checkpoint_of_an_earlier_version_is_resumed(
-    model, whole, tmp_path, step, resumed):
-  with pytest.raises(Preempted):
-    run(model, tmp_path, batches=Signalled(step - 1))
-  (tmp_path / 'interrupted').mkdir()
-  path = (tmp_path / 'checkpoints' / str(step)).rename(tmp_path / 'interrupted' / str(step))
-  shutil.rmtree(path / 'unfinished')
-  (path / sealing.DIGESTS).unlink()
-  sealing.seal(path, step)
-  if resumed < step:
-    (path / 'history' / 'metadata').unlink()
-  assert run(model, tmp_path) == whole[1]._replace(resumed_from=resumed)
-  shutil.rmtree(tmp_path / 'checkpoints' / f'{step}.damaged', ignore_errors=True)
-  assert_same(tmp_path, whole[0])
-  assert not (tmp_path / 'interrupted').exists()
 
 
 def test_a_signal_before_the_first_step_saves_nothing(model, tmp_path):

@@ -25,6 +25,7 @@ TRAIN = '''
 import json, os, pathlib, runpy, signal, sys, time
 from transformer import files
 from transformer.runs.lock import RunLock
+from transformer.runs.run_directory import FORMAT
 from transformer.system.signals import SIGNALS
 
 flags = dict(flag[2:].split('=', 1) for flag in sys.argv[1:])
@@ -59,7 +60,7 @@ with RunLock(run):
     if time.monotonic() > deadline:
       sys.exit('error: no one else ran a trial')
     time.sleep(0.05)
-  files.write_sealed(run / 'run.json', {'commit': 'c0ffee'})
+  files.write_sealed(run / 'run.json', {'format': FORMAT, 'commit': 'c0ffee'})
   (run / 'checkpoints' / '5').mkdir(parents=True, exist_ok=True)
   path = run / 'metrics.jsonl'
   done = len(path.read_text().splitlines()) if path.exists() else 0

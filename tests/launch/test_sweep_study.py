@@ -35,22 +35,6 @@ def test_what_changes_no_trial_may_change(begin):
       'space'] == other
 
 
-def test_a_sweep_of_an_earlier_version_goes_on_unless_a_setting_that_mattered_has_ended(begin):
-  def begin_after(**settings):
-    about = begin_after.sweep.study.user_attrs['about']
-    about['settings'].pop('train.label_smoothing', None)
-    about['settings'].update(settings)
-    begin_after.sweep.study.set_user_attr('about', about)
-    return begin()
-
-  begin_after.sweep = begin()
-  begin_after(**{'model.layer_drop': 0.0})
-  with pytest.raises(UserError, match=r'train\.label_smoothing was 0\.1, is 0\.3'):
-    begin(**{'train.label_smoothing': 0.3})
-  with pytest.raises(UserError, match=r'model\.layer_drop=0\.2, which has ended: docs/.*; choose'):
-    begin_after(**{'model.layer_drop': 0.2})
-
-
 class Killed(BaseException):
   """Stands for a kill in the middle of a trial: Optuna catches only exceptions."""
 

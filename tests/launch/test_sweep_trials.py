@@ -14,9 +14,10 @@ from transformer.system.machine import visible_gpus
 PROGRAM = '''
 import json, os, pathlib, sys, time
 from transformer import files
+from transformer.runs.run_directory import FORMAT
 run = pathlib.Path(sys.argv[2].partition('=')[2])
 run.mkdir(exist_ok=True)
-files.write_sealed(run / 'run.json', {'commit': 'c0ffee'})
+files.write_sealed(run / 'run.json', {'format': FORMAT, 'commit': 'c0ffee'})
 
 def write(*rows):
   with (run / 'metrics.jsonl').open('a') as metrics:

@@ -1,4 +1,4 @@
-"""A run loads from the checkpoints that are asked for, and as an earlier version saved it."""
+"""A run loads from the checkpoints that are asked for."""
 
 import contextlib
 
@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -56,21 +55,3 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
   assert load_to_host(tmp_path).steps == [3]  # What another run starts from, or learns from.
   with pytest.raises(UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'):
     load_run(tmp_path, '1', 2)
-
-
-def test_a_run_from_before_attention_bias_has_all_biases(tmp_path, vocabulary, params):
-  config = Config.from_dict({'model': MODEL})
-  save_run(tmp_path / 'run', config, vocabulary, params, [3])
-  path = tmp_path / 'run' / run_directory.CONFIG
-  settings = run_directory.read_config(tmp_path / 'run')
-  settings['model'].pop('attention_bias')
-  files.write_sealed(path, settings)
-  assert 'attention_bias' not in path.read_text()
-  run = load_run(tmp_path / 'run')
-  assert run.config == config
-  chex.assert_trees_all_equal(jax.device_get(run.params), params)
-
-  settings['model']['attention_bias'] = 'none'
-  files.write_sealed(path, settings)
-  with pytest.raises(UserError):
-    load_run(tmp_path / 'run')

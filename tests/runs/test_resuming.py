@@ -14,6 +14,7 @@ from transformer.runs.resuming import (
   check_same_start,
   record_newest,
 )
+from transformer.runs.run_directory import FORMAT
 from transformer.training.config import SCHEDULES
 
 SETTINGS = flatten(Config().to_dict())
@@ -49,13 +50,14 @@ def test_an_origin_may_lie_elsewhere_and_a_length_on_which_a_schedule_may_depend
 
 def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
   data = {'vocabulary': 'a', 'train/x': 'b', 'valid': 'c'}
-  files.write_sealed(tmp_path / 'run.json', {'data': data})
+  about = {'format': FORMAT, 'origin': None, 'frozen': []}
+  files.write_sealed(tmp_path / 'run.json', {**about, 'data': data})
   check_same_start(tmp_path, data, None, None)
   for other in ({**data, 'train/x': 'c'}, {**data, 'train/y': 'b'},
                 {name: data[name] for name in ('vocabulary', 'train/x')}):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
       check_same_start(tmp_path, other, None, None)
-  files.write_sealed(tmp_path / 'run.json', {'data': 5})
+  files.write_sealed(tmp_path / 'run.json', {**about, 'data': 5})
   with pytest.raises(UserError, match=r'run.json should hold the fingerprints of its data; got 5'):
     check_same_start(tmp_path, data, None, None)
 
@@ -97,7 +99,7 @@ def test_a_run_that_lost_its_newest_checkpoint_or_all_is_refused_and_the_way_out
 @pytest.mark.parametrize(('name', 'there'), [
     ('checkpoints/300', True),  # A kill came before the record.
     ('checkpoints/200.damaged', True), ('checkpoints/200.damaged.2', True),
-    ('checkpoints/removed/200', True), ('interrupted/200', True),
+    ('checkpoints/removed/200', True),
     ('checkpoints/removed/150', False), ('checkpoints/200.unsealed', False),
     ('checkpoints/200.orbax-checkpoint-tmp-7', False)])
 def test_what_counts_as_the_newest_checkpoint(run, name, there):
@@ -119,7 +121,7 @@ def test_a_damaged_record_costs_no_checkpoint_that_is_there(run, caplog):
 
 @pytest.mark.parametrize(('newest', 'reached', 'refused'), [
     (None, 1, True), (None, 0, False), (100, 300, False)])
-def test_a_run_of_before_the_record_is_judged_by_its_metrics(run, newest, reached, refused):
+def test_a_run_without_the_record_is_judged_by_its_metrics(run, newest, reached, refused):
   (run / 'saved.json').unlink()
   for step in {100, 200} - {newest}:
     (run / f'checkpoints/{step}').rmdir()

@@ -67,7 +67,3 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp
   record.add_session(tmp_path, False, {})
   about = files.read_sealed(path, 'the record')
   assert [session['trains'] for session in about['resumed']] == [False, True]
-  about.pop('jax'), about['resumed'].clear()  # As versions before wrote it.
-  files.write_sealed(path, about)
-  with RECORDED[name]():
-    record.add_session(tmp_path, False, {})

@@ -1,11 +1,11 @@
 """A tracker knows a run that resumes or was moved, and neither its copy nor another run there."""
 
-import json
 import shutil
 
 import pytest
 
 from transformer import files
+from transformer.runs.run_directory import FORMAT
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
 
@@ -13,7 +13,7 @@ from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 def run(tmp_path):
   """A run that has told its tracker."""
   run = tmp_path / 'run'
-  files.write_sealed(run / 'run.json', {'started': '2026-01-01T00:00:00Z'})
+  files.write_sealed(run / 'run.json', {'format': FORMAT, 'started': '2026-01-01T00:00:00Z'})
   files.write_json(run / 'id.json', {'id': 'abc', **identity(run)})
   return run
 
@@ -31,8 +31,6 @@ def test_a_run_that_resumes_and_one_that_was_moved_keep_their_id(run, tmp_path, 
   run.mkdir()  # Another run, in the folder of before.
   files.write_json(run / 'id.json', {'id': 'another'})
   assert known(moved) == 'abc'
-  (moved / 'id.json').write_text(json.dumps({'id': 'old'}))  # As earlier versions wrote it.
-  assert known(moved) == 'old' and not caplog.text
   (moved / 'id.json').unlink()
   assert known(moved) is None and not caplog.text
 
@@ -42,7 +40,7 @@ def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(run, tmp_p
   assert known(copy) is None and f'{copy} is a copy of {run}' in caplog.text
   assert known(run) == 'abc'
   caplog.clear()
-  files.write_sealed(run / 'run.json', {'started': '2026-01-02T00:00:00Z'})
+  files.write_sealed(run / 'run.json', {'format': FORMAT, 'started': '2026-01-02T00:00:00Z'})
   assert known(run) is None and 'is of an earlier run' in caplog.text
 
 

@@ -22,7 +22,6 @@ from transformer.data.encoded_cache import load_or_encode
 from transformer.data.encoding import encode_for_scoring, keep_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.system.installation import spell_commands
 
 _CHUNK = 20_000  # pairs read together
 _MANY = 0.05  # share of dropped pairs that is worth a warning
@@ -93,9 +92,8 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))
   if dropped > _MANY * total:
-    logging.warning(spell_commands('%.1f %% of the training pairs are dropped; python -m '
-                                   'transformer.tools.audit, with the same --config flags, '
-                                   'shows which'), 100 * dropped / total)
+    logging.warning('%.1f %% of the training pairs are dropped; docs/data.md says how to see which',
+                    100 * dropped / total)
   variations = own_variations(config, vocabulary)
   if config.bpe_dropout:
     variations += make_bpe_dropout(vocabulary, config.bpe_dropout)

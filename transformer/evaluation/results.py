@@ -44,9 +44,8 @@ class Result(NamedTuple):
     if len(steps) > 1:
       how['average'] = str(len(steps))
     if others:  # A digest distinguishes ensembles of the same size.
-      # Results from before have no steps of the other runs.
-      of_others = content.get('ensemble_steps', [[]] * len(others))
-      digest = _digest([f'{run} {[*its]}' for run, its in zip(others, of_others, strict=True)])
+      digest = _digest([f'{run} {[*its]}' for run, its in
+                        zip(others, content['ensemble_steps'], strict=True)])
       how['ensemble'] = f'{1 + len(others)}.{digest}'
     if decode := content.get('decode'):
       sample = decode.get('sample')
@@ -57,9 +56,9 @@ class Result(NamedTuple):
       if (search := decode.get('search', 'default')) != 'default':
         name, *settings = [search] if isinstance(search, str) else search
         how['search'] = name.replace(':', '.') + (f'.{_digest([repr(settings)])}' * bool(settings))
-      if (dtype := decode.get('dtype', DecodeConfig.dtype)) != DecodeConfig.dtype:
+      if (dtype := decode['dtype']) != DecodeConfig.dtype:
         how['dtype'] = dtype
-    return how | content.get('more', {})
+    return how | content['more']
 
   @property
   def name(self) -> str:
@@ -69,9 +68,8 @@ class Result(NamedTuple):
   @property
   def decoding(self) -> dict[str, Any]:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
-    # Results from before `decode.dtype` are of the run's own type, and some tools only search.
-    decode = {'dtype': DecodeConfig.dtype, 'sample': False, **self.content['decode']}
-    more = {key: value for key, value in self.content.get('more', {}).items() if key != 'bleu'}
+    decode = {'sample': False, **self.content['decode']}  # Some tools only search.
+    more = {key: value for key, value in self.content['more'].items() if key != 'bleu'}
     unread = {'batch_size', *(() if decode['sample'] else _SAMPLING)}
     return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
             **{key: value for key, value in decode.items() if key not in unread}, **more}
@@ -93,7 +91,7 @@ class Result(NamedTuple):
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
                       f'its own by --results')
-    if digest not in (None, self.content.get('text_sha256')):  # Earlier versions recorded none.
+    if digest != self.content['text_sha256']:
       raise UserError(f'{self.path} is the result of another text of that name; keep both by '
                       f'--results=FOLDER, or remove the file')
 
@@ -133,7 +131,8 @@ def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
 
 def read(path: Path) -> Result:
   """Reads a result; refuses one that is not as eval.py writes it."""
-  content, = _read(path, ('text', 'steps', 'ensemble', 'decode', 'seed', 'metrics'))
+  content, = _read(path, ('text', 'text_sha256', 'steps', 'ensemble', 'ensemble_steps', 'decode',
+                          'seed', 'more', 'metrics'))
   return Result(path, content)
 
 

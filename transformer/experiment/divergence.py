@@ -17,7 +17,8 @@ BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
 # A spike exceeds the mean of the latest losses by this many standard deviations, and also by this
 # share of the mean, so that a flat loss has no tiny spikes.
-_DEVIATIONS, _SHARE = 6.0, 0.05
+_DEVIATIONS = 6.0
+_SHARE = 0.05
 _UPDATES = 50  # The approximate number of the latest losses.
 _FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
 
@@ -37,7 +38,9 @@ class DivergenceGuard:
     order of the metric `finite`.
     """
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
-    self._allowed, self._folder, self._names = allowed, Path(workdir) / BAD_BATCHES, names
+    self._allowed = allowed
+    self._folder = Path(workdir) / BAD_BATCHES
+    self._names = names
     self._made = False  # Whether this process has made an update.
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
@@ -69,8 +72,10 @@ class DivergenceGuard:
 
     A spike enters the window as the limit itself, so that it does not hide the next one.
     """
-    loss, window = float(metrics['loss']) / max(float(metrics['weight']), 1.0), self.window
-    mean, deviation = window['mean'], math.sqrt(window['variance'])
+    loss = float(metrics['loss']) / max(float(metrics['weight']), 1.0)
+    window = self.window
+    mean = window['mean']
+    deviation = math.sqrt(window['variance'])
     limit = mean + max(_DEVIATIONS * deviation, _SHARE * abs(mean))
     spike = window['updates'] >= _FIRST and loss > limit
     if spike and not window['spiking']:

@@ -35,7 +35,8 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
       settings.pop('max_positions')
     return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
 
-  there, here = meaning(origin), meaning(model)
+  there = meaning(origin)
+  here = meaning(model)
   different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
                for name in there | here if there.get(name) != here.get(name)]
   if different:

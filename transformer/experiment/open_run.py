@@ -48,18 +48,21 @@ class OpenRun:
     self.workdir = workdir
     self._stack = stack
     self._keep = config.train.keep
-    self.step, self.history, self.unfinished = None, {'evaluations': [], 'meter': {}}, False
+    self.step = None
+    self.history = {'evaluations': [], 'meter': {}}
+    self.unfinished = False
     self.begun, self.changes, saved = processes.from_first(lambda: self._lock(config))
     self._checkpoints = self._open_checkpoints() if saved else None
     if saved and (step := self._checkpoints.fall_back()) is not None:
-      self.step, self.history = step, self._checkpoints.history(step)
+      self.step = step
+      self.history = self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
     self.done = self.step is not None and (
         self.step >= config.train.steps
         or is_out_of_patience(self.history['evaluations'], config.train.patience))
     self.ended = self.done and not self.unfinished
     self._newest = self.step
-    if self.begun and stack:  # Earlier versions kept no record, and a later step may be damaged.
+    if self.begun and stack:  # A later step may be damaged.
       processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
@@ -109,7 +112,8 @@ class OpenRun:
 def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts: Mapping[str, Any],
                  update: Update | None = None, encoded: EncodedCorpora | None = None):
   """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update."""
-  workdir, reproducible = run.workdir, config.train.reproducible
+  workdir = run.workdir
+  reproducible = config.train.reproducible
   if run.begun and (run.changes or update):
     # Before the config, so that no change of a setting goes unrecorded.
     record.add_session(workdir, reproducible, run.changes, update is not None, facts['own_code'])

@@ -47,7 +47,9 @@ class Report:
                shape: tuple[int, int, int]):
     """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
     config = update.config.train
-    self._workdir, self._config, self._schedule = workdir, config, update.schedule
+    self._workdir = workdir
+    self._config = config
+    self._schedule = update.schedule
     rows, _, length = shape
     self.meter = Meter(history['meter'], rows * length,
                        utilisation(update.model, update.mesh.size, update.objective))

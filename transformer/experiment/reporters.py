@@ -28,7 +28,9 @@ class Reporters:
 
   def __init__(self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float):
     """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
-    self._seconds, self._all, end = seconds, [], time.monotonic() + seconds
+    self._seconds = seconds
+    self._all = []
+    end = time.monotonic() + seconds
     try:
       for name, part in parts.items():
         self._all.append(_Reporter(name, functools.partial(part, *arguments)))
@@ -64,8 +66,12 @@ class _Reporter(threading.Thread):
 
   def __init__(self, name: str, make: Callable[[], Any]):
     super().__init__(name=name, daemon=True)
-    self._make, self.calls, self.checked = make, queue.SimpleQueue(), threading.Event()
-    self.mistake, self.error, self._is_behind = None, None, False
+    self._make = make
+    self.calls = queue.SimpleQueue()
+    self.checked = threading.Event()
+    self.mistake = None
+    self.error: BaseException | None = None
+    self._is_behind = False
     self.start()
 
   def tell(self, method: str, *arguments: Any):

@@ -98,8 +98,11 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
   drawn from the seed. `profile` and `signals` are as for `train_run`.
   """
   settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
-  state, evaluations = run.restore(update, params), run.history['evaluations']
-  step, done, agreement = int(state.step), run.done, processes.StopAgreement(update.mesh)
+  state = run.restore(update, params)
+  evaluations = run.history['evaluations']
+  step = int(state.step)
+  done = run.done
+  agreement = processes.StopAgreement(update.mesh)
   tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
   report = Report(run.workdir, update, step, run.history, batches.shape)
   with contextlib.closing(tracer), report:

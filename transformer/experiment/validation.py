@@ -66,7 +66,8 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
   `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU, which
   takes sacreBLEU's tokenizer.
   """
-  values, translations = {}, {}
+  values = {}
+  translations = {}
   for key, batches, pairs, gold in sets:
     totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
     nll, weight = (sum(float(sums[name]) for sums in totals) for name in ('nll', 'weight'))
@@ -87,7 +88,8 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
     translations[key] = texts
   # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
   values = processes.from_first(lambda: values)
-  pairs, texts = sets[0].pairs, translations[sets[0].key]
+  pairs = sets[0].pairs
+  texts = translations[sets[0].key]
   samples = [Sample(*pairs[number], texts[number])
              for number in range(0, len(pairs), -(-len(pairs) // _SHOWN))]
   return Evaluation(values, translations, samples)

@@ -28,7 +28,8 @@ from transformer.system import processes
 from transformer.training.step import TrainState
 
 # Parts that only training needs. `rest` is the number of updates and the optimizer's state.
-_SKIPS, _REST = 'skips', 'rest'
+_SKIPS = 'skips'
+_REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
 _REASONS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
@@ -66,14 +67,10 @@ class CheckpointWriter(Checkpoints):
     """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
     for left in self._directory.glob(f'*{_UNSEALED}*'):
       shutil.rmtree(left)
-    # An earlier version saved a step for a signal beside the others.
-    earlier = self._directory.parent / 'interrupted'
-    for path in (*self._directory.glob(f'{REMOVED}/*'), *earlier.glob('*')):
+    for path in self._directory.glob(f'{REMOVED}/*'):
       if path.name.isdecimal() and int(path.name) > max(self._steps, default=-1):
-        (path / UNFINISHED).mkdir(exist_ok=True)
         self._unfinished.add(int(path.name))
         path.rename(self._directory / path.name)
-    shutil.rmtree(earlier, ignore_errors=True)
 
   def steps(self) -> list[int]:
     return sorted(self._manager.all_steps())
@@ -120,7 +117,8 @@ class CheckpointWriter(Checkpoints):
     `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
     process was about to delete.
     """
-    history, wanted = self.history(step), _parts(like)
+    history = self.history(step)
+    wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)

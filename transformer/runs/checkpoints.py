@@ -19,7 +19,9 @@ from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import UNFINISHED, check_path
 
 # The parts of a checkpoint that a reader of a run needs.
-PARAMS, AVERAGE, HISTORY = 'params', 'average', 'history'
+PARAMS = 'params'
+AVERAGE = 'average'
+HISTORY = 'history'
 
 
 class Checkpoints:
@@ -133,7 +135,8 @@ def _read_arrays(folder: Path, like, sharding):
   opened = {name: tensorstore.open({'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}},
                                    open=True, read=True)
             for name in {key.decode().partition('/')[0] for key in keys}}
-  opened, wanted = {name: array.result() for name, array in opened.items()}, by_name(like)
+  opened = {name: array.result() for name, array in opened.items()}
+  wanted = by_name(like)
   check_alike(wanted, opened)
   arrays = [opened[name].read() for name in wanted]
   return jax.tree.unflatten(jax.tree.structure(like), [

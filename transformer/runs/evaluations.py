@@ -67,7 +67,8 @@ def _key(name: str, metric: str) -> str:
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
   """Orders evaluations; NaN comes last, and BLEU before any F1 where a run has both."""
   name, metric = _metric(evaluation)
-  score, loss = evaluation[_key(name, metric)], evaluation[_key(name, 'loss')]
+  score = evaluation[_key(name, metric)]
+  loss = evaluation[_key(name, 'loss')]
   if metric in _NAMES:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
@@ -82,7 +83,8 @@ def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str],
   Files of later steps are deleted: they are from before the run was resumed. `key` is one of
   `DataConfig.valid_sets`.
   """
-  folder, name = workdir / EVALUATIONS, key.replace('/', '.')
+  folder = workdir / EVALUATIONS
+  name = key.replace('/', '.')
   files.write(folder / f'{name}.{step}.txt', ''.join(f'{line}\n' for line in lines).encode())
   pattern = re.compile(rf'{re.escape(name)}\.(\d+)\.txt')
   steps = {path: int(parts[1]) for path in folder.iterdir()

@@ -36,7 +36,8 @@ class RunLock:
 
   def __init__(self, workdir: str | os.PathLike):
     self._workdir = Path(workdir).absolute()
-    self._path, self._stop = self._workdir / LOCK, threading.Event()
+    self._path = self._workdir / LOCK
+    self._stop = threading.Event()
     # The id distinguishes this lock from an earlier lock of the same process.
     self._content = json.dumps({'host': socket.gethostname(), 'process': os.getpid(),
                                 'machine': files.machine_id(), 'id': uuid.uuid4().hex}).encode()
@@ -87,7 +88,8 @@ class RunLock:
 
   def _check_dead(self, is_locked: bool):
     """Raises `UserError` if the holder that the file names lives; a new file names none."""
-    holder, seen = self._holder(), self._path.stat()
+    holder = self._holder()
+    seen = self._path.stat()
     if seen.st_size == 0 or (is_locked and holder.get('machine') == files.machine_id() is not None):
       return
     probe = files.unfinished_name(self._path)  # The file system's clock may be another machine's.

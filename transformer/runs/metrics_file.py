@@ -22,14 +22,17 @@ class MetricsFile:
     `written` is the value of `written()` at that step, empty for a new run. `warn` logs a fault
     that the run survives.
     """
-    self._path, self._warn, self._warned = path, warn, False
+    self._path = path
+    self._warn = warn
+    self._warned = False
     self._pending = [line.encode() for line in written.get('unwritten', ())]
     content = path.read_bytes() if path.exists() else b''
     kept = content[:written.get('bytes', 0)]
     if written and hashlib.sha256(kept).hexdigest() != written['sha256']:
       kept = self._mend(content, step)
     self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    self._size, self._digest = len(kept), hashlib.sha256(kept)
+    self._size = len(kept)
+    self._digest = hashlib.sha256(kept)
     os.ftruncate(self._file, self._size)
     self._append()
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.metadata
-import math
 import os
 import platform
 import sys
@@ -16,7 +15,14 @@ from absl import logging
 
 from transformer import files
 from transformer.runs.metrics_file import read_metrics
-from transformer.runs.run_directory import CONFIG, METRICS, RUN, commit, read_record
+from transformer.runs.run_directory import (
+  FORMAT,
+  METRICS,
+  RUN,
+  commit,
+  read_record,
+  read_settings,
+)
 from transformer.system.machine import usable_cores
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
@@ -25,7 +31,8 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sen
 
 def describe(reproducible: bool, **facts) -> dict[str, Any]:
   """Returns the content of `run.json`: facts about the run, and about this process."""
-  return {**_session(reproducible), **facts, 'resumed': []}  # `add_session` fills it.
+  # `add_session` fills `resumed`.
+  return {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
 
 
 def add_session(workdir: str | os.PathLike, reproducible: bool,
@@ -41,15 +48,16 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   about = read_record(workdir)
   session = _session(reproducible) | {'own_code': dict(own)}
   last = _sessions_that_train(about)[-1]
-  before, now = last['devices'], session['devices']
+  before = last['devices']
+  now = session['devices']
   if trains:
-    check_switches(last.get('jax', {}))
+    check_switches(last['jax'])
     if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
       logging.warning('the run goes on with %d CPU cores, and had %d before: the order of '
                       'additions changes, so numbers differ by rounding from an uninterrupted run',
                       now['cpu_cores'], before['cpu_cores'])
     for spec, digest in own.items():
-      if last.get('own_code', {}).get(spec, digest) != digest:
+      if last['own_code'].get(spec, digest) != digest:
         logging.warning('the module of %s has changed since the run trained last, so the run may '
                         'differ from an uninterrupted one', spec)
   about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
@@ -58,7 +66,7 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
 
 def _sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
   """Returns the sessions in the content of `run.json` that made updates, in their order."""
-  return [about, *(session for session in about['resumed'] if session.get('trains', True))]
+  return [about, *(session for session in about['resumed'] if session['trains'])]
 
 
 def _session(reproducible: bool) -> dict[str, Any]:
@@ -92,13 +100,12 @@ def record_cost(workdir: Path, step: int):
 
   The hours are those of updates, times the number of devices, without compiling, evaluating and
   saving. They are None if no line of metrics has a speed, or the number of devices has changed.
-  Weights alone, and runs that an earlier version began, have no cost.
   """
   about = read_record(workdir)
-  flops = step * about.get('flops_per_update', math.nan)
-  if math.isnan(flops) or about.get('cost', {}).get('flops') == flops:
+  flops = step * about['flops_per_update']
+  if about.get('cost', {}).get('flops') == flops:
     return
-  tokens = files.read_sealed(workdir / CONFIG, 'the run\'s config')['train']['tokens_per_batch']
+  tokens = read_settings(workdir).train.tokens_per_batch
   # Updates without a speed, such as the first of a process, take the mean time of the others.
   seconds = timed = before = 0
   for line in read_metrics(workdir / METRICS):
@@ -110,7 +117,8 @@ def record_cost(workdir: Path, step: int):
       timed += updates
     before = line['step']
   sessions = [session['devices'] for session in _sessions_that_train(about)]
-  last, counts = sessions[-1], {devices['count'] for devices in sessions}
+  last = sessions[-1]
+  counts = {devices['count'] for devices in sessions}
   hours = seconds * step / timed * last['count'] / 3600 if timed and len(counts) == 1 else None
   devices = f'{last["count"]} {last["kind"]}'
   logging.info('trained with %.2e FLOPs%s on %s', flops,

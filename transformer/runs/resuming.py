@@ -14,7 +14,6 @@ from absl import logging
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError, optional, shown
-from transformer.old_settings import check_none_ended
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
@@ -52,9 +51,9 @@ def check_workdir(workdir: Path, config: Config) -> Config:
     if workdir.exists() and not holds_nothing(workdir):
       raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
     return config
-  old = Config.from_saved(saved)
-  check_none_ended(workdir, saved)
-  given, fitting = config.train.tokens_per_batch, old.train.tokens_per_batch
+  old = Config.from_dict(saved)
+  given = config.train.tokens_per_batch
+  fitting = old.train.tokens_per_batch
   if old.train.fit_memory and config.train.fit_memory and given != fitting:
     logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
                  '%d', fitting, given)
@@ -72,7 +71,7 @@ def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, di
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
   return {} if saved is None else check_same_settings(
-      workdir, flatten(Config.from_saved(saved).to_dict()), flatten(config.to_dict()))
+      workdir, flatten(Config.from_dict(saved).to_dict()), flatten(config.to_dict()))
 
 
 def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
@@ -117,12 +116,13 @@ def check_none_lost(workdir: Path):
 
   Checkpoints that were moved aside count as there, since training has warned of them.
   """
-  folder, record = workdir / CHECKPOINTS, workdir / SAVED
-  there = (*folder.glob('*'), *folder.glob(f'{REMOVED}/*'), *workdir.glob('interrupted/*'))
+  folder = workdir / CHECKPOINTS
+  record = workdir / SAVED
+  there = (*folder.glob('*'), *folder.glob(f'{REMOVED}/*'))
   names = [path.name.partition('.damaged')[0] for path in there]
   newest = max((int(name) for name in names if name.isdecimal()), default=0)
   reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
-  saved = 0 if newest else reached  # Earlier versions kept no record.
+  saved = 0 if newest else reached  # The record may be missing or damaged.
   if record.exists():
     with optional('checkpoints that are gone may go unnoticed', logging.warning):
       saved = files.read_sealed(record, 'the step of the newest checkpoint')['step']
@@ -140,15 +140,15 @@ def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
 
   Data are known by their fingerprints. None stands for what is not used again.
   """
-  known, about = read_fingerprints(workdir), read_record(workdir)
+  known = read_fingerprints(workdir)
+  about = read_record(workdir)
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
                     f'since; choose another --workdir, or restore the data')
-  # In earlier versions, the objective's had another name.
   for setting, then, now in (
       ('train.init_from', [about['origin']] if about.get('origin') else [], origin and [origin]),
-      ('train.objective_runs', about.get('frozen', about.get('teachers', [])), frozen)):
+      ('train.objective_runs', about['frozen'] or [], frozen)):
     if now is not None and then != now:
       raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
                       f'they were {_named(then)}, and are {_named(now)}; choose another --workdir '

@@ -13,11 +13,17 @@ from transformer.errors import UserError, shown
 from transformer.runs.lock import LOCK
 from transformer.system.installation import installed_commit
 
-CONFIG, RUN, METRICS, SAVED, CHECKPOINTS, EVALUATIONS = (
-    'config.json', 'run.json', 'metrics.jsonl', 'saved.json', 'checkpoints', 'eval')
+CONFIG = 'config.json'
+RUN = 'run.json'
+METRICS = 'metrics.jsonl'
+SAVED = 'saved.json'
+CHECKPOINTS = 'checkpoints'
+EVALUATIONS = 'eval'
 # The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
 # a killed process leaves no part of a checkpoint among the others.
 REMOVED = 'removed'
+# The format of a run's files, which `run.json` names.
+FORMAT = 1
 # The files that describe a run; a vocabulary has some of these names.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
@@ -28,9 +34,16 @@ WEIGHTS_ALONE = 'weights_of_steps'
 
 
 def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
-  """Reads a run's `config.json` as nested dicts; returns None if the directory holds no run."""
+  """Returns the settings of a run as nested dicts; None if the directory holds no run.
+
+  Raises `UserError` if the settings are damaged, or the run has another format.
+  """
   path = Path(workdir) / CONFIG
-  return files.read_sealed(path, 'the run\'s config') if path.exists() else None
+  if not path.exists():
+    return None
+  if (Path(workdir) / RUN).exists():  # A start that was killed has not written it.
+    read_record(workdir)
+  return files.read_sealed(path, 'the run\'s config')
 
 
 def read_settings(workdir: str | os.PathLike) -> Config:
@@ -39,7 +52,7 @@ def read_settings(workdir: str | os.PathLike) -> Config:
   settings = read_config(workdir)
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
-  return Config.from_saved(settings)
+  return Config.from_dict(settings)
 
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
@@ -52,8 +65,14 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
 
 
 def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
-  """Reads `run.json`."""
-  return files.read_sealed(Path(workdir) / RUN, 'the record of the run')
+  """Reads `run.json`; raises `UserError` if it is damaged, or the run has another format."""
+  path = Path(workdir) / RUN
+  record = files.read_sealed(path, 'the record of the run')
+  if record.get('format') != FORMAT:
+    raise UserError(f'{path} should have the format {FORMAT}, which this version reads; got '
+                    f'{shown(record.get("format"))}; train the run again, or use the version that '
+                    f'wrote it (its commit is {shown(record.get("commit"))})')
+  return record
 
 
 def has_begun(workdir: str | os.PathLike) -> bool:

@@ -20,12 +20,13 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
   """
   known = _content(path)
   here = identity(path.parent)
-  was = {**here, **known}  # Earlier versions wrote only the id.
-  original = Path(was['workdir']) / path.name
-  if was['started'] != here['started']:
+  if not known:
+    return {}
+  original = Path(known['workdir']) / path.name
+  if known['started'] != here['started']:
     warn(f'{path} is of an earlier run in this directory, so the tracker gets a new run')
     return {}
-  if known and was['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
+  if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
     warn(f'{path.parent} is a copy of {original.parent}, so the tracker gets a new run; it has no '
          f'earlier lines')
     return {}

@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import logging
 import os
+import shlex
 import sys
 import types
 
@@ -15,7 +16,7 @@ import tensorflow_datasets.translate  # It registers the translation sets.
 from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
-from transformer.data.text.tfds_sets import languages_of, open_set, prepare_command
+from transformer.data.text.tfds_sets import languages_of, open_set
 from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
 
@@ -48,7 +49,7 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
     prepared = open_set(name, data_dir)
     if prepared is None:
       raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
-                      f'run: {prepare_command(name, data_dir)}')
+                      f'run: {_command(name, data_dir)}')
   languages_of(prepared, name)
   return prepared
 
@@ -91,12 +92,18 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
     where = error.request.url if error.request else 'the server'
     raise UserError(f'{name} cannot be downloaded: {where} cannot be reached '
                     f'({type(error).__name__}); check the network, and run: '
-                    f'{prepare_command(name, data_dir)}') from error
+                    f'{_command(name, data_dir)}') from error
   except Exception as error:  # A lack of disk space or permission, a damaged archive and more.
     # Another process may have finished the same set in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
                       f'{type_and_message(error)}') from error
+
+
+def _command(name: str, data_dir: str) -> str:
+  """Returns the command that prepares a set."""
+  command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
+  return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 
 start = command_line.starter(main)  # `attention-prepare` calls it.

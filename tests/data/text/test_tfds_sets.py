@@ -77,12 +77,11 @@ def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
   assert '\n' not in str(caught.value)
 
 
-def test_a_set_that_is_not_prepared_says_what_to_run(tmp_path):
+def test_a_set_that_is_not_prepared_says_what_to_do(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
-  assert (f"run: python -m transformer.tools.prepare --name={NAME} '--data_dir={folder}';"
-          in str(caught.value))
+  assert f'is not prepared in {folder}; prepare it as docs/data.md says' in str(caught.value)
   assert not folder.exists()
 
 

@@ -1,6 +1,7 @@
 """Equal systems do not differ, a better one does, and few sentences prove nothing."""
 
 import pytest
+from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from tests.evaluation.test_metrics import REFERENCES, TRANSLATIONS
 from transformer.evaluation import metrics
@@ -46,6 +47,15 @@ def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
   usual, other = p_values('12345'), p_values('7')
   assert p_values('') == usual
   assert all(p != q for p, q in zip(usual, other, strict=True)), (usual, other)
+
+
+def test_ter_counts_each_system_once_for_both_tests(monkeypatch):
+  counted = []
+  tokenized = TercomTokenizer.__call__
+  monkeypatch.setattr(TercomTokenizer, '__call__', lambda tokenizer, line: (
+      counted.append(line) or tokenized(tokenizer, line)))
+  differences('TER', [TRANSLATIONS], [[REFERENCES]], [REFERENCES], '13a')
+  assert [counted.count(line) for line in TRANSLATIONS] == [1, 1, 1]
 
 
 def test_seeds_are_compared_in_pairs():

@@ -1,6 +1,7 @@
 """A model becomes a folder of MarianMT or Pegasus and comes back; others are refused by name."""
 
 import dataclasses
+import importlib
 import json
 import shutil
 import sys
@@ -11,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import transformer
 from tests.tools.convert.random_models import (
   KINDS,
   SHAPE,
@@ -30,7 +30,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools.convert.huggingface_format import check_model, write_model
-from transformer.tools.convert.huggingface_reading import read_model
+from transformer.tools.convert.huggingface_reading import load_huggingface, read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig
@@ -83,15 +83,15 @@ def test_a_model_comes_back(export, vocabulary, settings):
 
 def test_a_folder_is_a_run_in_python(exported):
   folder, _, params = exported
-  run = transformer.load_huggingface(str(folder))
+  run = load_huggingface(str(folder))
   score, = run.score(['a man'], ['ein mann'])
   assert dataclasses.replace(run, params=params).score(['a man'], ['ein mann']) == [
       pytest.approx(score, rel=1e-4)]
   assert run.config.decode.beam_size == 3 and run.workdir == folder
-  with pytest.raises(transformer.UserError, match='should hold a JSON object'):
-    transformer.load_huggingface(folder / 'nothing')
+  with pytest.raises(UserError, match='should hold a JSON object'):
+    load_huggingface(folder / 'nothing')
   with pytest.raises(UserError, match='None cannot be used as a path'):
-    transformer.load_huggingface(None)
+    load_huggingface(None)
 
 
 def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export, vocabulary):
@@ -207,7 +207,7 @@ def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
     if shards:
       to_shards(folder, **shards)
     with pytest.raises(UserError, match=f'holds NaN or infinity in {name}; ') as caught:
-      transformer.load_huggingface(folder)
+      load_huggingface(folder)
     assert 'learning rate' not in str(caught.value)
 
 
@@ -216,7 +216,7 @@ def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
   for module in ('safetensors_format', 'huggingface_tensors', 'huggingface_reading'):
     monkeypatch.delitem(sys.modules, f'transformer.tools.convert.{module}')
   with pytest.raises(UserError, match=r'safetensors.* -m pip install -r .*/requirements\.txt$'):
-    transformer.load_huggingface('folder')
+    importlib.import_module('transformer.tools.convert.huggingface_reading')
 
 
 def test_positions_that_the_library_has_trained_come_back_as_learned_ones(export, vocabulary):

@@ -9,10 +9,10 @@ import pytest
 
 from tests.running_commands import ENGLISH, GERMAN
 from transformer import files
+from transformer.commands.config_file import changed
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.errors import Preempted, UserError
-from transformer.tools._config_file import changed
 from transformer.tools.distil import recipe as recipes
 from transformer.tools.distil import steps
 

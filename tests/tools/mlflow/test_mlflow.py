@@ -15,6 +15,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
 from transformer.experiment.reporters import Reporters, Sample
+from transformer.runs.run_directory import FORMAT
 from transformer.tools.mlflow.reporter import MLflow, mlflow
 
 def told(step, steps, error, *lines, workdir='runs/a'):
@@ -30,7 +31,7 @@ def told(step, steps, error, *lines, workdir='runs/a'):
 
 loss, bleu = 'train/loss', 'valid/new-set+1/bleu'
 os.makedirs('runs/a')
-files.write_sealed('runs/a/run.json', {'started': 'then'})
+files.write_sealed('runs/a/run.json', {'format': FORMAT, 'started': 'then'})
 run = told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
            (20, {bleu: 7.0}), (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 print(run.info.status)

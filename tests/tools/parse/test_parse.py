@@ -2,12 +2,9 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
-from transformer import files
-from transformer.config import Config
 from transformer.tools.parse import bracketing
 from transformer.tools.parse.treebank import parse_tree, read_trees
 
@@ -150,20 +147,3 @@ def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
   compared = json.loads((tmp_path / 'found.json').read_bytes())
   assert [test['metric'] for test in compared['differences'][f'{tmp_path}/2']] == NAMES
   assert 'p, bootstrap' in out
-
-
-@pytest.mark.long
-def test_a_run_of_an_earlier_version_goes_on_and_is_scored(train, parse, folder, run, treebank,
-                                                           tmp_path):
-  with_words = Config.from_saved({'data': {'source': 'trees', 'tree_words': True}})
-  assert with_words.data.source == 'transformer.tools.parse.source:TreesWithWords'
-  old = shutil.copytree(run, tmp_path / 'run')
-  settings = files.read_sealed(old / 'config.json', 'the config')
-  settings['data'] |= {'source': 'trees', 'tree_words': False}
-  settings['train']['valid_metric'] = ''
-  files.write_sealed(old / 'config.json', settings)
-  status, out, err = parse(f'--workdir={old}')
-  assert status == 0 and f1_of(out), err
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={old}', *CHANGES,
-                         f'--config.data.dir={treebank}', '--config.train.steps=6')
-  assert status == 0 and re.search(r'step 6/6 .*valid F1 \d', err), err

@@ -44,13 +44,6 @@ def test_samples_are_weighed_and_scored(rerank, samples, tmp_path):
   lists = [[text for text, _ in candidates] for candidates in read_lists(nbest)]
   assert [len(texts) for texts in lists] == [4, 4]
   assert lines == choose(lists, 'BLEU', 'char', 1)
-  # A result of an early version has no protocols.
-  old = tmp_path / path.name
-  old.write_text(json.dumps({key: value for key, value in content.items()
-                             if key not in ('protocols', 'more', 'cut_sources')}), 'utf-8')
-  sentences = path.with_suffix('.sentences.jsonl')
-  old.with_suffix('.sentences.jsonl').write_bytes(sentences.read_bytes())
-  assert rerank(f'--nbest={nbest}', f'--result={old}')[0] == 0
 
 
 def test_without_a_result_it_writes_the_choices(rerank, tmp_path):

@@ -16,6 +16,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
 from transformer.experiment.reporters import Reporters, Sample
+from transformer.runs.run_directory import FORMAT
 from transformer.tools.wandb.reporter import WandB
 
 def told(step, steps, error, *lines, workdir='runs/a'):
@@ -27,7 +28,7 @@ def told(step, steps, error, *lines, workdir='runs/a'):
 
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')
-files.write_sealed('runs/a/run.json', {'started': 'then'})
+files.write_sealed('runs/a/run.json', {'format': FORMAT, 'started': 'then'})
 told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}), (20, {bleu: 7.0}),
      (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shlex
 from pathlib import Path
 
 import tensorflow_datasets as tfds
@@ -24,7 +23,7 @@ class TfdsCorpus:
     builder = open_set(config.name, config.dir)
     if builder is None:
       raise UserError(f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
-                      f'run: {prepare_command(config.name, config.dir)}')
+                      f'prepare it as docs/data.md says, or set --config.data.dir to its folder')
     if not set(self._languages) <= set(languages := languages_of(builder, config.name)):
       raise UserError(f'{config.name} must hold the languages {" and ".join(self._languages)}; '
                       f'it has {", ".join(languages)}; set --config.data.source_language and '
@@ -58,7 +57,10 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
 
 @contextlib.contextmanager
 def _own_features_only():
-  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run."""
+  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run.
+
+  TFDS 4.9.10 has no option for that, so the method by which it finds a class is replaced.
+  """
   connector = tfds.features.FeatureConnector
   find = connector.__dict__['cls_from_name']
 
@@ -83,9 +85,3 @@ def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
     raise UserError(f'{name} is not a translation set: it should hold a text in each of two '
                     f'languages; it holds {", ".join(builder.info.features)}')
   return texts
-
-
-def prepare_command(name: str, data_dir: str) -> str:
-  """Returns the command that prepares a set."""
-  command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
-  return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)

@@ -25,7 +25,8 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
   sides = [tuple(line for seed in system for line in seed) for system in (baseline, *systems)]
   repeated = tuple(tuple(lines) * len(baseline) for lines in references)
   metric = metric_of(name, tokenize)
-  # Both tests need the same counts, and TER takes long to count.
+  # Both tests need the same counts, and TER takes long to count. sacreBLEU 2.6.0 has no public
+  # function that takes counts, so its private one is cached.
   metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
   if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
     os.environ.pop(SEED_VARIABLE, None)

@@ -110,7 +110,7 @@ def _to_run(folder: Path) -> str:
   else:
     from transformer.tools.convert import safetensors_format
     settings, models, steps, params = safetensors_format.read(path)
-    config, origin = Config.from_saved(settings), _origin(steps)
+    config, origin = Config.from_dict(settings), _origin(steps)
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
@@ -124,7 +124,7 @@ def _origin(steps: list[int]) -> str:
   return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'
 
 
-start = command_line.starter(main)  # `attention-export` calls it.
+start = command_line.starter(main)  # `attention-convert` calls it.
 
 if __name__ == '__main__':
   start()

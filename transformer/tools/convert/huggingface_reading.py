@@ -66,7 +66,7 @@ class Imported(NamedTuple):
 
 
 def load_huggingface(folder: str | os.PathLike[str]) -> TrainedRun:
-  """Loads a folder as a run, for use in Python; `transformer.load_huggingface` is this function."""
+  """Loads a folder as a run, for use in Python, without writing one."""
   folder = files.as_path(folder)
   config, vocabulary, params = read_model(folder)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)

@@ -26,10 +26,10 @@ from ml_collections import config_flags
 
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.config_file import given_settings
 from transformer.errors import refuse
 from transformer.runs.lock import RunLock
 from transformer.system import command_line, outputs
-from transformer.tools._config_file import given_settings
 from transformer.tools.distil.recipe import DIRECTIONS, begin, load_models, plan
 from transformer.tools.distil.steps import carry_out, run, steps
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer import files
+from transformer.commands.config_file import changed, config_file, plain_settings
 from transformer.config import Config, flatten
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError, refuse, shown
-from transformer.tools._config_file import changed, config_file, plain_settings
 
 DIRECTIONS = ('forward', 'back')
 # How teachers translate, as eval.py does by default: whether those of a direction do it together,
@@ -139,9 +139,7 @@ def begin(recipe: Recipe, workdir: Path):
   path = workdir / _RECORD
   if path.exists():
     record = files.read_sealed(path, 'the recipe')
-    # A setting that came later has the value that earlier versions behaved by.
-    earlier = {name: plain_settings(Config.from_saved({})) for name in models if name in record}
-    before = flatten({**earlier, 'translating': TRANSLATING}) | flatten(record)
+    before = flatten(record)
     now = flatten(about)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):

@@ -39,8 +39,7 @@ class MLflow:
         history = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
         self._last[name] = max(value.step for value in history)
       warn_of_lines(path, step, max(self._last.values(), default=0))
-      # A parameter cannot change, and MLflow truncates it; earlier versions kept no settings.
-      before = known.get('settings', params)
+      before = known['settings']  # A parameter cannot change, and MLflow truncates it.
       mlflow.set_tags({f'resumed/{name}': value for name, value in settings.items()
                        if before.get(name, value) != value})
     else:

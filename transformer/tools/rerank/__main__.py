@@ -70,13 +70,13 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
   from transformer.decoding.translator import Translation
   from transformer.evaluation import report, results
   from transformer.evaluation.texts import Text
-  content = {'seconds': 0.0, 'cut_sources': 0, 'protocols': [], 'more': {}, **result.content}
+  content = result.content
   references = zip(*(sentence['references'] for sentence in sentences), strict=True)
   text = Text(content['text'], [sentence['source'] for sentence in sentences],
               list(map(list, references)))
   answers = [Translation(line, dict(reversed(candidates)).get(line, 0.0), False, ())
              for line, candidates in zip(choices, lists, strict=True)]
-  german = any(protocol['name'] == 'compound-split' for protocol in content['protocols'])
+  german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
   stages = report.evaluate(text, answers, content['seconds'] + seconds,
                            content['decode']['bleu_tokenize'], 'de' if german else '', own_metrics)
   more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}

@@ -2,8 +2,8 @@
 
 import runpy
 
+from transformer.commands.config_file import changed, config_file
 from transformer.config import Config
-from transformer.tools._config_file import changed, config_file
 
 
 def test_every_config_comes_back_from_its_file(tmp_path):
