@@ -102,7 +102,7 @@ def whole_search(model: Transformer, config: DecodeConfig):
   """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
   search = ModelSearch([model], config)
   return jax.jit(lambda params, source_BS, limits_B: run_search(
-      search.plan([params], *search.start([params], source_BS), limits_B)))
+      search.plan([params], search.start([params], source_BS), limits_B)))
 
 
 def random_params(work: Work):

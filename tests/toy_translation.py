@@ -50,6 +50,6 @@ def whole_search(model: Transformer, config: DecodeConfig, nbest: int = 1):
 
   def run(params, source_BS, limits_B, keys_B=None):
     started = search.start([params], source_BS)
-    return run_search(search.plan([params], *started, limits_B, keys_B))
+    return run_search(search.plan([params], started, limits_B, keys_B))
 
   return jax.jit(run)

@@ -53,18 +53,18 @@ class ModelSearch:
     by_hypothesis, others = search_state.split(tuple(state for _, state in started))
     return encoded, Cache(by_hypothesis, (jnp.int32(0), others))
 
-  def plan(self, params: Sequence, encoded: Encoded, cache: Cache, limits_B, keys_B=None,
+  def plan(self, params: Sequence, started: tuple[Encoded, Cache], limits_B, keys_B=None,
            rows=None, tables=()) -> Search:
     """Returns the search of `ops` for encoded sources.
 
     Args:
-      encoded, cache: from `start`. If another start of the search is to be continued, its cache is
-        not needed and may be `Cache((), ())`.
+      started: from `start`. To go on from a later state, `Cache((), ())` will do for the cache.
       limits_B: the largest numbers of tokens.
       keys_B: the data of `threefry2x32` keys, which only sampling needs.
       rows, tables: the constraint's arrays, of each sentence and of all.
     """
     config = self.config
+    encoded, cache = started
     beams = config.beam_size
     batch, length = encoded.is_token_BS.array.shape
     step, cache = obeying(self.constraint, rows, tables, self._step(params, encoded), cache,

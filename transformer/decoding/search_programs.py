@@ -124,7 +124,7 @@ class SearchPrograms:
       source_BS, given = sources
       encoded, cache = self._search.start(params, source_BS)
       encoded = search_state.padded(encoded, length)
-      search = self._search.plan(params, encoded, cache, *given, tables)
+      search = self._search.plan(params, (encoded, cache), *given, tables)
       first, *_ = cache_lengths(search.options.max_length)
       return (encoded, search_state.grown(search.start, first)), ()
 
@@ -140,7 +140,7 @@ class SearchPrograms:
   def _advance(self, params, fixed, state, common):
     tables, until = common
     encoded, given = fixed
-    search = self._search.plan(params, encoded, Cache((), ()), *given, tables)
+    search = self._search.plan(params, (encoded, Cache((), ())), *given, tables)
     state = advance_until(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))

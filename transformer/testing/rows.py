@@ -50,7 +50,7 @@ def _side(rows, length):
 def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
   """Returns the arguments of a model for a batch: the targets are shifted right."""
   before = np.asarray(shift_right(batch.target_tokens, batch.target_positions))
-  return tuple(batch._replace(target_tokens=before))
+  return tuple(batch._replace(target_tokens=before).arrays().values())
 
 
 def full_batch() -> Batch:
@@ -62,7 +62,8 @@ def full_batch() -> Batch:
 def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:
   """Returns the arguments of a model for one source in each row and given decoder inputs."""
   pairs = zip(sources, inputs_BT, strict=True)
-  return tuple(pack([[each] for each in pairs], target_length=inputs_BT.shape[1]))
+  batch = pack([[each] for each in pairs], target_length=inputs_BT.shape[1])
+  return tuple(batch.arrays().values())
 
 
 def begun(tokens_BT: np.ndarray) -> np.ndarray:

@@ -144,6 +144,6 @@ def _search(subject, config: DecodeConfig) -> Hypotheses:
   @jax.jit
   def run(params, source_BS, limits_B):
     started = search.start([params], source_BS)
-    return run_search(search.plan([params], *started, limits_B))
+    return run_search(search.plan([params], started, limits_B))
 
   return jax.device_get(run(subject.params, source_BS, np.full(B, T, np.int32)))
