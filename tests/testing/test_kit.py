@@ -66,6 +66,8 @@ def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
   assert found.model_dim % 4 == 0 and max(found.model_dim, found.ff_dim, found.key_dim) < 64
   subject = read('{"num_layers": 6, "module": ["' + SPEC + '", {"hidden": 5}]}')
   assert (subject.model.hidden, subject.config.num_layers) == (5, 2)
+  # Fewer positions than the default data.max_length, which the checks do not read.
+  assert read('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
 
 
 @pytest.mark.parametrize(('text', 'fact'), [

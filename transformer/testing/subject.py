@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.config import Config
 from transformer.errors import UserError, type_and_message
 from transformer.model.building import Model, build_model
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.ops import linear
 from transformer.ops.linear import log_softmax
+from transformer.settings import freeze
 from transformer.testing.rows import SOURCE_N, N
 from transformer.testing.tolerance import rounding
 
 _LAYERS = 2
+_POSITIONS = 31
 _WIDTHS = {'model_dim': 13, 'ff_dim': 17, 'num_heads': 3, 'key_dim': 7, 'value_dim': 11}
 # The width of a head of a model of the user, which may need an even one.
 _HEAD_DIM = 6
@@ -114,7 +115,7 @@ def small(config: ModelConfig) -> ModelConfig:
   stay, and `model_dim` is a multiple of them.
   """
   config = config.with_dtype('float32')
-  changes = {'num_layers': min(_LAYERS, config.num_layers), 'max_positions': N,
+  changes = {'num_layers': min(_LAYERS, config.num_layers), 'max_positions': _POSITIONS,
              'decoder_layers': config.decoder_layers and min(_LAYERS, config.decoder_layers)}
   if config.module:
     heads = config.num_heads
@@ -157,4 +158,4 @@ def read(text: str) -> Subject:
     except ValueError as error:
       raise UserError(f'TESTED_MODEL must be MODULE:CLASS, or settings of config.model as JSON: '
                       f'{type_and_message(error)}') from error
-  return subject_of(Config.from_dict({'model': settings}).model)
+  return subject_of(freeze(ModelConfig, settings, 'model.'))

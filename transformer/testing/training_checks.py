@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from transformer.data.batch import Batch
+from transformer.data.config import DataConfig
 from transformer.errors import UserError, type_and_message
 from transformer.model.config import ModelConfig
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -32,6 +33,7 @@ class _Settings(NamedTuple):
   optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,
                                                warmup_steps=1)
   train: TrainConfig = TrainConfig()
+  data: DataConfig = DataConfig()
   seed: int = 7
 
 
