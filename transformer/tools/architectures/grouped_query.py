@@ -1,0 +1,150 @@
+"""Grouped-query attention with scaled rotary positions, a model.
+
+  --config.model.positions=rotary --config.model.module="(
+      'transformer.tools.architectures.grouped_query:GroupedQueryTransformer',
+      {'kv_heads': 2, 'position_scale': 2.0})"
+
+Several query heads share a head of keys and values (Ainslie et al., 2023, "GQA"), so that caches
+are smaller. Rotary positions are divided by a factor (Chen et al., 2023, "Extending Context Window
+of Large Language Models via Positional Interpolation"), so that longer sentences have the angles
+of shorter ones.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer.errors import UserError
+from transformer.model import layers
+from transformer.model.attention import PLAIN, KVCache, MultiHeadAttention, RelativeBias
+from transformer.model.transformer import Transformer
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+  """Multi-head attention whose keys, values and caches have `kv_heads` heads."""
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def setup(self):
+    config = self.config
+
+    def heads(number, dim):
+      return nn.DenseGeneral((number, dim), use_bias=config.attention_bias == 'all',
+                             dtype=config.dtype, kernel_init=nn.initializers.xavier_uniform())
+
+    self.query = heads(config.num_heads, config.head_key_dim)
+    self.key = heads(self.kv_heads, config.head_key_dim)
+    self.value = heads(self.kv_heads, config.head_value_dim)
+    self.output = nn.DenseGeneral(config.model_dim, axis=(-2, -1),
+                                  use_bias=config.attention_bias != 'none', dtype=config.dtype,
+                                  kernel_init=nn.initializers.xavier_uniform())
+    if config.query_key_norm:
+      self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+      self.key_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+
+  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
+    keys_BSHK, values_BSHV = keys_values
+    repeated = self._repeated(keys_BSHK, axis=-2), self._repeated(values_BSHV, axis=-2)
+    return super().__call__(x_BTD, repeated, layout, deterministic=deterministic)
+
+  def attend(self, x_BWD, cache, layout):
+    keys_BHKS = self._repeated(cache.keys, axis=-3)
+    values_BHSV = self._repeated(cache.values, axis=-3)
+    return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
+
+  def attend_to_itself(self, x_BTD, layout, *, deterministic=True):
+    return super().attend_to_itself(x_BTD, self._scaled(layout), deterministic=deterministic)
+
+  def extend(self, x_BWD, cache, layout, index):
+    return super().extend(x_BWD, cache, self._scaled(layout), index)
+
+  def empty_cache(self, leading):
+    config = self.config
+    heads = (*leading, self.kv_heads)
+    return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
+                   jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
+
+  def _repeated(self, array, axis):
+    """Gives each query head its keys or values; neighbouring heads share them."""
+    return jnp.repeat(array, self.config.num_heads // self.kv_heads, axis=axis)
+
+  def _scaled(self, layout):
+    return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
+
+
+class GroupedQueryLayer(layers.Layer):
+  """A layer with grouped-query attention."""
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def setup(self):
+    config = self.config
+    self.self_attention = GroupedQueryAttention(config, self.kv_heads, self.position_scale)
+    self.self_attention_residual = layers.Residual(config)
+    if self.cross:
+      self.cross_attention = GroupedQueryAttention(config, self.kv_heads, self.position_scale)
+      self.cross_attention_residual = layers.Residual(config)
+    self.feed_forward = layers.FeedForward(config)
+    self.feed_forward_residual = layers.Residual(config)
+
+
+class GroupedQueryTransformer(Transformer):
+  """A Transformer with grouped-query attention.
+
+  Attributes:
+    kv_heads: heads of keys and values; it divides `num_heads`. One is multi-query attention
+      (Shazeer, 2019), and `num_heads` is multi-head attention.
+    position_scale: the number that divides rotary positions.
+
+  Raises:
+    UserError: `kv_heads` does not divide `num_heads`, or `position_scale` has no effect.
+  """
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def __post_init__(self):
+    heads = self.config.num_heads
+    if self.kv_heads < 1 or heads % self.kv_heads:
+      raise UserError(f'kv_heads must divide num_heads; got kv_heads={self.kv_heads}, '
+                      f'num_heads={heads}')
+    if not self.position_scale > 0.0:
+      raise UserError(f'position_scale must be above 0; got {self.position_scale}')
+    if self.position_scale != 1.0 and self.config.positions != 'rotary':
+      raise UserError(f'position_scale scales rotary positions; set model.positions=rotary; '
+                      f'got {self.config.positions}')
+    super().__post_init__()
+
+  def setup(self):
+    config = self.config
+    self.target_embedding = layers.Embedding(config, self.vocabulary_size)
+    self.source_embedding = (
+        self.target_embedding if config.share_embeddings
+        else layers.Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
+    self.source_position = layers.Positions(config)
+    self.target_position = layers.Positions(config)
+    self.encoder = [self._layer(cross=False) for _ in range(config.num_layers)]
+    self.decoder = [self._layer(cross=True) for _ in range(config.decoder_depth)]
+    self.encoder_bias = RelativeBias(config, bidirectional=True)
+    self.decoder_bias = RelativeBias(config, bidirectional=False)
+    if config.norm == 'pre':
+      self.encoder_norm = layers.normalisation(config)
+      self.decoder_norm = layers.normalisation(config)
+    if not config.tie_output:
+      self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
+                               (self.vocabulary_size, config.model_dim))
+    self.output_bias = (
+        self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
+        if config.output_bias else None)
+
+  def _layer(self, cross):
+    return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
+
+  def flops(self, source_length=0, target_length=0):
+    config = self.config
+    heads = config.num_heads - self.kv_heads
+    missing = 6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)
+    source, target = super().flops(source_length, target_length)
+    return (source - missing * (config.num_layers + config.decoder_depth),
+            target - missing * config.decoder_depth)
