@@ -14,8 +14,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model import layers
-from transformer.model.attention import PLAIN, KVCache, MultiHeadAttention, RelativeBias
+from transformer.model.attention import PLAIN, KVCache, MultiHeadAttention
+from transformer.model.layers import Layer
 from transformer.model.transformer import Transformer
 
 
@@ -72,21 +72,14 @@ class GroupedQueryAttention(MultiHeadAttention):
     return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
 
 
-class GroupedQueryLayer(layers.Layer):
+class GroupedQueryLayer(Layer):
   """A layer with grouped-query attention."""
 
   kv_heads: int = 1
   position_scale: float = 1.0
 
-  def setup(self):
-    config = self.config
-    self.self_attention = GroupedQueryAttention(config, self.kv_heads, self.position_scale)
-    self.self_attention_residual = layers.Residual(config)
-    if self.cross:
-      self.cross_attention = GroupedQueryAttention(config, self.kv_heads, self.position_scale)
-      self.cross_attention_residual = layers.Residual(config)
-    self.feed_forward = layers.FeedForward(config)
-    self.feed_forward_residual = layers.Residual(config)
+  def make_attention(self):
+    return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
 
 
 class GroupedQueryTransformer(Transformer):
@@ -116,29 +109,7 @@ class GroupedQueryTransformer(Transformer):
                       f'got {self.config.positions}')
     super().__post_init__()
 
-  def setup(self):
-    config = self.config
-    self.target_embedding = layers.Embedding(config, self.vocabulary_size)
-    self.source_embedding = (
-        self.target_embedding if config.share_embeddings
-        else layers.Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
-    self.source_position = layers.Positions(config)
-    self.target_position = layers.Positions(config)
-    self.encoder = [self._layer(cross=False) for _ in range(config.num_layers)]
-    self.decoder = [self._layer(cross=True) for _ in range(config.decoder_depth)]
-    self.encoder_bias = RelativeBias(config, bidirectional=True)
-    self.decoder_bias = RelativeBias(config, bidirectional=False)
-    if config.norm == 'pre':
-      self.encoder_norm = layers.normalisation(config)
-      self.decoder_norm = layers.normalisation(config)
-    if not config.tie_output:
-      self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
-                               (self.vocabulary_size, config.model_dim))
-    self.output_bias = (
-        self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
-        if config.output_bias else None)
-
-  def _layer(self, cross):
+  def make_layer(self, cross):
     return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
 
   def flops(self, source_length=0, target_length=0):

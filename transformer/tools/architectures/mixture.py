@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model import layers
-from transformer.model.attention import PLAIN, MultiHeadAttention, RelativeBias
+from transformer.model.attention import PLAIN
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
+from transformer.model.layers import FeedForward, Layer
 from transformer.model.transformer import Transformer
 
 
@@ -35,7 +35,7 @@ class Mixture(nn.Module):
 
   def setup(self):
     self.router = nn.Dense(self.experts, use_bias=False, dtype=jnp.float32)
-    self.expert = [layers.FeedForward(self.config) for _ in range(self.experts)]
+    self.expert = [FeedForward(self.config) for _ in range(self.experts)]
 
   def __call__(self, x_BTD, is_token_BT=None, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; only tokens count in the balance, by default all."""
@@ -67,22 +67,15 @@ def load_balance(probabilities_BTE, fractions_BTE, is_token_BT) -> jax.Array:
   return fractions_BTE.shape[-1] * jnp.sum(fractions_E * probabilities_E)
 
 
-class MixtureLayer(layers.Layer):
+class MixtureLayer(Layer):
   """A layer whose feed-forward sublayer is a mixture."""
 
   experts: int = 4
   top_k: int = 2
   balance: float = 0.01
 
-  def setup(self):
-    config = self.config
-    self.self_attention = MultiHeadAttention(config)
-    self.self_attention_residual = layers.Residual(config)
-    if self.cross:
-      self.cross_attention = MultiHeadAttention(config)
-      self.cross_attention_residual = layers.Residual(config)
-    self.feed_forward = Mixture(config, self.experts, self.top_k, self.balance)
-    self.feed_forward_residual = layers.Residual(config)
+  def make_feed_forward(self):
+    return Mixture(self.config, self.experts, self.top_k, self.balance)
 
   def __call__(self, x_BTD, layout, memory=None, memory_layout=PLAIN, *, deterministic):
     attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
@@ -122,29 +115,7 @@ class MixtureTransformer(Transformer):
       raise UserError(f'balance must be at least 0; got {self.balance}')
     super().__post_init__()
 
-  def setup(self):
-    config = self.config
-    self.target_embedding = layers.Embedding(config, self.vocabulary_size)
-    self.source_embedding = (
-        self.target_embedding if config.share_embeddings
-        else layers.Embedding(config, self.source_vocabulary_size or self.vocabulary_size))
-    self.source_position = layers.Positions(config)
-    self.target_position = layers.Positions(config)
-    self.encoder = [self._layer(cross=False) for _ in range(config.num_layers)]
-    self.decoder = [self._layer(cross=True) for _ in range(config.decoder_depth)]
-    self.encoder_bias = RelativeBias(config, bidirectional=True)
-    self.decoder_bias = RelativeBias(config, bidirectional=False)
-    if config.norm == 'pre':
-      self.encoder_norm = layers.normalisation(config)
-      self.decoder_norm = layers.normalisation(config)
-    if not config.tie_output:
-      self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
-                               (self.vocabulary_size, config.model_dim))
-    self.output_bias = (
-        self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
-        if config.output_bias else None)
-
-  def _layer(self, cross):
+  def make_layer(self, cross):
     return MixtureLayer(self.config, cross, self.experts, self.top_k, self.balance)
 
   def flops(self, source_length=0, target_length=0):
