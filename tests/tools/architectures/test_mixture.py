@@ -44,7 +44,7 @@ def test_the_output_is_the_sum_of_the_best_experts_by_their_gates(tiny, top_k):
   for x, score, y in zip(x_TD, scores, found, strict=True):
     best = np.argsort(score)[-top_k:]
     total = score[best].sum() if top_k > 1 else 1.0
-    wanted = 0.0
+    wanted = np.zeros(16)
     for expert in best:
       inner, outer = (params[f'expert_{expert}'][name] for name in ('inner', 'outer'))
       h = np.maximum(x @ inner['kernel'] + inner['bias'], 0.0)

@@ -44,15 +44,19 @@ def test_targets_see_the_whole_source_and_their_past_and_sources_no_target(tiny)
 
 def test_a_target_that_equals_its_source_is_told_from_it(tiny):
   model, params = tiny
-  without = {**params, 'target_side': 0.0 * params['target_side']}
+  without = {**params, 'source_side': 0.0 * params['source_side']}
   batch = tiny_models.packed()
   assert not np.allclose(tiny_models.logits(model, params, batch),
                          tiny_models.logits(model, without, batch), atol=1e-2)
 
 
-def test_there_is_one_stack(tiny):
-  _, params = tiny
-  assert {name.partition('_')[0] for name in params} == {'encoder', 'target'}
+def test_there_is_one_stack_and_its_operations_are_counted(tiny):
+  model, params = tiny
+  assert {name.partition('_')[0] for name in params} == {'decoder', 'source', 'target'}
+  weights = sum(leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+                if path[-1].key == 'kernel')
+  source, target = model.flops()
+  assert (source, target - source) == (6.0 * weights, 6.0 * 16 * tiny_models.N)
 
 
 @pytest.mark.parametrize('changes', [
@@ -65,9 +69,9 @@ def test_neighbours_padding_and_caches_change_nothing(changes):
 
 
 @pytest.mark.parametrize('changes', [
-    {'decoder_layers': 2}, {'remat': True}, {'positions': 'relative'}])
+    {'remat': True}, {'positions': 'relative'}])
 def test_settings_that_it_lacks_are_refused(changes):
-  with pytest.raises(UserError, match=r'set model\.positions=rotary|needs model\.'):
+  with pytest.raises(UserError, match='neither relative positions nor remat; set '):
     tiny_models.build(PrefixLM, **changes)
 
 

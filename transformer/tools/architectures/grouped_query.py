@@ -43,11 +43,13 @@ class GroupedQueryAttention(MultiHeadAttention):
       self.key_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
 
   def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
+    """Attends as `MultiHeadAttention` does, to keys and values of `kv_heads` heads."""
     keys_BSHK, values_BSHV = keys_values
     repeated = self._repeated(keys_BSHK, axis=-2), self._repeated(values_BSHV, axis=-2)
     return super().__call__(x_BTD, repeated, layout, deterministic=deterministic)
 
   def attend(self, x_BWD, cache, layout):
+    """Attends as `MultiHeadAttention.attend` does; the repeated heads are of this layer alone."""
     keys_BHKS = self._repeated(cache.keys, axis=-3)
     values_BHSV = self._repeated(cache.values, axis=-3)
     return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
@@ -59,6 +61,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     return super().extend(x_BWD, cache, self._scaled(layout), index)
 
   def empty_cache(self, leading):
+    """Returns a cache of `kv_heads` heads without slots, of leading axes such as (B,)."""
     config = self.config
     heads = (*leading, self.kv_heads)
     return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
@@ -69,6 +72,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     return jnp.repeat(array, self.config.num_heads // self.kv_heads, axis=axis)
 
   def _scaled(self, layout):
+    """Divides the positions, which rotary positions take as any numbers."""
     return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
 
 
@@ -79,6 +83,7 @@ class GroupedQueryLayer(Layer):
   position_scale: float = 1.0
 
   def make_attention(self):
+    """Returns the attention of this layer, to itself or to the source."""
     return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
 
 
@@ -110,9 +115,14 @@ class GroupedQueryTransformer(Transformer):
     super().__post_init__()
 
   def make_layer(self, cross):
+    """Returns a layer of the encoder, or with `cross` of the decoder."""
     return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
 
   def flops(self, source_length=0, target_length=0):
+    """Counts as `Transformer.flops` does, without the keys and values of the missing heads.
+
+    Those of cross-attention belong to source tokens.
+    """
     config = self.config
     heads = config.num_heads - self.kv_heads
     missing = 6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)

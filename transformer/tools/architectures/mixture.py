@@ -78,6 +78,7 @@ class MixtureLayer(Layer):
     return Mixture(self.config, self.experts, self.top_k, self.balance)
 
   def __call__(self, x_BTD, layout, memory=None, memory_layout=PLAIN, *, deterministic):
+    """Computes what `Layer` does; the mixture is also told which positions are padding."""
     attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
                                deterministic=deterministic)
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
@@ -116,8 +117,10 @@ class MixtureTransformer(Transformer):
     super().__post_init__()
 
   def make_layer(self, cross):
+    """Returns a layer of the encoder, or with `cross` of the decoder."""
     return MixtureLayer(self.config, cross, self.experts, self.top_k, self.balance)
 
   def flops(self, source_length=0, target_length=0):
+    """Counts as `Transformer.flops` does, with all experts, since all compute every token."""
     config = dataclasses.replace(self.config, ff_dim=self.experts * self.config.ff_dim)
     return train_flops(config, self.vocabulary_size, source_length, target_length)
