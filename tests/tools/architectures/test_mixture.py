@@ -80,7 +80,7 @@ def test_the_router_learns_from_the_text_with_one_expert_a_token():
     return jnp.sum(tiny_models.logits(model, params, tiny_models.packed()) ** 2)
 
   gradient = jax.jit(jax.grad(total))(params)['decoder_1']['feed_forward']['router']['kernel']
-  assert np.all(np.any(gradient != 0.0, axis=0))
+  assert np.all(np.abs(gradient).max(axis=0) > 0.1), gradient
 
 
 def test_neighbours_and_padding_change_nothing(tiny):
