@@ -70,7 +70,8 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
 
 @pytest.mark.parametrize(('name', 'kinds'), [
     ('parsing', 'paper or cpu'), ('tatoeba', 'gpu or cpu'),
-    ('multi30k', 'student, forward or back')])
+    ('multi30k', 'student, forward or back'),
+    ('architectures', 'transformer, grouped_query, mixture or prefix_lm')])
 def test_another_argument_of_a_config_is_refused(name, kinds):
   with pytest.raises(UserError, match=rf"takes {kinds}, such as .*; got 'nonsense'$"):
     importlib.import_module(f'configs.{name}').get_config('nonsense')

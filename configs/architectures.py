@@ -1,0 +1,47 @@
+r"""Multi30k English to German by other architectures, and by the default, at equal parameters.
+
+  python train.py --config=configs/architectures.py:prefix_lm --workdir=runs/prefix_lm \
+      --config.data.dir=DIR
+  python eval.py --workdir=runs/prefix_lm
+
+The others are `grouped_query`, `mixture` and `transformer`. All have rotary positions and 1.76
+million parameters, within 0.4 %. docs/architectures.md describes them; configs/multi30k.py says
+how to get the data. They have not been run to their end, so there is no BLEU to expect.
+"""
+
+from configs import multi30k
+from transformer.errors import UserError
+
+_PACKAGE = 'transformer.tools.architectures'
+
+
+def get_config(model: str = 'transformer'):
+  """Returns the settings of one of the four models.
+
+  Raises:
+    UserError: the model is not `transformer`, `grouped_query`, `mixture` or `prefix_lm`.
+  """
+  config = multi30k.get_config('forward')
+  config.model.num_layers = 3
+  config.model.positions = 'rotary'
+  config.optimizer.warmup_steps = 100
+  config.train.steps = 600
+  config.train.tokens_per_batch = 2048
+  config.train.ema_decay = 0.99
+  config.train.eval_every = 300
+  if model == 'grouped_query':
+    config.model.ff_dim = 352
+    config.model.module = (f'{_PACKAGE}.grouped_query:GroupedQueryTransformer',
+                           {'kv_heads': 2, 'position_scale': 2.0})
+  elif model == 'mixture':
+    config.model.ff_dim = 64
+    config.model.module = (f'{_PACKAGE}.mixture:MixtureTransformer',
+                           {'experts': 4, 'top_k': 2, 'balance': 0.01})
+  elif model == 'prefix_lm':
+    config.model.num_layers = 6
+    config.model.ff_dim = 384
+    config.model.module = f'{_PACKAGE}.prefix_lm:PrefixLM'
+  elif model != 'transformer':
+    raise UserError('configs/architectures.py takes transformer, grouped_query, mixture or '
+                    f'prefix_lm, such as configs/architectures.py:mixture; got {model!r}')
+  return config

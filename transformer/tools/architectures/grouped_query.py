@@ -1,0 +1,131 @@
+"""Grouped-query attention with scaled rotary positions, a model.
+
+  --config.model.positions=rotary --config.model.module="(
+      'transformer.tools.architectures.grouped_query:GroupedQueryTransformer',
+      {'kv_heads': 2, 'position_scale': 2.0})"
+
+Several query heads share a head of keys and values (Ainslie et al., 2023, "GQA"), so that caches
+are smaller. Rotary positions are divided by a factor (Chen et al., 2023, "Extending Context Window
+of Large Language Models via Positional Interpolation"), so that longer sentences have the angles
+of shorter ones.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer.errors import UserError
+from transformer.model.attention import PLAIN, KVCache, MultiHeadAttention
+from transformer.model.layers import Layer
+from transformer.model.transformer import Transformer
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+  """Multi-head attention whose keys, values and caches have `kv_heads` heads."""
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def setup(self):
+    config = self.config
+
+    def heads(number, dim):
+      return nn.DenseGeneral((number, dim), use_bias=config.attention_bias == 'all',
+                             dtype=config.dtype, kernel_init=nn.initializers.xavier_uniform())
+
+    self.query = heads(config.num_heads, config.head_key_dim)
+    self.key = heads(self.kv_heads, config.head_key_dim)
+    self.value = heads(self.kv_heads, config.head_value_dim)
+    self.output = nn.DenseGeneral(config.model_dim, axis=(-2, -1),
+                                  use_bias=config.attention_bias != 'none', dtype=config.dtype,
+                                  kernel_init=nn.initializers.xavier_uniform())
+    if config.query_key_norm:
+      self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+      self.key_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+
+  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
+    """Attends as `MultiHeadAttention` does, to keys and values of `kv_heads` heads."""
+    keys_BSHK, values_BSHV = keys_values
+    repeated = self._repeated(keys_BSHK, axis=-2), self._repeated(values_BSHV, axis=-2)
+    return super().__call__(x_BTD, repeated, layout, deterministic=deterministic)
+
+  def attend(self, x_BWD, cache, layout):
+    """Attends as `MultiHeadAttention.attend` does; the repeated heads are of this layer alone."""
+    keys_BHKS = self._repeated(cache.keys, axis=-3)
+    values_BHSV = self._repeated(cache.values, axis=-3)
+    return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
+
+  def attend_to_itself(self, x_BTD, layout, *, deterministic=True):
+    return super().attend_to_itself(x_BTD, self._scaled(layout), deterministic=deterministic)
+
+  def extend(self, x_BWD, cache, layout, index):
+    return super().extend(x_BWD, cache, self._scaled(layout), index)
+
+  def empty_cache(self, leading):
+    """Returns a cache of `kv_heads` heads without slots, of leading axes such as (B,)."""
+    config = self.config
+    heads = (*leading, self.kv_heads)
+    return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
+                   jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
+
+  def _repeated(self, array, axis):
+    """Gives each query head its keys or values; neighbouring heads share them."""
+    return jnp.repeat(array, self.config.num_heads // self.kv_heads, axis=axis)
+
+  def _scaled(self, layout):
+    """Divides the positions, which rotary positions take as any numbers."""
+    return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
+
+
+class GroupedQueryLayer(Layer):
+  """A layer with grouped-query attention."""
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def make_attention(self):
+    """Returns the attention of this layer, to itself or to the source."""
+    return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
+
+
+class GroupedQueryTransformer(Transformer):
+  """A Transformer with grouped-query attention.
+
+  Attributes:
+    kv_heads: heads of keys and values; it divides `num_heads`. One is multi-query attention
+      (Shazeer, 2019), and `num_heads` is multi-head attention.
+    position_scale: the number that divides rotary positions.
+
+  Raises:
+    UserError: `kv_heads` does not divide `num_heads`, or `position_scale` has no effect.
+  """
+
+  kv_heads: int = 1
+  position_scale: float = 1.0
+
+  def __post_init__(self):
+    heads = self.config.num_heads
+    if self.kv_heads < 1 or heads % self.kv_heads:
+      raise UserError(f'kv_heads must divide num_heads; got kv_heads={self.kv_heads}, '
+                      f'num_heads={heads}')
+    if not self.position_scale > 0.0:
+      raise UserError(f'position_scale must be above 0; got {self.position_scale}')
+    if self.position_scale != 1.0 and self.config.positions != 'rotary':
+      raise UserError(f'position_scale scales rotary positions; set model.positions=rotary; '
+                      f'got {self.config.positions}')
+    super().__post_init__()
+
+  def make_layer(self, cross):
+    """Returns a layer of the encoder, or with `cross` of the decoder."""
+    return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
+
+  def flops(self, source_length=0, target_length=0):
+    """Counts as `Transformer.flops` does, without the keys and values of the missing heads.
+
+    Those of cross-attention belong to source tokens.
+    """
+    config = self.config
+    heads = config.num_heads - self.kv_heads
+    missing = 6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)
+    source, target = super().flops(source_length, target_length)
+    return (source - missing * (config.num_layers + config.decoder_depth),
+            target - missing * config.decoder_depth)

@@ -1,0 +1,126 @@
+"""A mixture of experts in the feed-forward sublayers, a model.
+
+  --config.model.module="('transformer.tools.architectures.mixture:MixtureTransformer',
+      {'experts': 4, 'top_k': 2, 'balance': 0.01})"
+
+A router chooses `top_k` of the experts for each token: one as in Fedus et al., 2022, "Switch
+Transformers", or more as in Shazeer et al., 2017, "Outrageously Large Neural Networks". Every
+expert computes every token here, and gates of 0 leave out those that are not chosen. So no token
+is dropped for want of capacity, and no token changes another; but an update takes the time of all
+experts.
+"""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer.errors import UserError
+from transformer.model.attention import PLAIN
+from transformer.model.config import ModelConfig
+from transformer.model.flops import train_flops
+from transformer.model.layers import FeedForward, Layer
+from transformer.model.transformer import Transformer
+
+
+class Mixture(nn.Module):
+  """The sum of the experts' outputs, times their gates."""
+
+  config: ModelConfig
+  experts: int
+  top_k: int
+  balance: float
+
+  def setup(self):
+    self.router = nn.Dense(self.experts, use_bias=False, dtype=jnp.float32)
+    self.expert = [FeedForward(self.config) for _ in range(self.experts)]
+
+  def __call__(self, x_BTD, is_token_BT=None, *, deterministic):
+    """Maps [..., T, D] to [..., T, D]; only tokens count in the balance, by default all."""
+    # E stands for the experts.
+    probabilities_BTE = jax.nn.softmax(self.router(x_BTD.astype(jnp.float32)))
+    _, best_BTK = jax.lax.top_k(probabilities_BTE, self.top_k)
+    chosen_BTE = jnp.sum(jax.nn.one_hot(best_BTK, self.experts), axis=-2)
+    gates_BTE = chosen_BTE * probabilities_BTE
+    if self.top_k > 1:  # A single gate stays a probability, so that the router gets its gradient.
+      gates_BTE /= jnp.sum(gates_BTE, axis=-1, keepdims=True)
+    if is_token_BT is None:
+      is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
+    balance = load_balance(probabilities_BTE, chosen_BTE / self.top_k, is_token_BT)
+    self.sow('losses', 'load_balance', self.balance * balance)
+    outputs_EBTD = jnp.stack([expert(x_BTD, deterministic=deterministic)
+                              for expert in self.expert])
+    return jnp.einsum('E...D,...E->...D', outputs_EBTD, gates_BTE.astype(x_BTD.dtype))
+
+
+def load_balance(probabilities_BTE, fractions_BTE, is_token_BT) -> jax.Array:
+  """Returns E · Σ f p of Fedus et al., equation 4: 1 if all experts are used alike.
+
+  f is the fraction of the tokens' choices that fall on an expert, and p its mean probability.
+  """
+  weights_BT1 = is_token_BT[..., None] / jnp.maximum(jnp.sum(is_token_BT), 1)
+  tokens = tuple(range(is_token_BT.ndim))
+  fractions_E = jnp.sum(fractions_BTE * weights_BT1, axis=tokens)
+  probabilities_E = jnp.sum(probabilities_BTE * weights_BT1, axis=tokens)
+  return fractions_BTE.shape[-1] * jnp.sum(fractions_E * probabilities_E)
+
+
+class MixtureLayer(Layer):
+  """A layer whose feed-forward sublayer is a mixture."""
+
+  experts: int = 4
+  top_k: int = 2
+  balance: float = 0.01
+
+  def make_feed_forward(self):
+    return Mixture(self.config, self.experts, self.top_k, self.balance)
+
+  def __call__(self, x_BTD, layout, memory=None, memory_layout=PLAIN, *, deterministic):
+    """Computes what `Layer` does; the mixture is also told which positions are padding."""
+    attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
+                               deterministic=deterministic)
+    x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
+    if self.cross:
+      attend = functools.partial(self.cross_attention, keys_values=memory, layout=memory_layout,
+                                 deterministic=deterministic)
+      x_BTD = self.cross_attention_residual(x_BTD, attend, deterministic=deterministic)
+    # Padding attends to nothing.
+    mix = functools.partial(self.feed_forward, is_token_BT=jnp.any(layout.mask_BTS, axis=-1),
+                            deterministic=deterministic)
+    return self.feed_forward_residual(x_BTD, mix, deterministic=deterministic)
+
+
+class MixtureTransformer(Transformer):
+  """A Transformer whose feed-forward sublayers are mixtures of experts.
+
+  Attributes:
+    experts: number of experts, each of the width `ff_dim`.
+    top_k: number of experts that a token goes through.
+    balance: weight of the load-balancing loss of each layer.
+
+  Raises:
+    UserError: `top_k` is not between 1 and `experts`, or `balance` is negative.
+  """
+
+  experts: int = 4
+  top_k: int = 2
+  balance: float = 0.01
+
+  def __post_init__(self):
+    if not 1 <= self.top_k <= self.experts:
+      raise UserError(f'top_k must be from 1 to experts; got top_k={self.top_k}, '
+                      f'experts={self.experts}')
+    if not self.balance >= 0.0:
+      raise UserError(f'balance must be at least 0; got {self.balance}')
+    super().__post_init__()
+
+  def make_layer(self, cross):
+    """Returns a layer of the encoder, or with `cross` of the decoder."""
+    return MixtureLayer(self.config, cross, self.experts, self.top_k, self.balance)
+
+  def flops(self, source_length=0, target_length=0):
+    """Counts as `Transformer.flops` does, with all experts, since all compute every token."""
+    config = dataclasses.replace(self.config, ff_dim=self.experts * self.config.ff_dim)
+    return train_flops(config, self.vocabulary_size, source_length, target_length)

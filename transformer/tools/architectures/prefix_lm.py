@@ -1,0 +1,149 @@
+"""A decoder-only model: source and target are one sequence of one stack of layers.
+
+  --config.model.module=transformer.tools.architectures.prefix_lm:PrefixLM
+
+The prefix LM of Raffel et al., 2020, "Exploring the Limits of Transfer Learning with a Unified
+Text-to-Text Transformer": source tokens see the whole source, and target tokens see it and the
+targets before them. The source cannot see the target, so its keys and values are computed first.
+
+Target positions begin again at 0, and a learned vector tells source tokens from target tokens. So
+a target word is as near to a source word as both are in their sentences. If positions continued,
+the distance would also depend on the length of the source.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer.errors import UserError
+from transformer.model.attention import KVCache, Layout
+from transformer.model.layers import Layer
+from transformer.model.search_state import StateArray
+from transformer.model.transformer import DecoderState, Source, Transformer
+from transformer.ops import linear
+from transformer.ops.masks import causal_mask, segment_mask
+
+
+class PrefixLayer(Layer):
+  """A layer that may attend to the keys and values of the source, too."""
+
+  def read(self, x_BTD, layout: Layout, source=None, *, deterministic):
+    """Maps [..., T, D] to [..., T, D]; also returns the keys and values of these tokens.
+
+    If the keys and values of the source are given, the mask of the layout has them first.
+    """
+    attention = self.self_attention
+    keys_values = ()
+
+    def attend(h_BTD):
+      nonlocal keys_values
+      keys_values = attention.keys_values(h_BTD, layout)
+      visible = keys_values
+      if source is not None:
+        visible = [jnp.concatenate(both, axis=-3) for both in zip(source, keys_values, strict=True)]
+      return attention(h_BTD, visible, layout, deterministic=deterministic)
+
+    x_BTD = self._apply_sublayers(x_BTD, attend, None, deterministic)
+    return x_BTD, keys_values
+
+  @nn.jit
+  def step(self, x_BWD, cache, layout, index, memory, memory_layout):
+    """Decodes as `Layer.step` does, with one attention to the target and to the source.
+
+    The source comes last, so that the slots of targets are where they are without it.
+    """
+    slots = cache.keys.shape[-1]
+    mask_BWS = jnp.concatenate([layout.mask_BTS, memory_layout.mask_BTS], axis=-1)
+    layout = layout._replace(mask_BTS=mask_BWS)
+
+    def attend(h_BWD):
+      nonlocal cache
+      keys_BHKS = jnp.concatenate([cache.keys, memory.keys], axis=-1)
+      values_BHSV = jnp.concatenate([cache.values, memory.values], axis=-2)
+      y_BWD, both = self.self_attention.extend(
+          h_BWD, KVCache(keys_BHKS, values_BHSV), layout, index)
+      cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
+      return y_BWD
+
+    x_BWD = self._apply_sublayers(x_BWD, attend, None, True)
+    return x_BWD, cache
+
+
+class PrefixLM(Transformer):
+  """One stack, the decoder's, for source and target; the encoder's layers are never called.
+
+  Raises:
+    UserError: the config has relative positions or `remat`.
+  """
+
+  def __post_init__(self):
+    if self.config.positions == 'relative' or self.config.remat:
+      raise UserError('the prefix LM has neither relative positions nor remat; set '
+                      'model.positions=rotary, model.remat=False')
+    super().__post_init__()
+
+  def setup(self):
+    super().setup()
+    self.source_side = self.param('source_side', nn.initializers.normal(0.02),
+                                  (self.config.model_dim,))
+
+  def make_layer(self, cross):
+    return PrefixLayer(self.config)
+
+  def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
+    x_BSD, _ = self._read_source(tokens_BS, segments_BS, positions_BS, deterministic)
+    return self._normed(x_BSD)
+
+  def __call__(self, *batch, deterministic=True):
+    source_segments_BS = batch[1]
+    inputs_BT, segments_BT, positions_BT = batch[3:]
+    length = inputs_BT.shape[-1]
+    _, memory = self._read_source(*batch[:3], deterministic)
+    to_target_BTT = segment_mask(segments_BT, segments_BT)
+    to_target_BTT &= jnp.broadcast_to(causal_mask(length), to_target_BTT.shape)
+    to_source_BTS = segment_mask(segments_BT, source_segments_BS)
+    layout = Layout(jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT)
+    places_BTD = self.target_position(positions_BT, length)
+    x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
+    for layer, source in zip(self.decoder, memory, strict=True):
+      x_BTD, _ = layer.read(x_BTD, layout, source, deterministic=deterministic)
+    return linear.with_bias(self._normed(x_BTD), self.output_ND, self.output_bias)
+
+  def start(self, tokens_BS, segments_BS, positions_BS, beams):
+    _, memory = self._read_source(tokens_BS, segments_BS, positions_BS, True)
+    sources = []
+    caches = []
+    batch = len(tokens_BS)
+    for layer, (keys_BSHK, values_BSHV) in zip(self.decoder, memory, strict=True):
+      source = KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
+      sources.append(source.of_source())
+      caches.append(layer.self_attention.empty_cache((batch,)).of_target(beams))
+    is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
+    lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
+    lineage_BWT = StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True)
+    return Source(is_token_BS, tuple(sources)), DecoderState(lineage_BWT, tuple(caches))
+
+  def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
+    """Returns the last layer's output, and for each layer the keys and values."""
+    added_BSD = jnp.broadcast_to(self.source_side, (*tokens_BS.shape, self.config.model_dim))
+    places_BSD = self.source_position(positions_BS, tokens_BS.shape[-1])
+    if places_BSD is not None:
+      added_BSD += places_BSD
+    x_BSD = self.source_embedding(tokens_BS, added_BSD, deterministic=deterministic)
+    layout = Layout(segment_mask(segments_BS, segments_BS), positions_BS)
+    memory = []
+    for layer in self.decoder:
+      x_BSD, keys_values = layer.read(x_BSD, layout, deterministic=deterministic)
+      memory.append(keys_values)
+    return x_BSD, memory
+
+  def flops(self, source_length=0, target_length=0):
+    config = self.config
+    heads = config.num_heads * (config.head_key_dim + config.head_value_dim)
+    inner = (3 if config.activation == 'swiglu' else 2) * config.ff_dim
+    layer = config.model_dim * (2 * heads + inner)
+    source = config.decoder_depth * (layer + heads * source_length)
+    target = config.decoder_depth * (layer + heads * (source_length + target_length))
+    return 6.0 * source, 6.0 * (target + config.model_dim * self.vocabulary_size)
+
+  def _normed(self, x_BTD):
+    return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
