@@ -89,6 +89,8 @@ class Balanced(TemperedTransformer):
     for _ in range(2):
       self.sow('losses', 'balance', jnp.float32(0.375))
     return super().__call__(*batch, deterministic=deterministic)
+
+  flops = None  # It counts none.
 '''
 
 
@@ -123,6 +125,7 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
   assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
       about['own_code'].keys())
+  assert about['flops_per_update'] is None and 'cost' not in about
   run_here('train.py', '--config.train.steps=3')  # It resumes.
   before = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3')
   other = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3',

@@ -57,3 +57,9 @@ def test_a_run_without_a_speed_has_no_hours(run):
   assert cost_of(run, 50)['device_hours'] is None
   (run / 'metrics.jsonl').unlink()
   assert cost_of(run, 10) == {'flops': 1e13, 'device_hours': None, 'devices': '2 H100'}
+
+
+def test_a_run_whose_operations_are_not_known_has_no_cost(run):
+  about = files.read_sealed(run / 'run.json', 'the record')
+  files.write_sealed(run / 'run.json', {**about, 'flops_per_update': None})
+  assert cost_of(run, 200) is None

@@ -123,16 +123,15 @@ def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts:
     resuming.record_newest(workdir, 0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(workdir / run_directory.RUN, record.describe(
-        reproducible, parameters=parameters, counts=encoded.counts, **_flops(update, encoded),
-        **facts))
+        reproducible, parameters=parameters, counts=encoded.counts,
+        flops_per_update=_flops(update, encoded), **facts))
 
 
-def _flops(update: Update, encoded: EncodedCorpora) -> dict[str, float]:
-  """Returns the operations of an update, if they are known; padded positions count, too."""
+def _flops(update: Update, encoded: EncodedCorpora) -> float | None:
+  """Returns the operations of an update, padded positions included; None if not known."""
   rows, *lengths = encoded.batches.shape
   objective = update.objective
   by_token = update_flops(update.model, objective.passes, objective.extra_models, *lengths)
   if by_token is None:
-    return {}
-  return {'flops_per_update': rows * sum(
-      flops * length for flops, length in zip(by_token, lengths, strict=True))}
+    return None
+  return rows * sum(flops * length for flops, length in zip(by_token, lengths, strict=True))

@@ -50,7 +50,7 @@ def update_flops(model: Any, passes: int = 1, extra_models: Sequence[Any] = (),
   source, target = 0.0, 0.0
   factors = [passes, *[_FORWARD] * len(extra_models)]
   for factor, one in zip(factors, [model, *extra_models], strict=True):
-    if not hasattr(one, 'flops'):
+    if getattr(one, 'flops', None) is None:
       return None
     of_source, of_target = one.flops(source_length, target_length)
     source += factor * of_source

@@ -102,6 +102,8 @@ def record_cost(workdir: Path, step: int):
   saving. They are None if no line of metrics has a speed, or the number of devices has changed.
   """
   about = read_record(workdir)
+  if about['flops_per_update'] is None:
+    return
   flops = step * about['flops_per_update']
   if about.get('cost', {}).get('flops') == flops:
     return
