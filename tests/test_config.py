@@ -127,7 +127,7 @@ def test_of_a_long_path_both_ends_are_kept():
     ({'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
      'train.objective_runs must be a path'),
     ({'optimizer': {'schedule': 'x'}}, 'optimizer.schedule must be one of paper, inverse_sqrt, '),
-    *((settings, 'must be MODULE:FUNCTION, or a tuple of that and the numbers that it takes')
+    *((settings, 'must be MODULE:NAME, or a tuple of that and the numbers that it takes')
       for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
       for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})),
     ({'train': {'objective_runs': ['a']}}, 'directories of runs, for an objective'),

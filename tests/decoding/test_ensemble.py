@@ -8,15 +8,16 @@ import pytest
 from transformer.config import Config
 from transformer.decoding import trained_run
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import Run
 
 
-def run_with(vocabulary='a vocabulary', **model):
-  config = Config.from_dict({'data': {'max_length': 64}, 'decode': {'max_extra_length': 10},
-                             'train': {'tokens_per_batch': 64}})
-  model = Transformer(ModelConfig(num_layers=1, model_dim=6, ff_dim=10, num_heads=2, **model), 300)
+def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
+  config = Config.from_dict({
+      'data': {'max_length': 64}, 'decode': {'max_extra_length': max_extra_length},
+      'train': {'tokens_per_batch': 64},
+      'model': {'num_layers': 1, 'model_dim': 6, 'ff_dim': 10, 'num_heads': 2, **model}})
+  model = Transformer(config.model, 300)
   params = jax.eval_shape(lambda: init_params(model, 0))
   return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
@@ -37,7 +38,7 @@ def test_the_others_have_the_vocabulary_the_positions_and_the_checkpoint(monkeyp
   size = run_with().config.decode.batch_size
   assert loaded == [(name, *(chosen or ('best', 1)), size) for name in others]
   for other, match in (
-      (run_with(positions='learned', max_positions=73),
+      (run_with(max_extra_length=9, positions='learned', max_positions=73),
        r'must have positions for 74 tokens, .*; other learned 73;'),
       (run_with('another'), 'must have the same vocabulary, and other has another one')):
     with pytest.raises(UserError, match=match):

@@ -21,7 +21,7 @@ SETTINGS = flatten(Config().to_dict())
 PAGE = pathlib.Path(__file__).parents[2] / 'docs/runs.md'
 # The page names them to say what else must hold, or what stays.
 NOT_THESE = {'train.best_by', 'train.init_from', 'decode.max_extra_length', 'decode.dtype',
-             'decode.bleu_tokenize'}
+             'decode.search', 'decode.bleu_tokenize'}
 
 
 def may_change(name, **others):

@@ -96,8 +96,10 @@ def utilisation(model: Any, devices: int, objective: Objective
                 ) -> Callable[[float, float], float] | None:
   """Returns a function from source and target tokens per second to the share of a known peak."""
   peak = peak_flops(jax.devices()[0].device_kind)
+  if peak is None:
+    return None
   by_token = update_flops(model, objective.passes, objective.extra_models)
-  if peak is None or by_token is None:
+  if by_token is None:
     return None
   source, target = by_token
   return lambda source_speed, target_speed: (
