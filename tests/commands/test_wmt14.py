@@ -26,8 +26,8 @@ def test_the_papers_config_trains_and_scores_its_data_set(train, evaluate, write
   smaller, config = {**SMALLER, 'data.dir': str(tmp_path)}, '--config=configs/wmt14.py:base,en-de'
   message = train.refuses(config, f'--workdir={tmp_path}/run', f'--config.data.dir={tmp_path}')
   assert message == (
-      f'wmt14_translate/de-en is not prepared in {tmp_path}; prepare it as docs/data.md says, or set '
-      f'--config.data.dir to its folder')
+      f'wmt14_translate/de-en is not prepared in {tmp_path}; prepare it as docs/data.md says, or '
+      f'set --config.data.dir to its folder')
   write_wmt14(tmp_path, train=PAIRS[:11], validation=PAIRS[11:13], test=PAIRS[13:])
   status, _, err = train(config, f'--workdir={tmp_path}/run',
                          *(f'--config.{name}={value}' for name, value in smaller.items()))
