@@ -26,17 +26,13 @@ class _PluginParser(flags.ArgumentParser):
       raise ValueError('text in a tuple needs quotes, as in "(\'MODULE:NAME\', 0.5)"') from error
 
 
-def _define_plugin(name: str, default: Any, text: str) -> flags.FlagHolder:
-  return flags.DEFINE(_PluginParser(), name, default, text)
-
-
 _STRING = flags.DEFINE_string
 _STRINGS = flags.DEFINE_multi_string
 _LIST = flags.DEFINE_list
 _INTEGER = flags.DEFINE_integer
 _FLOAT = flags.DEFINE_float
 _BOOL = flags.DEFINE_bool
-_PLUGIN = _define_plugin
+_PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
 # Each field of `Request` by its name: what defines its flag, and the help text.
 _FLAGS = {
     'workdir': (_STRING, 'The directory of the run.'),

@@ -88,7 +88,7 @@ class SearchPrograms:
     fixed, state = state
     lengths = self._lengths(fixed)
     if t in lengths:
-      state, _ = self._run(*self._grow(lengths[lengths.index(t) + 1]), params, (), state, ())
+      state, _ = self._run(*self._grow(lengths[lengths.index(t) + 1]), (), (), state, ())
     full = next(length for length in lengths if length > t)
     t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
     state, (done_B, best) = self._run('advance', self._advance, params, fixed, state,
@@ -105,7 +105,7 @@ class SearchPrograms:
     (encoded, state), _ = jax.eval_shape(self._begin(length)[1], params, sources, (), ())
     fixed = encoded, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
     for longer in self._lengths(fixed)[1:]:
-      state, _ = jax.eval_shape(self._grow(longer)[1], params, (), state, ())
+      state, _ = jax.eval_shape(self._grow(longer)[1], (), (), state, ())
     arguments = params, fixed, state, ((), np.int32(0))
     key, program = self._program('advance', self._advance, arguments, (2,))
     self._programs[key] = program.lower(*arguments).compile()
@@ -132,7 +132,7 @@ class SearchPrograms:
 
   def _grow(self, longer: int):
     """Returns the name and the function of the program that makes a state longer."""
-    def grow(params, _, state, tables):
+    def grow(_params, _sentences, state, _tables):
       return search_state.grown(state, longer), ()
 
     return f'grow {longer}', grow

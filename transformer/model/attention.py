@@ -51,6 +51,11 @@ class KVCache(NamedTuple):
   keys: Any
   values: Any
 
+  @classmethod
+  def of(cls, keys_BSHK, values_BSHV) -> 'KVCache':
+    """Lays out the keys and values of `MultiHeadAttention.keys_values`."""
+    return cls(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
+
   def of_source(self) -> 'KVCache':
     """Returns the keys and values of a source's positions as `StateArray`s."""
     return KVCache(StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2))
@@ -69,19 +74,24 @@ class MultiHeadAttention(nn.Module):
   def setup(self):
     config = self.config
 
-    def heads(dim):
-      return nn.DenseGeneral((config.num_heads, dim), use_bias=config.attention_bias == 'all',
+    def heads(number, dim):
+      return nn.DenseGeneral((number, dim), use_bias=config.attention_bias == 'all',
                              dtype=config.dtype, kernel_init=_matrix_init)
 
-    self.query = heads(config.head_key_dim)
-    self.key = heads(config.head_key_dim)
-    self.value = heads(config.head_value_dim)
+    self.query = heads(config.num_heads, config.head_key_dim)
+    self.key = heads(self.key_value_heads, config.head_key_dim)
+    self.value = heads(self.key_value_heads, config.head_value_dim)
     self.output = nn.DenseGeneral(config.model_dim, axis=(-2, -1),
                                   use_bias=config.attention_bias != 'none', dtype=config.dtype,
                                   kernel_init=_matrix_init)
     if config.query_key_norm:
       self.query_norm, self.key_norm = (nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
                                         for _ in range(2))
+
+  @property
+  def key_value_heads(self) -> int:
+    """Heads of the keys, the values and their caches; a subclass may have fewer than queries."""
+    return self.config.num_heads
 
   def keys_values(self, x_BSD, layout=PLAIN) -> tuple[jax.Array, jax.Array]:
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
@@ -118,13 +128,12 @@ class MultiHeadAttention(nn.Module):
 
   def cache(self, x_BSD, layout=PLAIN) -> KVCache:
     """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
-    keys_BSHK, values_BSHV = self.keys_values(x_BSD, layout)
-    return KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
+    return KVCache.of(*self.keys_values(x_BSD, layout))
 
   def empty_cache(self, leading) -> KVCache:
     """Returns a cache without slots, of leading axes such as (B,)."""
     config = self.config
-    heads = (*leading, config.num_heads)
+    heads = (*leading, self.key_value_heads)
     return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
                    jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
 

@@ -62,8 +62,3 @@ def modules_of(model: Model) -> list[str]:
   """Returns the Python modules with the code of a model's class and of its attention."""
   attention, colon, _ = model.config.attention.partition(':')
   return [type(model).__module__, *([attention] if colon else [])]
-
-
-def name_of(config: ModelConfig) -> str:
-  """Returns how errors call the model of a config."""
-  return own_code.name_of(config.module) or 'Transformer'

@@ -1,5 +1,6 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -172,12 +173,17 @@ class Transformer(nn.Module):
       beams: number of hypotheses of each source, W.
     """
     memory_BSD = self.encode(tokens_BS, segments_BS, positions_BS)
-    memory = tuple(layer.cross_attention.cache(memory_BSD).of_source() for layer in self.decoder)
-    batch = len(tokens_BS)
+    memory = [layer.cross_attention.cache(memory_BSD) for layer in self.decoder]
+    return self.started(segments_BS, memory, beams)
+
+  def started(self, segments_BS, memory: Sequence[KVCache], beams) -> tuple[Source, DecoderState]:
+    """Returns what `start` does, from the keys and values of the source for each layer."""
+    batch = len(segments_BS)
     caches = tuple(layer.self_attention.empty_cache((batch,)).of_target(beams)
                    for layer in self.decoder)
     lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
-    return (Source(StateArray(segments_BS > 0, source_axis=-1), memory),
+    return (Source(StateArray(segments_BS > 0, source_axis=-1),
+                   tuple(layer.of_source() for layer in memory)),
             DecoderState(StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True), caches))
 
   def step(self, tokens_BW, index, state: DecoderState, source: Source

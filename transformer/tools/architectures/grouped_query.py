@@ -10,7 +10,6 @@ of Large Language Models via Positional Interpolation"), so that longer sentence
 of shorter ones.
 """
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer.errors import UserError
@@ -25,22 +24,9 @@ class GroupedQueryAttention(MultiHeadAttention):
   kv_heads: int = 1
   position_scale: float = 1.0
 
-  def setup(self):
-    config = self.config
-
-    def heads(number, dim):
-      return nn.DenseGeneral((number, dim), use_bias=config.attention_bias == 'all',
-                             dtype=config.dtype, kernel_init=nn.initializers.xavier_uniform())
-
-    self.query = heads(config.num_heads, config.head_key_dim)
-    self.key = heads(self.kv_heads, config.head_key_dim)
-    self.value = heads(self.kv_heads, config.head_value_dim)
-    self.output = nn.DenseGeneral(config.model_dim, axis=(-2, -1),
-                                  use_bias=config.attention_bias != 'none', dtype=config.dtype,
-                                  kernel_init=nn.initializers.xavier_uniform())
-    if config.query_key_norm:
-      self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
-      self.key_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+  @property
+  def key_value_heads(self):
+    return self.kv_heads
 
   def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
     """Attends as `MultiHeadAttention` does, to keys and values of `kv_heads` heads."""
@@ -59,13 +45,6 @@ class GroupedQueryAttention(MultiHeadAttention):
 
   def extend(self, x_BWD, cache, layout, index):
     return super().extend(x_BWD, cache, self._scaled(layout), index)
-
-  def empty_cache(self, leading):
-    """Returns a cache of `kv_heads` heads without slots, of leading axes such as (B,)."""
-    config = self.config
-    heads = (*leading, self.kv_heads)
-    return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
-                   jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
 
   def _repeated(self, array, axis):
     """Gives each query head its keys or values; neighbouring heads share them."""

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 from transformer.errors import UserError
 from transformer.model.attention import KVCache, Layout
 from transformer.model.layers import Layer
-from transformer.model.search_state import StateArray
-from transformer.model.transformer import DecoderState, Source, Transformer
+from transformer.model.transformer import Transformer
 from transformer.ops import linear
 from transformer.ops.masks import causal_mask, segment_mask
 
@@ -110,17 +109,7 @@ class PrefixLM(Transformer):
 
   def start(self, tokens_BS, segments_BS, positions_BS, beams):
     _, memory = self._read_source(tokens_BS, segments_BS, positions_BS, True)
-    sources = []
-    caches = []
-    batch = len(tokens_BS)
-    for layer, (keys_BSHK, values_BSHV) in zip(self.decoder, memory, strict=True):
-      source = KVCache(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
-      sources.append(source.of_source())
-      caches.append(layer.self_attention.empty_cache((batch,)).of_target(beams))
-    is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
-    lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
-    lineage_BWT = StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True)
-    return Source(is_token_BS, tuple(sources)), DecoderState(lineage_BWT, tuple(caches))
+    return self.started(segments_BS, [KVCache.of(*layer) for layer in memory], beams)
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
     """Returns the last layer's output, and for each layer the keys and values."""
