@@ -51,6 +51,7 @@ def main(_):
   from transformer.decoding.likelihoods import score_with
   from transformer.evaluation import translating
   from transformer.evaluation.metrics import check_tokenizer
+
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
@@ -64,8 +65,9 @@ def main(_):
   if request.score:
     run = translating.load_for(request, request.checkpoint)
     likelihoods = score_with(run.members, texts[0].sources, texts[0].references[0], request.tokens)
-    text_lines.write_lines(text_lines.likelihood_lines(likelihoods, request.tokens),
-                           request.output or '-')
+    text_lines.write_lines(
+      text_lines.likelihood_lines(likelihoods, request.tokens), request.output or '-'
+    )
     return
   if texts[0].references:
     check_tokenizer(decoding.config.bleu_tokenize)
@@ -77,12 +79,14 @@ def main(_):
   _translate(request, decoding, texts, own_metrics)
 
 
-def _translate(request: Request, decoding: Decoding, texts: Sequence[Text],
-               own_metrics: Sequence[OwnMetric]):
+def _translate(
+  request: Request, decoding: Decoding, texts: Sequence[Text], own_metrics: Sequence[OwnMetric]
+):
   """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
   from transformer.decoding.constraint import FREE, Prefixes
   from transformer.evaluation import report, results, translating
   from transformer.runs.loading import checkpoints_of
+
   every = request.checkpoint == 'all'
   failed = set()
   tables = {}

@@ -19,9 +19,15 @@ class Build(build_py):
 
 
 setup(
-    cmdclass={'build_py': Build},
-    packages=['attention_commands', 'attention_commands.configs',
-              *find_packages(include=['transformer', 'transformer.*'])],
-    package_dir={'attention_commands': '.'},
-    extras_require={path.parent.name: path.read_text(encoding='utf-8').splitlines()
-                    for path in sorted(Path('transformer/tools').glob('*/requirements.txt'))})
+  cmdclass={'build_py': Build},
+  packages=[
+    'attention_commands',
+    'attention_commands.configs',
+    *find_packages(include=['transformer', 'transformer.*']),
+  ],
+  package_dir={'attention_commands': '.'},
+  extras_require={
+    path.parent.name: path.read_text(encoding='utf-8').splitlines()
+    for path in sorted(Path('transformer/tools').glob('*/requirements.txt'))
+  },
+)

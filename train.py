@@ -29,14 +29,27 @@ from transformer.system.signals import Signals
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
-_DISTRIBUTED = flags.DEFINE_bool('distributed', False, 'Train together with the other processes '
-                                 'that launch/local.py, srun or a TPU slice has started.')
-_PROFILE = flags.DEFINE_string('profile', None, 'FROM:TO traces the steps FROM to TO, both '
-                               'included, for TensorBoard and Perfetto.')
-_CHECK = flags.DEFINE_bool('check', False, 'Check the flags, the config, the directory, the text '
-                           'and all else as a start does before it compiles; train nothing.')
-_FILES = flags.DEFINE_bool('files', True, 'With --check: whether the files that the config names '
-                           'are on this machine, and so are checked.')
+_DISTRIBUTED = flags.DEFINE_bool(
+  'distributed',
+  False,
+  'Train together with the other processes that launch/local.py, srun or a TPU slice has started.',
+)
+_PROFILE = flags.DEFINE_string(
+  'profile',
+  None,
+  'FROM:TO traces the steps FROM to TO, both included, for TensorBoard and Perfetto.',
+)
+_CHECK = flags.DEFINE_bool(
+  'check',
+  False,
+  'Check the flags, the config, the directory, the text '
+  'and all else as a start does before it compiles; train nothing.',
+)
+_FILES = flags.DEFINE_bool(
+  'files',
+  True,
+  'With --check: whether the files that the config names are on this machine, and so are checked.',
+)
 _DEVICES = flags.DEFINE_integer('devices', None, 'Check that so many devices can share a batch.')
 _PROCESSES = flags.DEFINE_integer('processes', 1, 'With --devices: the processes that have them.')
 
@@ -44,9 +57,11 @@ _PROCESSES = flags.DEFINE_integer('processes', 1, 'With --devices: the processes
 def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
-    raise UserError(f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
-                    f'to go on with one: --workdir=DIR alone, which holds its config.json; got '
-                    f'--workdir={_WORKDIR.value}')
+    raise UserError(
+      f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
+      f'to go on with one: --workdir=DIR alone, which holds its config.json; got '
+      f'--workdir={_WORKDIR.value}'
+    )
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = files.as_path(_WORKDIR.value)
   profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
@@ -57,24 +72,32 @@ def main(_):
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
     from transformer.training.mesh import check_shares
-    check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value,
-                 _PROCESSES.value)
+
+    check_shares(
+      config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value, _PROCESSES.value
+    )
   if _CHECK.value:
     holds_run = run_directory.has_begun(workdir)
     if _FILES.value:
       from transformer.experiment.preparation import check_run
+
       check_run(config, workdir)
-    logging.info('the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
-                 ', the config and the files that it names' if _FILES.value else ' and the config',
-                 workdir, 'holds this run, which would go on' if holds_run else 'is free for a run')
+    logging.info(
+      'the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
+      ', the config and the files that it names' if _FILES.value else ' and the config',
+      workdir,
+      'holds this run, which would go on' if holds_run else 'is free for a run',
+    )
     return
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   # JAX is imported only now, so that --help and a mistake answer at once.
   with Signals(config.train.grace_seconds) as signals:
     from transformer.experiment.training import train_run
+
     if _DISTRIBUTED.value:
       from transformer.system import processes
+
       processes.join()
     train_run(config, workdir, profile, signals)
 
@@ -84,8 +107,10 @@ def _window(text: str, steps: int) -> tuple[int, int]:
   parts = re.fullmatch(r'(\d{1,9}):(\d{1,9})', text, re.ASCII)
   first, last = map(int, parts.groups()) if parts else (0, 0)
   if not 1 <= first <= min(last, steps):
-    raise UserError(f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '
-                    f'train.steps={steps}; got {shown(text)}')
+    raise UserError(
+      f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '
+      f'train.steps={steps}; got {shown(text)}'
+    )
   return first, last
 
 

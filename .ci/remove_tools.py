@@ -19,18 +19,48 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = ('tests/test_house.py', 'tests/test_package.py', 'tests/test_config_files.py')
-COPIED = ('train.py', 'eval.py', 'setup.py', 'pyproject.toml', 'requirements.txt',
-          'constraints.txt', 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'CITATION.cff',
-          'LICENSE', '.ci', 'configs', 'transformer', 'launch', 'benchmarks', 'docs', 'tests')
-_TINY = ('data.vocabulary_size=300', 'data.max_length=64', 'model.num_layers=1', 'model.ff_dim=8',
-         'model.model_dim=8', 'model.num_heads=2', 'train.steps=2', 'train.checkpoint_every=2',
-         'train.eval_every=2', 'train.tokens_per_batch=320', 'decode.max_extra_length=3')
+COPIED = (
+  'train.py',
+  'eval.py',
+  'setup.py',
+  'pyproject.toml',
+  'requirements.txt',
+  'constraints.txt',
+  'README.md',
+  'CHANGELOG.md',
+  'CONTRIBUTING.md',
+  'CITATION.cff',
+  'LICENSE',
+  '.ci',
+  'configs',
+  'transformer',
+  'launch',
+  'benchmarks',
+  'docs',
+  'tests',
+)
+_TINY = (
+  'data.vocabulary_size=300',
+  'data.max_length=64',
+  'model.num_layers=1',
+  'model.ff_dim=8',
+  'model.model_dim=8',
+  'model.num_heads=2',
+  'train.steps=2',
+  'train.checkpoint_every=2',
+  'train.eval_every=2',
+  'train.tokens_per_batch=320',
+  'decode.max_extra_length=3',
+)
 
 
 def tools() -> list[str]:
   """Returns the names of all tools."""
-  return sorted(path.stem for path in (ROOT / 'transformer' / 'tools').iterdir()
-                if not path.name.startswith('_'))
+  return sorted(
+    path.stem
+    for path in (ROOT / 'transformer' / 'tools').iterdir()
+    if not path.name.startswith('_')
+  )
 
 
 def copy_without(names: Collection[str], copy: Path):
@@ -43,8 +73,12 @@ def copy_without(names: Collection[str], copy: Path):
       shutil.copy(ROOT / name, copy)
   rows = (copy / 'pyproject.toml').read_text('utf-8')
   for name in names:
-    for path in (f'transformer/tools/{name}', f'transformer/tools/{name}.py',
-                 f'tests/tools/{name}', f'tests/tools/test_{name}.py'):
+    for path in (
+      f'transformer/tools/{name}',
+      f'transformer/tools/{name}.py',
+      f'tests/tools/{name}',
+      f'tests/tools/test_{name}.py',
+    ):
       if (copy / path).is_dir():
         shutil.rmtree(copy / path)
       else:
@@ -64,9 +98,16 @@ def train_and_score(copy: Path) -> str:
     for language, words in (('en', 'a man climbs rock number'), ('de', 'ein mann klettert auf')):
       lines = (f'{words} {number} {split}\n' * 3 for number in range(count))
       (text / f'{split}.{language}').write_text(''.join(lines), 'utf-8')
-  _run(copy, 'train.py', '--config=configs/text.py', '--workdir=run', f'--config.data.dir={text}',
-       '--config.data.source_language=en', '--config.data.target_language=de',
-       *(f'--config.{setting}' for setting in _TINY))
+  _run(
+    copy,
+    'train.py',
+    '--config=configs/text.py',
+    '--workdir=run',
+    f'--config.data.dir={text}',
+    '--config.data.source_language=en',
+    '--config.data.target_language=de',
+    *(f'--config.{setting}' for setting in _TINY),
+  )
   return _run(copy, 'eval.py', '--workdir=run', '--beam_size=2')
 
 
@@ -77,10 +118,20 @@ def test(copy: Path, *arguments: str):
 
 def _run(copy: Path, *arguments: str) -> str:
   """Runs Python in a copy; returns its output, and ends with all of it if that fails."""
-  done = subprocess.run([sys.executable, *arguments], cwd=copy, check=False, text=True,
-                        capture_output=True, stdin=subprocess.DEVNULL,
-                        env={**os.environ, 'PYTHONPATH': str(copy), 'JAX_PLATFORMS': 'cpu',
-                             'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'})
+  done = subprocess.run(
+    [sys.executable, *arguments],
+    cwd=copy,
+    check=False,
+    text=True,
+    capture_output=True,
+    stdin=subprocess.DEVNULL,
+    env={
+      **os.environ,
+      'PYTHONPATH': str(copy),
+      'JAX_PLATFORMS': 'cpu',
+      'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+    },
+  )
   if done.returncode:
     sys.exit(f'python {" ".join(arguments)} fails in {copy}:\n{done.stdout[-9000:]}\n{done.stderr}')
   return done.stdout
@@ -93,7 +144,7 @@ def main(names: Collection[str]):
       copy = Path(folder, 'checkout')
       copy_without([name], copy)
       test(copy, *HOUSE)
-      score, = (line for line in train_and_score(copy).splitlines() if line.startswith('  BLEU '))
+      (score,) = (line for line in train_and_score(copy).splitlines() if line.startswith('  BLEU '))
       print(f'without {name}:{score}', flush=True)
 
 

@@ -40,8 +40,11 @@ _RETRY = flags.DEFINE_bool('retry', False, 'Measure sections again that failed.'
 _COMMIT = flags.DEFINE_string('commit', None, 'The commit of this code, where git cannot tell.')
 _TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
 _TRAIN = flags.DEFINE_string('train', None, 'A folder of carry.py, whose runs are trained.')
-_SECTION = flags.DEFINE_string('section', None, 'Measure this section in this process; with '
-                               '--train, train this run in this process.')
+_SECTION = flags.DEFINE_string(
+  'section',
+  None,
+  'Measure this section in this process; with --train, train this run in this process.',
+)
 _ROWS = flags.DEFINE_string('rows', None, 'The file to which --section appends rows of JSON.')
 
 
@@ -66,8 +69,11 @@ def measure_all(deadline: float):
     found = running.measure(command, min(remaining, 2 * section.seconds))
     record.add(section.name, **found, **about)
     bad = f', {count} failures' if (count := failures(found)) else ''
-    print(f'{section.name}: {len(found["rows"])} rows{bad} in {found["seconds"]:.0f} s'
-          + (f'; {found["error"]}' if found['error'] else ''), flush=True)
+    print(
+      f'{section.name}: {len(found["rows"])} rows{bad} in {found["seconds"]:.0f} s'
+      + (f'; {found["error"]}' if found['error'] else ''),
+      flush=True,
+    )
   if left:
     print(f'left for another call: {"; ".join(left)}')
 
@@ -93,6 +99,7 @@ def main(argv):
     print(tables(read(_TABLES.value)))
   elif _TRAIN.value and _SECTION.value:
     from accelerator_parts.training import train_here
+
     train_here(Path(_TRAIN.value), _SECTION.value, Path(_OUT.value))
   elif _SECTION.value:
     measure_here({section.name: section for section in sections(_SIZE.value)}[_SECTION.value])
@@ -100,6 +107,7 @@ def main(argv):
     raise UserError('--out is needed, or --tables')
   elif _TRAIN.value:
     from accelerator_parts.training import train_all
+
     train_all(Path(_TRAIN.value), Path(_OUT.value), deadline, _COMMIT.value or commit())
   else:
     measure_all(deadline)

@@ -42,9 +42,14 @@ def main(_):
   logging.set_verbosity(logging.WARNING)  # Orbax logs much.
   if _PACK.value and _CONFIG.value:
     path, _, argument = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')
-    pack(Path(_PACK.value), Config.from_dict(_CONFIG.value.to_dict()),
-         '-'.join(filter(None, (Path(path).stem, argument))), _SEEDS.value, _CHECKPOINT.value,
-         _AVERAGE.value)
+    pack(
+      Path(_PACK.value),
+      Config.from_dict(_CONFIG.value.to_dict()),
+      '-'.join(filter(None, (Path(path).stem, argument))),
+      _SEEDS.value,
+      _CHECKPOINT.value,
+      _AVERAGE.value,
+    )
   elif _UNPACK.value and _RUNS.value:
     for workdir in unpack(Path(_UNPACK.value), Path(_RUNS.value)):
       print(workdir)

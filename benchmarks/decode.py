@@ -34,8 +34,9 @@ from transformer.errors import UserError
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
 _TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed runs in a turn, after an untimed one.',
-                             lower_bound=1)
+_RUNS = flags.DEFINE_integer(
+  'runs', 2, 'Timed runs in a turn, after an untimed one.', lower_bound=1
+)
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
@@ -54,17 +55,35 @@ def random_weights(folder: str):
   from this_project import random_params
 
   from transformer.tools.convert.ctranslate2_format import write_model
-  write_model(folder, DECODING.model, random_params(DECODING),
-              (pieces_of_ids(DECODING.vocabulary_size),) * 2)
+
+  write_model(
+    folder, DECODING.model, random_params(DECODING), (pieces_of_ids(DECODING.vocabulary_size),) * 2
+  )
   for beam_size in _BEAMS.value:
-    flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding',
-                   (DECODING, _FLAX.value, beam_size))]
-    yield f'beam {beam_size}: {DECODING}', [
-        *(System(name, 'this_project', 'make_decoding', (DECODING, beam_size, dtype))
-          for name, dtype in _DTYPES.items()),
-        *(System(f'CTranslate2 {kind}', 'peers.ctranslate', 'make_decoding',
-                 (DECODING, folder, beam_size, kind)) for kind in ('float32', 'int8')),
-        *(flax if _FLAX.value else [])]
+    flax = [
+      System(
+        'Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding', (DECODING, _FLAX.value, beam_size)
+      )
+    ]
+    yield (
+      f'beam {beam_size}: {DECODING}',
+      [
+        *(
+          System(name, 'this_project', 'make_decoding', (DECODING, beam_size, dtype))
+          for name, dtype in _DTYPES.items()
+        ),
+        *(
+          System(
+            f'CTranslate2 {kind}',
+            'peers.ctranslate',
+            'make_decoding',
+            (DECODING, folder, beam_size, kind),
+          )
+          for kind in ('float32', 'int8')
+        ),
+        *(flax if _FLAX.value else []),
+      ],
+    )
 
 
 def commands(folder: str) -> tuple[list[System], dict[str, str]]:
@@ -72,6 +91,7 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
   from transformer.runs.loading import load_run
   from transformer.tools.convert.ctranslate2_format import write_model
   from transformer.tools.convert.vocabulary_pieces import pieces_of
+
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode = run.config.decode
   vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]
@@ -83,16 +103,46 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
     write_model(f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind)
   toolkits, left_out = _toolkits(Path(folder), run, vocabularies)
   return [
-      *(System(name, 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/{dtype}', sys.executable, str(_ROOT / 'eval.py'),
-          f'--workdir={run.workdir}', f'--average={_AVERAGE.value}', f'--dtype={dtype}',
-          '--source=-', '--output=-')) for name, dtype in _DTYPES.items()),
-      *(System(f'CTranslate2 {kind}', 'side_by_side', 'make_command', (
-          _SOURCE.value, f'{folder}/{kind}', sys.executable,
-          str(_ROOT / 'benchmarks/peers/ctranslate_command.py'), f'{folder}/model-{kind}',
-          *vocabularies, kind, str(decode.beam_size), str(decode.alpha)))
-        for kind in ('float32', 'int8')),
-      *toolkits], left_out
+    *(
+      System(
+        name,
+        'side_by_side',
+        'make_command',
+        (
+          _SOURCE.value,
+          f'{folder}/{dtype}',
+          sys.executable,
+          str(_ROOT / 'eval.py'),
+          f'--workdir={run.workdir}',
+          f'--average={_AVERAGE.value}',
+          f'--dtype={dtype}',
+          '--source=-',
+          '--output=-',
+        ),
+      )
+      for name, dtype in _DTYPES.items()
+    ),
+    *(
+      System(
+        f'CTranslate2 {kind}',
+        'side_by_side',
+        'make_command',
+        (
+          _SOURCE.value,
+          f'{folder}/{kind}',
+          sys.executable,
+          str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
+          f'{folder}/model-{kind}',
+          *vocabularies,
+          kind,
+          str(decode.beam_size),
+          str(decode.alpha),
+        ),
+      )
+      for kind in ('float32', 'int8')
+    ),
+    *toolkits,
+  ], left_out
 
 
 def _toolkits(folder, run, vocabularies):
@@ -100,6 +150,7 @@ def _toolkits(folder, run, vocabularies):
   from peers import joeynmt_run
 
   from transformer.tools.convert import huggingface_format
+
   if not _PEERS.value:
     return [], dict.fromkeys(_TOOLKITS, 'name a Python that has it by --peers')
   python, systems, reason = shutil.which(_PEERS.value) or _PEERS.value, [], ''
@@ -108,16 +159,35 @@ def _toolkits(folder, run, vocabularies):
   joey.mkdir()
   try:
     huggingface_format.write_model(exported, run.config, run.params, run.vocabulary)
-    systems.append(System(_TOOLKITS[0], 'side_by_side', 'make_command', (
-        _SOURCE.value, f'{exported}.txt', python,
-        str(_ROOT / 'benchmarks/peers/huggingface_command.py'), 'translate', str(exported),
-        *vocabularies, str(run.config.decode.max_extra_length))))
+    systems.append(
+      System(
+        _TOOLKITS[0],
+        'side_by_side',
+        'make_command',
+        (
+          _SOURCE.value,
+          f'{exported}.txt',
+          python,
+          str(_ROOT / 'benchmarks/peers/huggingface_command.py'),
+          'translate',
+          str(exported),
+          *vocabularies,
+          str(run.config.decode.max_extra_length),
+        ),
+      )
+    )
     joeynmt_run.write_model(joey, run, vocabularies)
-    systems.append(System(_TOOLKITS[1], 'peers.joeynmt_run', 'make_command', (
-        _SOURCE.value, f'{joey}.txt', python, str(joey))))
+    systems.append(
+      System(
+        _TOOLKITS[1],
+        'peers.joeynmt_run',
+        'make_command',
+        (_SOURCE.value, f'{joey}.txt', python, str(joey)),
+      )
+    )
   except UserError as error:
     reason = str(error)
-  return systems, dict.fromkeys(_TOOLKITS[len(systems):], reason)
+  return systems, dict.fromkeys(_TOOLKITS[len(systems) :], reason)
 
 
 def show(systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})):
@@ -125,17 +195,21 @@ def show(systems: list[System], unit: str, left_out: Mapping[str, str] = Mapping
   measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:
     ours = measured['this project']
-    print(f'| system | seconds, median | fastest … slowest | core-seconds, median | {unit} a '
-          'second | this project is faster by | same output |\n'
-          '| --- | --- | --- | --- | --- | --- | --- |')
+    print(
+      f'| system | seconds, median | fastest … slowest | core-seconds, median | {unit} a '
+      'second | this project is faster by | same output |\n'
+      '| --- | --- | --- | --- | --- | --- | --- |'
+    )
     for name, run in measured.items():
       same = '–'
       if 'words' in run.notes:
         pairs = list(zip(run.notes['words'], ours.notes['words'], strict=True))
         same = f'{sum(a == b for a, b in pairs)} of {len(pairs)}'
-      print(f'| {name} | {run.median:.2f} | {min(run.seconds):.2f} … {max(run.seconds):.2f} | '
-            f'{statistics.median(run.cpu_seconds):.2f} | {run.notes[unit] / run.median:,.0f} | '
-            f'{run.median / ours.median:.2f} × | {same} |')
+      print(
+        f'| {name} | {run.median:.2f} | {min(run.seconds):.2f} … {max(run.seconds):.2f} | '
+        f'{statistics.median(run.cpu_seconds):.2f} | {run.notes[unit] / run.median:,.0f} | '
+        f'{run.median / ours.median:.2f} × | {same} |'
+      )
   for name, reason in {**left_out, **failed}.items():
     print(f'\n{name} was left out: {reason}')
 

@@ -32,6 +32,7 @@ _MODEL = ModelConfig(num_layers=2, model_dim=128, ff_dim=512, num_heads=4)
 
 def tables():
   """Yields the name of what grows, and the work by its size."""
+
   def work(length=64, vocabulary_size=8000, num_layers=2):
     model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)
     return Work(model, vocabulary_size, _POSITIONS // length, length)
@@ -46,16 +47,22 @@ def main(_):
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   print(machine('jax'))
   for title, works in tables():
-    lines = [System(f'{size:,}', 'this_project', 'make_update', (work,))
-             for size, work in works.items()]
+    lines = [
+      System(f'{size:,}', 'this_project', 'make_update', (work,)) for size, work in works.items()
+    ]
     measured, failed = take_turns(lines, _TURNS.value, 1)
-    print(f'\n| {title} | seconds an update, median | grows by | temporary memory | grows by |\n'
-          '| --- | --- | --- | --- | --- |')
+    print(
+      f'\n| {title} | seconds an update, median | grows by | temporary memory | grows by |\n'
+      '| --- | --- | --- | --- | --- |'
+    )
     before = None
     for name, timing in measured.items():
       seconds, memory = timing.median, timing.notes['temporary_bytes']
-      growth = [f'{now / then:.2f} ×' for now, then in zip((seconds, memory), before, strict=True)
-                ] if before else ['', '']
+      growth = (
+        [f'{now / then:.2f} ×' for now, then in zip((seconds, memory), before, strict=True)]
+        if before
+        else ['', '']
+      )
       print(f'| {name} | {seconds:.3f} | {growth[0]} | {memory / 1e6:,.0f} MB | {growth[1]} |')
       before = seconds, memory
     for name, reason in failed.items():

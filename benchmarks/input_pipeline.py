@@ -82,8 +82,10 @@ def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
   """Returns the text to encode, and a vocabulary that is learnt from it."""
   if _TEXT.value:
     path, (source, target) = Path(_TEXT.value), _LANGUAGES.value
-    text = TextCorpus(DataConfig('text', dir=str(path.parent), source_language=source,
-                                 target_language=target), path.name)[:]
+    text = TextCorpus(
+      DataConfig('text', dir=str(path.parent), source_language=source, target_language=target),
+      path.name,
+    )[:]
   else:
     text = pairs_of('train')
   return text, Vocabulary.train((side for pair in text for side in pair), 2500)
@@ -97,10 +99,12 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
   ours, theirs = [], []
   for number in range(_REPEATS.value):
     corpus = Repeated(text, _ENCODE_PAIRS.value, folder / str(number))
-    ours.append(len(corpus) / seconds(
-        lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary)))
-    theirs.append(len(few) / seconds(
-        lambda: [np.array(ids) for ids in pieces.encode(sides, num_threads=cores)]))
+    ours.append(
+      len(corpus) / seconds(lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary))
+    )
+    theirs.append(
+      len(few) / seconds(lambda: [np.array(ids) for ids in pieces.encode(sides, num_threads=cores)])
+    )
   return {'encoding, once': ours, 'SentencePiece, its batch call': theirs}
 
 
@@ -115,8 +119,10 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
     for name, batches in systems.items():
       start = number * dropped.real  # A whole window, because its first batch encodes all of it.
       began = time.perf_counter()
-      real = sum(np.count_nonzero(batch.target_segments)
-                 for batch in batches.iterate(start, start + dropped.real))
+      real = sum(
+        np.count_nonzero(batch.target_segments)
+        for batch in batches.iterate(start, start + dropped.real)
+      )
       speeds[name].append(real / (time.perf_counter() - began))
   return speeds
 
@@ -158,14 +164,17 @@ def grain_batches(place: Path):
     sides[name] = tokens, np.stack([ends - lengths, ends], axis=1)
 
   def pair(index):
-    return {name: tokens[slice(*spans[index])].astype(np.int32)
-            for name, (tokens, spans) in sides.items()}
+    return {
+      name: tokens[slice(*spans[index])].astype(np.int32) for name, (tokens, spans) in sides.items()
+    }
 
   rows = _TOKENS_PER_BATCH // _LENGTH
   data = grain.MapDataset.range(_PAIRS.value).shuffle(seed=0).map(pair).repeat()
   packed = FirstFitPackIterDataset(
-      data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=500)),
-      length_struct={'source': _LENGTH, 'target': _LENGTH}, num_packing_bins=rows)
+    data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=500)),
+    length_struct={'source': _LENGTH, 'target': _LENGTH},
+    num_packing_bins=rows,
+  )
   return iter(packed.batch(rows))
 
 
@@ -173,9 +182,9 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
   """Returns target tokens a second and the share of filled positions, by system, in turns."""
   ours = open_batches(place).iterate(0, 1 << 30)
   systems = {
-      'packing, plan to batch': (ours, lambda batch: batch.target_segments),
-      "Grain's first-fit packing": (grain_batches(place),
-                                    lambda batch: batch['target_segment_ids'])}
+    'packing, plan to batch': (ours, lambda batch: batch.target_segments),
+    "Grain's first-fit packing": (grain_batches(place), lambda batch: batch['target_segment_ids']),
+  }
   speeds, fills = ({name: [] for name in systems} for _ in range(2))
   for batches, _ in systems.values():
     next(batches)
@@ -199,9 +208,17 @@ def first_batch(place: Path) -> dict[str, float]:
 
 def time_first_batch(place: Path) -> list[dict[str, float]]:
   """Returns `first_batch` of several new processes."""
-  return [json.loads(subprocess.run(
-      [sys.executable, __file__, f'--first_of={place}', f'--pairs={_PAIRS.value}'],
-      capture_output=True, text=True, check=True).stdout) for _ in range(_REPEATS.value)]
+  return [
+    json.loads(
+      subprocess.run(
+        [sys.executable, __file__, f'--first_of={place}', f'--pairs={_PAIRS.value}'],
+        capture_output=True,
+        text=True,
+        check=True,
+      ).stdout
+    )
+    for _ in range(_REPEATS.value)
+  ]
 
 
 def seconds(function) -> float:
@@ -217,8 +234,10 @@ def table(what: str, speeds: dict[str, list[float]], notes=None):
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
   for name, rate in speeds.items():
     median = statistics.median(rate)
-    print(f'| {name} | {median:,.0f} | {min(rate):,.0f} … {max(rate):,.0f} | {median / peer:.2f} '
-          f'| {(notes or {}).get(name, "")} |')
+    print(
+      f'| {name} | {median:,.0f} | {min(rate):,.0f} … {max(rate):,.0f} | {median / peer:.2f} '
+      f'| {(notes or {}).get(name, "")} |'
+    )
 
 
 def main(_):
@@ -233,17 +252,25 @@ def main(_):
       text, vocabulary = text_and_vocabulary()
       speeds = time_encoding(folder, text, vocabulary)
       name, million = next(iter(speeds)), 1e6 / statistics.median(next(iter(speeds.values())))
-      table(f'pairs a second, {_ENCODE_PAIRS.value:,} pairs', speeds,
-            {name: f'a million pairs in {million:.0f} s'})
+      table(
+        f'pairs a second, {_ENCODE_PAIRS.value:,} pairs',
+        speeds,
+        {name: f'a million pairs in {million:.0f} s'},
+      )
       table(f'target tokens a second, {len(text):,} pairs of text', time_dropout(text, vocabulary))
     place = folder / 'synthetic'
     write_synthetic(place)
     speeds, fills = time_packing(place)
-    table(f'target tokens a second, {_PAIRS.value:,} pairs', speeds,
-          {name: f'{fill:.1%} full' for name, fill in fills.items()})
+    table(
+      f'target tokens a second, {_PAIRS.value:,} pairs',
+      speeds,
+      {name: f'{fill:.1%} full' for name, fill in fills.items()},
+    )
     took = time_first_batch(place)
-    print(f'\n| first batch of step {_LATE_STEP:,}, {_PAIRS.value:,} pairs | median | from … to |\n'
-          '| --- | --- | --- |')
+    print(
+      f'\n| first batch of step {_LATE_STEP:,}, {_PAIRS.value:,} pairs | median | from … to |\n'
+      '| --- | --- | --- |'
+    )
     for what in took[0]:
       cost = [one[what] for one in took]
       print(f'| {what} | {statistics.median(cost):.1f} | {min(cost):.1f} … {max(cost):.1f} |')

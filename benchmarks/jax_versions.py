@@ -26,12 +26,19 @@ class _Worker:
 
   def __init__(self, command: str):
     python, *xla_flags = command.split()
-    environment = {**os.environ, 'XLA_FLAGS': ' '.join(xla_flags),
-                   'PYTHONPATH': os.pathsep.join([str(_ROOT), str(_ROOT / 'benchmarks')])}
+    environment = {
+      **os.environ,
+      'XLA_FLAGS': ' '.join(xla_flags),
+      'PYTHONPATH': os.pathsep.join([str(_ROOT), str(_ROOT / 'benchmarks')]),
+    }
     try:
       self._process = subprocess.Popen(
-          [python, __file__, '--serve'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-          env=environment)
+        [python, __file__, '--serve'],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+      )
     except OSError as error:
       sys.exit(f'{python} cannot be started: {error.strerror}; name a Python')
     self.name = ' '.join([self._answer(), *xla_flags])
@@ -57,8 +64,9 @@ class _Worker:
 
 def main():
   """Prints a table of medians."""
-  parser = argparse.ArgumentParser(description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   parser.add_argument('installations', nargs='*', metavar='PYTHON [XLA_FLAGS]')
   parser.add_argument('--turns', type=int, default=7, help='Timed runs of each.')
   parser.add_argument('--serve', action='store_true', help=argparse.SUPPRESS)
@@ -88,9 +96,12 @@ def _serve():
   import jax
   from this_project import make_decoding, make_update
   from work import DECODING, ON_A_CPU
-  make = {'update, tiny': lambda: make_update(ON_A_CPU['tiny']),
-          'update, base': lambda: make_update(ON_A_CPU['base']),
-          'beam 4, base': lambda: make_decoding(DECODING, 4)}
+
+  make = {
+    'update, tiny': lambda: make_update(ON_A_CPU['tiny']),
+    'update, base': lambda: make_update(ON_A_CPU['base']),
+    'beam 4, base': lambda: make_decoding(DECODING, 4),
+  }
   print(f'jax {jax.__version__}', flush=True)
   name, run = None, None
   for line in sys.stdin:

@@ -40,8 +40,11 @@ _LENGTH = flags.DEFINE_integer('length', 256, 'n for all widths.')
 _WIDTH = flags.DEFINE_integer('width', 64, 'd for all lengths.')
 _FIT_LENGTH = flags.DEFINE_integer('fit_from_length', 1024, 'The smallest n of the fit.')
 _FIT_WIDTH = flags.DEFINE_integer('fit_from_width', 512, 'The smallest d of the fit.')
-_REACHES = flags.DEFINE_list('reaches', ['16', '32', '64', '128', '256'], 'Values of n where '
-                             'products in a row and paths are counted.')
+_REACHES = flags.DEFINE_list(
+  'reaches',
+  ['16', '32', '64', '128', '256'],
+  'Values of n where products in a row and paths are counted.',
+)
 _OUTPUT = flags.DEFINE_string('output', 'runs/layer_complexity.svg', 'File of the plot.')
 
 _FORMATS = ('.svg', '.png', '.pdf')
@@ -57,10 +60,12 @@ def main(_):
     _sizes(flag, [str(value)])
   shared_flags.check_at_least(0, _TURNS)
   if output.suffix not in _FORMATS or output.is_dir():
-    raise UserError(f'--output must end in one of {", ".join(_FORMATS)} and be a file; '
-                    f'got {_OUTPUT.value!r}')
+    raise UserError(
+      f'--output must end in one of {", ".join(_FORMATS)} and be a file; got {_OUTPUT.value!r}'
+    )
   outputs.check_folder('output', output.parent)
   from layers import DILATED, LAYERS, flops, path_length, sequential_operations
+
   cells = {'n': [(n, _WIDTH.value) for n in lengths], 'd': [(_LENGTH.value, d) for d in widths]}
   every = sorted({size for sizes in cells.values() for size in sizes})
   counted = {layer.name: {cell: flops(layer, *cell) for cell in every} for layer in LAYERS}
@@ -69,35 +74,64 @@ def main(_):
   for line in _growth(LAYERS, cells, counted, timed):
     print(line)
   rows = [*LAYERS, DILATED]
-  operations = {layer.name: [sequential_operations(layer, n, 16) for n in reaches]
-                for layer in rows}
+  operations = {
+    layer.name: [sequential_operations(layer, n, 16) for n in reaches] for layer in rows
+  }
   paths = {layer.name: [path_length(layer, n) for n in reaches] for layer in rows}
   print(f'\nOf n = {_lists(reaches)}:\n')
-  for line in _table(('layer', 'sequential, paper', 'products in a row', 'path, paper',
-                      'longest path'),
-                     [(layer.name, f'O({layer.sequential})', _lists(operations[layer.name]),
-                       f'O({layer.path})', _lists(paths[layer.name])) for layer in rows]):
+  for line in _table(
+    ('layer', 'sequential, paper', 'products in a row', 'path, paper', 'longest path'),
+    [
+      (
+        layer.name,
+        f'O({layer.sequential})',
+        _lists(operations[layer.name]),
+        f'O({layer.path})',
+        _lists(paths[layer.name]),
+      )
+      for layer in rows
+    ],
+  ):
     print(line)
   for axis, sizes in cells.items() if _TURNS.value else ():
     print(f'\nMilliseconds, medians of {_TURNS.value}, and the fastest:\n')
     names = [f'{axis} = {n if axis == "n" else d:,}' for n, d in sizes]
-    for line in _table(('layer', *names), [
-        (layer.name, *(f'{1e3 * statistics.median(timed[layer.name][cell]):.3g} '
-                       f'({1e3 * min(timed[layer.name][cell]):.3g})' for cell in sizes))
-        for layer in LAYERS]):
+    for line in _table(
+      ('layer', *names),
+      [
+        (
+          layer.name,
+          *(
+            f'{1e3 * statistics.median(timed[layer.name][cell]):.3g} '
+            f'({1e3 * min(timed[layer.name][cell]):.3g})'
+            for cell in sizes
+          ),
+        )
+        for layer in LAYERS
+      ],
+    ):
       print(line)
-  _draw(cells, counted, timed, {'matrix products in a row': operations,
-                                'longest path, in operations': paths}, reaches, output)
+  _draw(
+    cells,
+    counted,
+    timed,
+    {'matrix products in a row': operations, 'longest path, in operations': paths},
+    reaches,
+    output,
+  )
   print(f'\n{output} has a plot')
 
 
 def _sizes(flag: str, values: Sequence[str], least: int = 16, factor: int = 8) -> list[int]:
   """Returns the sorted numbers of a flag; `factor` must divide them, as heads divide widths."""
-  if not values or not all(value.isascii() and value.isdecimal() and int(value) >= least
-                           and int(value) % factor == 0 for value in values):
+  if not values or not all(
+    value.isascii() and value.isdecimal() and int(value) >= least and int(value) % factor == 0
+    for value in values
+  ):
     kind = f'multiples of {factor}' if factor > 1 else 'numbers'
-    raise UserError(f'--{flag} must be {kind} from {least} on, such as 64,128,256; '
-                    f'got {",".join(values)!r}')
+    raise UserError(
+      f'--{flag} must be {kind} from {least} on, such as 64,128,256; got {",".join(values)!r}'
+    )
   return sorted({int(value) for value in values})
 
 
@@ -105,11 +139,15 @@ def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
   """Returns the seconds of every turn, by layer and size."""
   import jax
   from layers import inputs
+
   timed = {layer.name: {cell: [] for cell in cells} for layer in layers}
   if not turns:
     return timed
-  programs = {(layer.name, cell): (jax.jit(layer.apply), inputs(layer, *cell))
-              for layer in layers for cell in cells}
+  programs = {
+    (layer.name, cell): (jax.jit(layer.apply), inputs(layer, *cell))
+    for layer in layers
+    for cell in cells
+  }
   for turn in range(turns + 1):
     for (name, cell), (program, arguments) in programs.items():
       jax.block_until_ready(program(*arguments))  # Fills the caches again.
@@ -139,14 +177,16 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
         continue
       sizes = [cell[at] for cell in fitted]
       done = [counted[layer.name][cell] for cell in fitted]
-      slopes = [exponent(sizes[i:i + 2], done[i:i + 2]) for i in range(len(done) - 1)]
+      slopes = [exponent(sizes[i : i + 2], done[i : i + 2]) for i in range(len(done) - 1)]
       row.append(f'{exponent(sizes, done):.2f} ({min(slopes):.2f} … {max(slopes):.2f})')
       row.append(_spread(sizes, [timed[layer.name][cell] for cell in fitted]))
     last = max(cells['n'])
     row.append(f'{counted[layer.name][last] / layer.evaluate(*last):.2f}')
     rows.append(row)
-  return _table(('layer', 'paper', 'FLOPs ∝ n^', 'time ∝ n^', 'FLOPs ∝ d^', 'time ∝ d^',
-                 'FLOPs ÷ formula'), rows)
+  return _table(
+    ('layer', 'paper', 'FLOPs ∝ n^', 'time ∝ n^', 'FLOPs ∝ d^', 'time ∝ d^', 'FLOPs ÷ formula'),
+    rows,
+  )
 
 
 def _spread(sizes, times) -> str:
@@ -157,8 +197,9 @@ def _spread(sizes, times) -> str:
   drawn = np.random.default_rng(0).choice(times, (_DRAWS, len(times[0])), axis=1)
   draws = [exponent(sizes, medians) for medians in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
-  middle, fastest = (exponent(sizes, [of(seconds) for seconds in times])
-                     for of in (statistics.median, min))
+  middle, fastest = (
+    exponent(sizes, [of(seconds) for seconds in times]) for of in (statistics.median, min)
+  )
   return f'{middle:.2f} ({low:.2f} … {high:.2f}); {fastest:.2f}'
 
 
@@ -171,37 +212,69 @@ def _lists(numbers: Sequence[int]) -> str:
   return f'{numbers[0]}' if len(set(numbers)) == 1 else ', '.join(map(str, numbers))
 
 
-def _draw(cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Sequence[int],
-          output: Path):
+def _draw(
+  cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Sequence[int], output: Path
+):
   """Draws six panels: FLOPs and time over n and over d, operations and paths over n."""
   from matplotlib.figure import Figure
+
   figure = Figure(figsize=(13, 8), layout='constrained')
   axes = figure.subplots(2, 3)
 
-  def panel(place, title, label, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
-            style: Callable, base: int = 10):
+  def panel(
+    place,
+    title,
+    label,
+    lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    style: Callable,
+    base: int = 10,
+  ):
     for number, (name, (sizes, values)) in enumerate(lines.items()):
-      place.plot(sizes, values, color=_COLOURS[number], label=name, marker='o', markersize=4,
-                 **style(number))
+      place.plot(
+        sizes, values, color=_COLOURS[number], label=name, marker='o', markersize=4, **style(number)
+      )
     place.set_xscale('log', base=2)
     place.set_yscale('log', base=base)
     place.set(title=title, xlabel=label, visible=any(values for _, values in lines.values()))
     place.grid(alpha=0.3)
 
-  for row, (values, what) in enumerate((
+  for row, (values, what) in enumerate(
+    (
       (counted, 'FLOPs'),
-      ({name: {cell: statistics.median(seconds) for cell, seconds in by_cell.items() if seconds}
-        for name, by_cell in timed.items()}, 'seconds, median'))):
+      (
+        {
+          name: {cell: statistics.median(seconds) for cell, seconds in by_cell.items() if seconds}
+          for name, by_cell in timed.items()
+        },
+        'seconds, median',
+      ),
+    )
+  ):
     for column, (axis, sizes) in enumerate(cells.items()):
       fixed = f'd = {_WIDTH.value}' if axis == 'n' else f'n = {_LENGTH.value}'
-      panel(axes[row][column], f'{what}, {fixed}', axis, {
-          name: ([cell[column] for cell in sizes if cell in by_cell],
-                 [by_cell[cell] for cell in sizes if cell in by_cell])
-          for name, by_cell in values.items()}, lambda number: {})
+      panel(
+        axes[row][column],
+        f'{what}, {fixed}',
+        axis,
+        {
+          name: (
+            [cell[column] for cell in sizes if cell in by_cell],
+            [by_cell[cell] for cell in sizes if cell in by_cell],
+          )
+          for name, by_cell in values.items()
+        },
+        lambda number: {},
+      )
   # Lines may coincide, so each line is thinner than the one below it.
   for place, (title, values) in zip(axes[:, 2], depths.items(), strict=True):
-    panel(place, title, 'n', {name: (reaches, counts) for name, counts in values.items()},
-          lambda number: {'linewidth': 7 - number}, base=2)
+    panel(
+      place,
+      title,
+      'n',
+      {name: (reaches, counts) for name, counts in values.items()},
+      lambda number: {'linewidth': 7 - number},
+      base=2,
+    )
   figure.legend(*axes[1][2].get_legend_handles_labels(), loc='outside lower center', ncols=3)
   output.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(output, metadata={'Date': None} if output.suffix == '.svg' else None)

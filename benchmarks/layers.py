@@ -64,8 +64,9 @@ def projected_self_attention(weights: HeadWeights, x_TD):
 def restricted_self_attention(_, x_TD):
   """Equation 1 over the r positions around each position; fewer at both ends."""
   length = x_TD.shape[0]
-  near_TS = jnp.arange(length)[:, None] + jnp.arange(-(NEIGHBOURHOOD // 2),
-                                                     NEIGHBOURHOOD // 2 + 1)[None, :]
+  near_TS = (
+    jnp.arange(length)[:, None] + jnp.arange(-(NEIGHBOURHOOD // 2), NEIGHBOURHOOD // 2 + 1)[None, :]
+  )
   near_TSHD = x_TD[jnp.clip(near_TS, 0, length - 1)][:, :, None, :]
   mask_TQS = ((near_TS >= 0) & (near_TS < length))[:, None, :]
   return dot_product_attention(x_TD[:, None, None, :], near_TSHD, near_TSHD, mask_TQS)[:, 0, 0, :]
@@ -86,6 +87,7 @@ def recurrent(weights: RecurrentWeights, x_TD, unroll: int = 1):
     x_TD: the sequence.
     unroll: steps in one turn of the compiled loop.
   """
+
   def turn(h_D, in_D):
     h_D = _turn(weights, h_D, in_D)
     return h_D, h_D
@@ -110,8 +112,13 @@ def convolution(kernel_SDD, x_TD, dilation: int = 1):
   paths between the ends would leave the sequence.
   """
   return jax.lax.conv_general_dilated(
-      x_TD[None], kernel_SDD, (1,), [((KERNEL - 1) * dilation, 0)], rhs_dilation=(dilation,),
-      dimension_numbers=('NWC', 'WIO', 'NWC'))[0]
+    x_TD[None],
+    kernel_SDD,
+    (1,),
+    [((KERNEL - 1) * dilation, 0)],
+    rhs_dilation=(dilation,),
+    dimension_numbers=('NWC', 'WIO', 'NWC'),
+  )[0]
 
 
 class SeparableWeights(NamedTuple):
@@ -124,8 +131,13 @@ class SeparableWeights(NamedTuple):
 def separable_convolution(weights: SeparableWeights, x_TD):
   """A convolution of each channel by itself, and a product over the channels (Chollet, 2017)."""
   out_BTD = jax.lax.conv_general_dilated(
-      x_TD[None], weights.channels_S1D, (1,), [(KERNEL - 1, 0)],
-      dimension_numbers=('NWC', 'WIO', 'NWC'), feature_group_count=x_TD.shape[-1])
+    x_TD[None],
+    weights.channels_S1D,
+    (1,),
+    [(KERNEL - 1, 0)],
+    dimension_numbers=('NWC', 'WIO', 'NWC'),
+    feature_group_count=x_TD.shape[-1],
+  )
   return out_BTD[0] @ weights.matrix_DD
 
 
@@ -134,7 +146,7 @@ def _of_stack(apply):
 
 
 def _random(key, *shape, inputs):
-  return jax.random.normal(key, shape) / inputs ** 0.5
+  return jax.random.normal(key, shape) / inputs**0.5
 
 
 def _no_weights(key, d):
@@ -157,25 +169,74 @@ def _kernel(key, d):
 
 def _separable_weights(key, d):
   keys = jax.random.split(key)
-  return SeparableWeights(_random(keys[0], KERNEL, 1, d, inputs=KERNEL),
-                          _random(keys[1], d, d, inputs=d))
+  return SeparableWeights(
+    _random(keys[0], KERNEL, 1, d, inputs=KERNEL), _random(keys[1], d, d, inputs=d)
+  )
 
 
-_CONVOLUTION = Layer('convolution', 'k·n·d²', lambda n, d: KERNEL * n * d * d, '1', 'n/k', _kernel,
-                     convolution, lambda kernel_SDD, h_TD, x_TD, dilation: (
-                         convolution(kernel_SDD, h_TD, dilation)))
+_CONVOLUTION = Layer(
+  'convolution',
+  'k·n·d²',
+  lambda n, d: KERNEL * n * d * d,
+  '1',
+  'n/k',
+  _kernel,
+  convolution,
+  lambda kernel_SDD, h_TD, x_TD, dilation: convolution(kernel_SDD, h_TD, dilation),
+)
 LAYERS = (
-    Layer('self-attention', 'n²·d', lambda n, d: n * n * d, '1', '1', _no_weights,
-          self_attention, _of_stack(self_attention)),
-    Layer('the same with projections', 'n²·d + n·d²', lambda n, d: n * n * d + n * d * d, '1', '1',
-          _projections, projected_self_attention, _of_stack(projected_self_attention)),
-    Layer('recurrent', 'n·d²', lambda n, d: n * d * d, 'n', 'n', _recurrent_weights, recurrent,
-          _advance_recurrent, begins_with_input=False),
-    _CONVOLUTION,
-    Layer('separable convolution', 'k·n·d + n·d²', lambda n, d: KERNEL * n * d + n * d * d, '1',
-          'n/k', _separable_weights, separable_convolution, _of_stack(separable_convolution)),
-    Layer('restricted self-attention', 'r·n·d', lambda n, d: NEIGHBOURHOOD * n * d, '1', 'n/r',
-          _no_weights, restricted_self_attention, _of_stack(restricted_self_attention)),
+  Layer(
+    'self-attention',
+    'n²·d',
+    lambda n, d: n * n * d,
+    '1',
+    '1',
+    _no_weights,
+    self_attention,
+    _of_stack(self_attention),
+  ),
+  Layer(
+    'the same with projections',
+    'n²·d + n·d²',
+    lambda n, d: n * n * d + n * d * d,
+    '1',
+    '1',
+    _projections,
+    projected_self_attention,
+    _of_stack(projected_self_attention),
+  ),
+  Layer(
+    'recurrent',
+    'n·d²',
+    lambda n, d: n * d * d,
+    'n',
+    'n',
+    _recurrent_weights,
+    recurrent,
+    _advance_recurrent,
+    begins_with_input=False,
+  ),
+  _CONVOLUTION,
+  Layer(
+    'separable convolution',
+    'k·n·d + n·d²',
+    lambda n, d: KERNEL * n * d + n * d * d,
+    '1',
+    'n/k',
+    _separable_weights,
+    separable_convolution,
+    _of_stack(separable_convolution),
+  ),
+  Layer(
+    'restricted self-attention',
+    'r·n·d',
+    lambda n, d: NEIGHBOURHOOD * n * d,
+    '1',
+    'n/r',
+    _no_weights,
+    restricted_self_attention,
+    _of_stack(restricted_self_attention),
+  ),
 )
 # The same layer in a dilated stack; only its path length differs.
 DILATED = _CONVOLUTION._replace(name='convolution, dilated', path='log_k n', dilation=KERNEL)
@@ -216,8 +277,10 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
   depths = dict(zip(jaxpr.invars, given, strict=True))
   for equation in jaxpr.eqns:
     before = [0 if hasattr(atom, 'val') else depths.get(atom, 0) for atom in equation.invars]
-    name, inner = equation.primitive.name, [
-        value for value in equation.params.values() if hasattr(value, 'eqns')]
+    name, inner = (
+      equation.primitive.name,
+      [value for value in equation.params.values() if hasattr(value, 'eqns')],
+    )
     if name == 'scan':
       after = _depths_of_scan(equation, before)
     elif name in ('while', 'cond'):
@@ -235,13 +298,14 @@ def _depths_of_scan(equation, before):
 
   def whole(outside, inside):
     """Returns the number of variables that each turn takes whole and not as a slice."""
-    return sum(one.aval.shape == other.aval.shape
-               for one, other in zip(outside, inside, strict=True))
+    return sum(
+      one.aval.shape == other.aval.shape for one, other in zip(outside, inside, strict=True)
+    )
 
   carried = whole(equation.outvars, turn.outvars)
   constants = whole(equation.invars, turn.invars) - carried
-  fixed, carry = before[:constants], before[constants:constants + carried]
-  slices, stacked = before[constants + carried:], []
+  fixed, carry = before[:constants], before[constants : constants + carried]
+  slices, stacked = before[constants + carried :], []
   for _ in range(equation.params['length']):
     after = _depths(turn, [*fixed, *carry, *slices])
     carry, last = after[:carried], after[carried:]
@@ -268,8 +332,10 @@ def path_length(layer: Layer, n: int, d: int = 2) -> int:
   reached = np.eye(n, dtype=bool) if layer.begins_with_input else np.zeros((n, n), bool)
   ever, before, operations = np.zeros((n, n), bool), -1, 0
   while ever.sum() > before:
-    from_h, from_x = (np.any(np.asarray(each_TSD) != 0, axis=-1) for each_TSD in jacobians(
-        x_TD, x_TD, layer.dilation ** operations))
+    from_h, from_x = (
+      np.any(np.asarray(each_TSD) != 0, axis=-1)
+      for each_TSD in jacobians(x_TD, x_TD, layer.dilation**operations)
+    )
     reached = from_h @ reached | from_x
     before, ever, operations = ever.sum(), ever | reached, operations + 1
   if not ever[np.tril_indices(n)].all():

@@ -88,26 +88,54 @@ def learners(out: Path) -> dict[str, Learner]:
   command = str(_ROOT / 'benchmarks/peers/huggingface_command.py')
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
   return {
-      'this project': Learner(
-          ours, [sys.executable, str(_ROOT / 'train.py'), '--config=configs/tatoeba.py:cpu',
-           f'--workdir={ours}', f'--config.data.dir={text}',
-           f'--config.data.source_language={source}', f'--config.data.target_language={target}',
-           f'--config.data.vocabulary={vocabulary}', '--config.train.keep=1000',
-           f'--config.train.steps={_UPDATES.value}',
-           f'--config.train.checkpoint_every={_STEPS.value}'],
-          'checkpoints/[0-9]*',
-          lambda path: [sys.executable, str(_ROOT / 'eval.py'), f'--workdir={ours}',
-                        f'--checkpoint={path.name}', '--source=-', '--output=-']),
-      'JoeyNMT': Learner(
-          joey, [peers, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
-          'model/[0-9]*.ckpt',
-          lambda path: [peers, '-m', 'joeynmt', 'translate',
-                        str(joeynmt.of_checkpoint(joey, path))]),
-      'Hugging Face': Learner(
-          marian, [peers, command, 'train', str(text), str(vocabulary), source, target,
-           str(marian), str(_STEPS.value)],
-          'checkpoint-*',
-          lambda path: [peers, command, 'translate', str(path), *[str(vocabulary)] * 2, '50'])}
+    'this project': Learner(
+      ours,
+      [
+        sys.executable,
+        str(_ROOT / 'train.py'),
+        '--config=configs/tatoeba.py:cpu',
+        f'--workdir={ours}',
+        f'--config.data.dir={text}',
+        f'--config.data.source_language={source}',
+        f'--config.data.target_language={target}',
+        f'--config.data.vocabulary={vocabulary}',
+        '--config.train.keep=1000',
+        f'--config.train.steps={_UPDATES.value}',
+        f'--config.train.checkpoint_every={_STEPS.value}',
+      ],
+      'checkpoints/[0-9]*',
+      lambda path: [
+        sys.executable,
+        str(_ROOT / 'eval.py'),
+        f'--workdir={ours}',
+        f'--checkpoint={path.name}',
+        '--source=-',
+        '--output=-',
+      ],
+    ),
+    'JoeyNMT': Learner(
+      joey,
+      [peers, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
+      'model/[0-9]*.ckpt',
+      lambda path: [peers, '-m', 'joeynmt', 'translate', str(joeynmt.of_checkpoint(joey, path))],
+    ),
+    'Hugging Face': Learner(
+      marian,
+      [
+        peers,
+        command,
+        'train',
+        str(text),
+        str(vocabulary),
+        source,
+        target,
+        str(marian),
+        str(_STEPS.value),
+      ],
+      'checkpoint-*',
+      lambda path: [peers, command, 'translate', str(path), *[str(vocabulary)] * 2, '50'],
+    ),
+  }
 
 
 def beside(folder: Path, ending: str) -> Path:
@@ -126,12 +154,14 @@ def prepare(out: Path):
         few = lines.split(b'\n')[:_FEW]
         (out / f'text/few.{language}').write_bytes(b'\n'.join(few) + b'\n')
   if not (out / 'pieces.model').exists():
-    lines = (line for language in _LANGUAGES.value
-             for line in read_lines(out / f'text/train.{language}'))
+    lines = (
+      line for language in _LANGUAGES.value for line in read_lines(out / f'text/train.{language}')
+    )
     Vocabulary.train(lines, _VOCABULARY_SIZE).save(out / 'pieces.model')
   (out / 'joeynmt').mkdir(exist_ok=True)
-  joeynmt.write_config(out / 'joeynmt', out / 'text', out / 'pieces.model',
-                       tuple(_LANGUAGES.value), _STEPS.value)
+  joeynmt.write_config(
+    out / 'joeynmt', out / 'text', out / 'pieces.model', tuple(_LANGUAGES.value), _STEPS.value
+  )
 
 
 def train(learner: Learner, seconds: float):
@@ -143,8 +173,10 @@ def train(learner: Learner, seconds: float):
   """
   folder, started, clock = learner.folder, time.time(), time.monotonic()
   if any(folder.glob(learner.checkpoints)):
-    raise UserError(f'{folder} must have no checkpoints before its time begins; it has those of a '
-                    f'training that was stopped; remove the folder')
+    raise UserError(
+      f'{folder} must have no checkpoints before its time begins; it has those of a '
+      f'training that was stopped; remove the folder'
+    )
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
     kept.unlink()  # Translations by checkpoints that are gone.
   with open(beside(folder, '.log'), 'wb') as log:
@@ -157,17 +189,23 @@ def train(learner: Learner, seconds: float):
       if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
   if status:
-    raise RuntimeError(f'{learner.train[:4]} ended with status {status}; see '
-                       f'{beside(folder, ".log")}')
-  written = sorted((path.stat().st_mtime - started, str(path.relative_to(folder)))
-                   for path in folder.glob(learner.checkpoints))
+    raise RuntimeError(
+      f'{learner.train[:4]} ended with status {status}; see {beside(folder, ".log")}'
+    )
+  written = sorted(
+    (path.stat().st_mtime - started, str(path.relative_to(folder)))
+    for path in folder.glob(learner.checkpoints)
+  )
   if status is None:
     written = written[:-1]  # A killed process may have written half of the newest.
   if not written:
-    raise RuntimeError(f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
-                       f'--checkpoint_every, or give more --minutes')
-  files.write_json(beside(folder, '.json'),
-                   {'seconds': time.monotonic() - clock, 'checkpoints': written})
+    raise RuntimeError(
+      f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
+      f'--checkpoint_every, or give more --minutes'
+    )
+  files.write_json(
+    beside(folder, '.json'), {'seconds': time.monotonic() - clock, 'checkpoints': written}
+  )
 
 
 def score(learner: Learner, out: Path) -> dict:
@@ -182,20 +220,30 @@ def score(learner: Learner, out: Path) -> dict:
     mark += _EVERY.value
   _, last = times['checkpoints'][-1]
   count = len(read_lines(out / f'text/test.{_LANGUAGES.value[0]}'))
-  return {'valid': curve, 'test': bleu_of(last, 'test', count), 'last': last,
-          'minutes': times['seconds'] / 60}
+  return {
+    'valid': curve,
+    'test': bleu_of(last, 'test', count),
+    'last': last,
+    'minutes': times['seconds'] / 60,
+  }
 
 
 def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> float:
   """Returns the BLEU of a checkpoint on the first lines of a split; a translation is kept."""
-  source, target = (read_lines(out / f'text/{split}.{language}')[:count]
-                    for language in _LANGUAGES.value)
+  source, target = (
+    read_lines(out / f'text/{split}.{language}')[:count] for language in _LANGUAGES.value
+  )
   kept = beside(learner.folder, f'-{split}-{count}-{Path(path).stem}.txt')
   if not kept.exists():
     with open(beside(learner.folder, '.log'), 'ab') as log:
-      done = subprocess.run(learner.translate(learner.folder / path), cwd=_ROOT, check=True,
-                            input=''.join(line + '\n' for line in source).encode(),
-                            stdout=subprocess.PIPE, stderr=log)
+      done = subprocess.run(
+        learner.translate(learner.folder / path),
+        cwd=_ROOT,
+        check=True,
+        input=''.join(line + '\n' for line in source).encode(),
+        stdout=subprocess.PIPE,
+        stderr=log,
+      )
     files.write(kept, done.stdout)
   return corpus_bleu(read_lines(kept), [target]).score
 
@@ -203,6 +251,7 @@ def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> flo
 def draw(found: dict[str, dict], path: Path):
   """Draws the curves of all systems."""
   from matplotlib.figure import Figure
+
   figure = Figure(figsize=(6, 3.5), layout='constrained')
   axes = figure.subplots()
   for name, result in found.items():
@@ -225,8 +274,9 @@ def main(_):
   os.environ['JAX_PLATFORMS'] = 'cpu'  # The others are told to use the CPU, too.
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
-    raise UserError(f'--systems must name some of {", ".join(every)}; got '
-                    f'{", ".join(sorted(unknown))}')
+    raise UserError(
+      f'--systems must name some of {", ".join(every)}; got {", ".join(sorted(unknown))}'
+    )
   chosen = {name: every[name] for name in _SYSTEMS.value or every}
   if not _SCORE.value:
     prepare(out)
@@ -237,8 +287,9 @@ def main(_):
     return
   untrained = [name for name, run in chosen.items() if not beside(run.folder, '.json').exists()]
   if untrained:
-    raise UserError(f'{", ".join(untrained)} must be trained before it is scored; leave out '
-                    f'--score')
+    raise UserError(
+      f'{", ".join(untrained)} must be trained before it is scored; leave out --score'
+    )
   found = {name: score(learner, out) for name, learner in chosen.items()}
   files.write_json(out / 'scores.json', found)
   draw(found, out / 'learning.svg')

@@ -32,27 +32,33 @@ _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate.', required=True)
 _REFERENCE = flags.DEFINE_string('reference', None, 'Its translation.', required=True)
-_QUANTIZATIONS = flags.DEFINE_multi_string('quantization', ['float32', 'int8'],
-                                           'Type of the stored matrices.')
+_QUANTIZATIONS = flags.DEFINE_multi_string(
+  'quantization', ['float32', 'int8'], 'Type of the stored matrices.'
+)
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [1, 4], 'Beams; 1 is greedy.')
 
 
 def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]:
   """Returns CTranslate2's translations; sources are cut at the run's `max_length`."""
-  translator = ctranslate2.Translator(folder, inter_threads=1,
-                                      intra_threads=len(os.sched_getaffinity(0)))
+  translator = ctranslate2.Translator(
+    folder, inter_threads=1, intra_threads=len(os.sched_getaffinity(0))
+  )
   config, found = run.config, [''] * len(sources)
   by_length = defaultdict(list)
   for index, line in enumerate(sources):
-    ids = run.vocabulary.source.encode(line)[:config.data.max_length - 1]
+    ids = run.vocabulary.source.encode(line)[: config.data.max_length - 1]
     if line.strip():
       by_length[len(ids)].append((index, [run.vocabulary.source.piece(token) for token in ids]))
   target = run.vocabulary.target
   numbers = {target.piece(token): token for token in range(target.size)}
   for length, chosen in by_length.items():
     results = translator.translate_batch(
-        [pieces for _, pieces in chosen], beam_size=beam_size, length_penalty=0,
-        min_decoding_length=0, max_decoding_length=length + 1 + config.decode.max_extra_length)
+      [pieces for _, pieces in chosen],
+      beam_size=beam_size,
+      length_penalty=0,
+      min_decoding_length=0,
+      max_decoding_length=length + 1 + config.decode.max_extra_length,
+    )
     for (index, _), result in zip(chosen, results, strict=True):
       found[index] = target.decode([numbers[piece] for piece in result.hypotheses[0]])
   return found
@@ -69,21 +75,32 @@ def main(_):
   def bleu(translations):
     return corpus_bleu(translations, [reference], config.decode.bleu_tokenize).score
 
-  print('| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'
-        '| --- | --- | --- | --- | --- |')
+  print(
+    '| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'
+    '| --- | --- | --- | --- | --- |'
+  )
   for beam_size in _BEAMS.value:
     decode = dataclasses.replace(config.decode, beam_size=beam_size, alpha=0.0)
     answers = Translator(run.model, vocabulary, decode, config.data.max_length)(run.params, sources)
     ours = [answer.text for answer in answers]
     for quantization in _QUANTIZATIONS.value:
       with tempfile.TemporaryDirectory() as folder:
-        write_model(folder, config.model, run.params, pieces,
-                    config.data.max_length + config.decode.max_extra_length, quantization)
+        write_model(
+          folder,
+          config.model,
+          run.params,
+          pieces,
+          config.data.max_length + config.decode.max_extra_length,
+          quantization,
+        )
         theirs = translate(folder, run, sources, beam_size)
       same = sum(one == other for one, other in zip(ours, theirs, strict=True))
       search = 'greedy' if beam_size == 1 else f'beam {beam_size}, α = 0'
-      print(f'| {search} | {quantization} | {same:,} of {len(ours):,} ({same / len(ours):.1%}) | '
-            f'{bleu(ours):.2f} | {bleu(theirs):.2f} |', flush=True)
+      print(
+        f'| {search} | {quantization} | {same:,} of {len(ours):,} ({same / len(ours):.1%}) | '
+        f'{bleu(ours):.2f} | {bleu(theirs):.2f} |',
+        flush=True,
+      )
 
 
 if __name__ == '__main__':

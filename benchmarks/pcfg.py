@@ -37,8 +37,15 @@ _CHILD = '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|
 
 def shape(word: str) -> str:
   """Returns what is seen of a rare word: capital, digit, hyphen and the last two letters."""
-  marks = ''.join(mark for mark, has in (
-      ('A', word[:1].isupper()), ('0', any(map(str.isdigit, word))), ('-', '-' in word)) if has)
+  marks = ''.join(
+    mark
+    for mark, has in (
+      ('A', word[:1].isupper()),
+      ('0', any(map(str.isdigit, word))),
+      ('-', '-' in word),
+    )
+    if has
+  )
   return f'<{marks}{word[-2:].lower() if word.isalpha() else ""}>'
 
 
@@ -71,7 +78,8 @@ class Grammar:
     self.labels = list(numbers)
     self._parents, self._lefts, self._rights, logs = zip(*sorted(binary), strict=True)
     self._parents, self._lefts, self._rights = map(
-        np.array, (self._parents, self._lefts, self._rights))
+      np.array, (self._parents, self._lefts, self._rights)
+    )
     self._logs = np.array(logs, np.float32)
     self._roots = np.full(len(numbers), -np.inf, np.float32)
     for label, count in roots.items():
@@ -100,9 +108,11 @@ class Grammar:
         stop = start + span
         rules = np.flatnonzero(begin[start, self._lefts] & end[stop, self._rights])
         if span > 1 and rules.size:
-          best = self._logs[rules] + np.max(chart[start, start + 1:stop][:, self._lefts[rules]]
-                                            + chart[start + 1:stop, stop][:, self._rights[rules]],
-                                            axis=0)
+          best = self._logs[rules] + np.max(
+            chart[start, start + 1 : stop][:, self._lefts[rules]]
+            + chart[start + 1 : stop, stop][:, self._rights[rules]],
+            axis=0,
+          )
           heads, starts = np.unique(self._parents[rules], return_index=True)
           chart[start, stop, heads] = np.maximum.reduceat(best, starts)
         found = np.isfinite(chart[start, stop])
@@ -126,12 +136,17 @@ class Grammar:
         continue
       first, last = np.searchsorted(self._parents, [label, label + 1])
       rules = slice(first, last)
-      scores = (chart[start, start + 1:stop][:, self._lefts[rules]]
-                + chart[start + 1:stop, stop][:, self._rights[rules]] + self._logs[rules])
+      scores = (
+        chart[start, start + 1 : stop][:, self._lefts[rules]]
+        + chart[start + 1 : stop, stop][:, self._rights[rules]]
+        + self._logs[rules]
+      )
       cut, rule = np.unravel_index(scores.argmax(), scores.shape)
       middle, rule = start + 1 + int(cut), first + int(rule)
-      for child, one, two in ((self._lefts[rule], start, middle),
-                              (self._rights[rule], middle, stop)):
+      for child, one, two in (
+        (self._lefts[rule], start, middle),
+        (self._rights[rule], middle, stop),
+      ):
         node.append(nltk.Tree(self.labels[child], []))
         ahead.append((node[-1], int(child), one, two))
     return tree
@@ -157,8 +172,10 @@ def main(_):
   for metric in found['metrics']:
     low, high = metric['interval_95']
     print(f'{metric["name"]:10} {metric["score"]:6.2f}  {low:.2f} … {high:.2f}')
-  print(f'exact {found["exact"]:.2f} %, no parse {failed} of {len(trees)}, '
-        f'{time.perf_counter() - started:.0f} s')
+  print(
+    f'exact {found["exact"]:.2f} %, no parse {failed} of {len(trees)}, '
+    f'{time.perf_counter() - started:.0f} s'
+  )
 
 
 if __name__ == '__main__':

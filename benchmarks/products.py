@@ -48,8 +48,12 @@ class Product(NamedTuple):
     (inner, _), (batched, _) = self.dimensions
     batch = math.prod(self.left[axis] for axis in batched)
     contracted = math.prod(self.left[axis] for axis in inner)
-    return (batch, math.prod(self.left) // batch // contracted, contracted,
-            math.prod(self.right) // batch // contracted)
+    return (
+      batch,
+      math.prod(self.left) // batch // contracted,
+      contracted,
+      math.prod(self.right) // batch // contracted,
+    )
 
   @property
   def flops(self) -> int:
@@ -63,7 +67,7 @@ class Product(NamedTuple):
     if self.sizes[0] > 1:
       return 'scores and weighted sums of attention'
     # The first of three axes is that of a batch's rows, whose number may be the same.
-    sizes = [size for shape in (self.left, self.right) for size in shape[len(shape) > 2:]]
+    sizes = [size for shape in (self.left, self.right) for size in shape[len(shape) > 2 :]]
     return 'feed-forward' if work.model.ff_dim in sizes else 'projections of attention'
 
 
@@ -97,8 +101,10 @@ def median_seconds(run) -> float:
 
 def seconds_in_xla(product: Product, rng) -> float:
   """Returns the time of a product that is compiled alone."""
-  left, right = (jax.numpy.asarray(rng.standard_normal(shape, np.float32))
-                 for shape in (product.left, product.right))
+  left, right = (
+    jax.numpy.asarray(rng.standard_normal(shape, np.float32))
+    for shape in (product.left, product.right)
+  )
   multiply = jax.jit(lambda x, y: jax.lax.dot_general(x, y, product.dimensions))
   return median_seconds(lambda: multiply(left, right).block_until_ready())
 
@@ -126,12 +132,16 @@ def main(_):
     measured = (1, product.flops, seconds_in_xla(product, rng), seconds_in_numpy(product, rng))
     for name in (product.part(work), 'all products'):
       sums[name] = [total + count * cost for total, cost in zip(sums[name], measured, strict=True)]
-  print('| part | products | GFLOP | seconds, alone in XLA | GFLOP/s | seconds in NumPy | '
-        'GFLOP/s |\n'
-        '| --- | --- | --- | --- | --- | --- | --- |')
+  print(
+    '| part | products | GFLOP | seconds, alone in XLA | GFLOP/s | seconds in NumPy | '
+    'GFLOP/s |\n'
+    '| --- | --- | --- | --- | --- | --- | --- |'
+  )
   for name, (count, flops, xla, numpy) in sorted(sums.items(), key=lambda item: item[1][1]):
-    print(f'| {name} | {count} | {flops / 1e9:.0f} | {xla:.2f} | {flops / xla / 1e9:.0f} | '
-          f'{numpy:.2f} | {flops / numpy / 1e9:.0f} |')
+    print(
+      f'| {name} | {count} | {flops / 1e9:.0f} | {xla:.2f} | {flops / xla / 1e9:.0f} | '
+      f'{numpy:.2f} | {flops / numpy / 1e9:.0f} |'
+    )
   flops = sums['all products'][1]
   print(f'| the update | | {flops / 1e9:.0f} | {update:.2f} | {flops / update / 1e9:.0f} | | |')
 

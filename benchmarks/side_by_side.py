@@ -57,8 +57,9 @@ class Measured(NamedTuple):
     return statistics.median(self.seconds)
 
 
-def take_turns(systems: Sequence[System], turns: int, runs: int
-               ) -> tuple[dict[str, Measured], dict[str, str]]:
+def take_turns(
+  systems: Sequence[System], turns: int, runs: int
+) -> tuple[dict[str, Measured], dict[str, str]]:
   """Times all systems in turns; only one runs at a time.
 
   Args:
@@ -91,17 +92,24 @@ def take_turns(systems: Sequence[System], turns: int, runs: int
   for pipe, process in workers.values():
     pipe.close()
     process.join()
-  return {name: Measured([answer[0] for answer in given], [answer[1] for answer in given],
-                         given[-1][2], given[-1][3] or {})
-          for name, given in answers.items() if name not in failed}, failed
+  return {
+    name: Measured(
+      [answer[0] for answer in given],
+      [answer[1] for answer in given],
+      given[-1][2],
+      given[-1][3] or {},
+    )
+    for name, given in answers.items()
+    if name not in failed
+  }, failed
 
 
 def make_command(source: str, output: str, *command: str):
   """Returns a function that runs a whole command, from `source` to `output`."""
+
   def run():
     with open(source, 'rb') as given, open(output, 'wb') as taken:
-      done = subprocess.run(command, stdin=given, stdout=taken, stderr=subprocess.PIPE,
-                            check=False)
+      done = subprocess.run(command, stdin=given, stdout=taken, stderr=subprocess.PIPE, check=False)
     if done.returncode:
       raise RuntimeError(done.stderr.decode(errors='replace').rstrip().split('\n')[-1])
     lines = Path(output).read_bytes().decode('utf-8').split('\n')[:-1]
@@ -115,11 +123,13 @@ def machine(*packages: str) -> str:
   name = platform.machine()
   if os.path.exists('/proc/cpuinfo'):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
-    name = next((line.partition(':')[2].strip() for line in lines
-                 if line.startswith('model name')), name)
+    name = next(
+      (line.partition(':')[2].strip() for line in lines if line.startswith('model name')), name
+    )
   where = f'{len(os.sched_getaffinity(0))} cores of {name}'
   if 'jax' in packages:
     import jax
+
     if jax.default_backend() != 'cpu':
       where = f'{jax.devices()[0].device_kind}; {where}'
   versions = [f'Python {platform.python_version()}']
@@ -171,5 +181,9 @@ def _timed(run):
 
 def _cpu_seconds():
   """Returns the processor seconds of this process and of its children that have ended."""
-  return sum(used.ru_utime + used.ru_stime for used in (
-      resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+  return sum(
+    used.ru_utime + used.ru_stime
+    for used in (
+      resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+  )

@@ -57,9 +57,15 @@ def parts_of_update(work: Work):
   model = Transformer(work.model, work.vocabulary_size)
   config = OptimizerConfig()
   optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
-  return (lambda: init_state(init_params(model, 0), optimizer),
-          jax.jit(make_train_step(model, optimizer, TrainConfig(), seed=0,
-                                  objective=smoothed(work.label_smoothing)), donate_argnums=0))
+  return (
+    lambda: init_state(init_params(model, 0), optimizer),
+    jax.jit(
+      make_train_step(
+        model, optimizer, TrainConfig(), seed=0, objective=smoothed(work.label_smoothing)
+      ),
+      donate_argnums=0,
+    ),
+  )
 
 
 def packed_batch(work: Work) -> Batch:
@@ -85,15 +91,21 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   machine.keep_freed_memory()
   model = Transformer(work.model, work.vocabulary_size)
   params = random_params(work)
-  search = whole_search(model, DecodeConfig(
-      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype))
+  search = whole_search(
+    model,
+    DecodeConfig(
+      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype
+    ),
+  )
   source = work.sources()
   limits = np.full(work.rows, work.length, np.int32)
 
   def run():
     best = jax.device_get(search(params, source, limits))
-    return {'tokens': int(best.lengths[:, 0].sum()),
-            'words': best.tokens[:, 0, :work.length].tolist()}
+    return {
+      'tokens': int(best.lengths[:, 0].sum()),
+      'words': best.tokens[:, 0, : work.length].tolist(),
+    }
 
   return run
 
@@ -101,8 +113,11 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
 def whole_search(model: Transformer, config: DecodeConfig):
   """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
   search = ModelSearch([model], config)
-  return jax.jit(lambda params, source_BS, limits_B: run_search(
-      search.plan([params], search.start([params], source_BS), limits_B)))
+  return jax.jit(
+    lambda params, source_BS, limits_B: run_search(
+      search.plan([params], search.start([params], source_BS), limits_B)
+    )
+  )
 
 
 def random_params(work: Work):

@@ -26,29 +26,35 @@ from work import ON_A_CPU, ON_A_GPU, Work
 
 from transformer.model.flops import peak_flops, train_flops
 
-_SIZE = flags.DEFINE_multi_enum('size', [], ['tiny', 'base', 'big'],
-                                'The model sizes; the default depends on the machine.')
+_SIZE = flags.DEFINE_multi_enum(
+  'size', [], ['tiny', 'base', 'big'], 'The model sizes; the default depends on the machine.'
+)
 _TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
-_RUNS = flags.DEFINE_integer('runs', 2, 'Timed updates in a turn, after an untimed one.',
-                             lower_bound=1)
+_RUNS = flags.DEFINE_integer(
+  'runs', 2, 'Timed updates in a turn, after an untimed one.', lower_bound=1
+)
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
 
 def systems(work: Work, on_a_gpu: bool) -> list[System]:
   """Returns the systems: this project first, then the other toolkits."""
+
   def pytorch(name, compiled, paper_dropout):
     return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
 
-  exact = [System('this project, `train.reproducible`', 'this_project', 'make_update',
-                  (work, True))]
+  exact = [
+    System('this project, `train.reproducible`', 'this_project', 'make_update', (work, True))
+  ]
   flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_update', (work, _FLAX.value))]
-  return [System('this project', 'this_project', 'make_update', (work,)),
-          *(exact if on_a_gpu else []),
-          pytorch('PyTorch `nn.Transformer`', False, False),
-          pytorch('the same, `torch.compile`', True, False),
-          pytorch('the same, dropout as in the paper', False, True),
-          pytorch('the same, both', True, True),
-          *(flax if _FLAX.value else [])]
+  return [
+    System('this project', 'this_project', 'make_update', (work,)),
+    *(exact if on_a_gpu else []),
+    pytorch('PyTorch `nn.Transformer`', False, False),
+    pytorch('the same, `torch.compile`', True, False),
+    pytorch('the same, dropout as in the paper', False, True),
+    pytorch('the same, both', True, True),
+    *(flax if _FLAX.value else []),
+  ]
 
 
 def main(_):
@@ -56,6 +62,7 @@ def main(_):
   # Leaves the accelerator's memory to the systems' processes.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   import jax
+
   on_a_gpu = jax.default_backend() == 'gpu'
   peak = peak_flops(jax.devices()[0].device_kind)
   print(machine('jax', 'torch'), flush=True)
@@ -65,17 +72,24 @@ def main(_):
     measured, failed = take_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)
     tokens = work.rows * work.length
     flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
-    print('| system | seconds an update, median | fastest … slowest | core-seconds, least | target '
-          'tokens a second | FLOPs utilisation | peak memory | this project is faster by |\n'
-          '| --- | --- | --- | --- | --- | --- | --- | --- |')
+    print(
+      '| system | seconds an update, median | fastest … slowest | core-seconds, least | target '
+      'tokens a second | FLOPs utilisation | peak memory | this project is faster by |\n'
+      '| --- | --- | --- | --- | --- | --- | --- | --- |'
+    )
     for name, run in measured.items():
       utilisation = f'{flops / run.median / peak:.0%}' if peak else '–'
       memory = run.notes.get('device_bytes', run.peak_bytes)
-      faster = (f'{run.median / measured["this project"].median:.2f} ×'
-                if 'this project' in measured else '–')
-      print(f'| {name} | {run.median:.3f} | {min(run.seconds):.3f} … {max(run.seconds):.3f} | '
-            f'{min(run.cpu_seconds):.2f} | {tokens / run.median:,.0f} | {utilisation} | '
-            f'{memory / 1e9:.1f} GB | {faster} |')
+      faster = (
+        f'{run.median / measured["this project"].median:.2f} ×'
+        if 'this project' in measured
+        else '–'
+      )
+      print(
+        f'| {name} | {run.median:.3f} | {min(run.seconds):.3f} … {max(run.seconds):.3f} | '
+        f'{min(run.cpu_seconds):.2f} | {tokens / run.median:,.0f} | {utilisation} | '
+        f'{memory / 1e9:.1f} GB | {faster} |'
+      )
     for name, reason in failed.items():
       print(f'\n{name} was left out: {reason}')
 

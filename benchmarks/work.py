@@ -34,8 +34,9 @@ class Work(NamedTuple):
   def batch(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Returns random source and target ids, int32 [rows, length] each, without padding."""
     rng = np.random.default_rng(seed)
-    source, target = rng.integers(_FIRST_TOKEN, self.vocabulary_size,
-                                  (2, self.rows, self.length), np.int32)
+    source, target = rng.integers(
+      _FIRST_TOKEN, self.vocabulary_size, (2, self.rows, self.length), np.int32
+    )
     return source, target
 
   def sources(self) -> np.ndarray:
@@ -46,27 +47,36 @@ class Work(NamedTuple):
 
   def __str__(self) -> str:
     model = self.model
-    return (f'{self.rows} rows of {self.length} + {self.length} tokens, vocabulary '
-            f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
-            f'{model.num_layers} + {model.decoder_depth} layers, dropout {model.dropout}, label '
-            f'smoothing {self.label_smoothing}, {model.dtype}')
+    return (
+      f'{self.rows} rows of {self.length} + {self.length} tokens, vocabulary '
+      f'{self.vocabulary_size:,}, d {model.model_dim}, ff {model.ff_dim}, '
+      f'{model.num_layers} + {model.decoder_depth} layers, dropout {model.dropout}, label '
+      f'smoothing {self.label_smoothing}, {model.dtype}'
+    )
 
 
 # PyTorch and CTranslate2 have biases in all projections of attention; Flax's example has none.
 _BASE = ModelConfig(attention_bias='all')
 # Shapes of an update on a CPU, by the size of the model.
 ON_A_CPU = {
-    'tiny': Work(dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4),
-                 8000, 256, 16),
-    'base': Work(_BASE, 32_000, 32, 64),
-    'big': Work(dataclasses.replace(_BASE, model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16,
-                64),
+  'tiny': Work(
+    dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16
+  ),
+  'base': Work(_BASE, 32_000, 32, 64),
+  'big': Work(
+    dataclasses.replace(_BASE, model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16, 64
+  ),
 }
 # The same models on a GPU.
 ON_A_GPU = {
-    name: Work(dataclasses.replace(work.model, dtype='bfloat16', attention='cudnn'), 32_000, 96,
-               256, sentences_a_row=8)
-    for name, work in ON_A_CPU.items()
+  name: Work(
+    dataclasses.replace(work.model, dtype='bfloat16', attention='cudnn'),
+    32_000,
+    96,
+    256,
+    sentences_a_row=8,
+  )
+  for name, work in ON_A_CPU.items()
 }
 # Sentences to translate.
 DECODING = Work(_BASE, 32_000, 16, 32)

@@ -31,17 +31,23 @@ def get_config(model: str = 'transformer'):
   config.train.eval_every = 300
   if model == 'grouped_query':
     config.model.ff_dim = 352
-    config.model.module = (f'{_PACKAGE}.grouped_query:GroupedQueryTransformer',
-                           {'kv_heads': 2, 'position_scale': 2.0})
+    config.model.module = (
+      f'{_PACKAGE}.grouped_query:GroupedQueryTransformer',
+      {'kv_heads': 2, 'position_scale': 2.0},
+    )
   elif model == 'mixture':
     config.model.ff_dim = 64
-    config.model.module = (f'{_PACKAGE}.mixture:MixtureTransformer',
-                           {'experts': 4, 'top_k': 2, 'balance': 0.01})
+    config.model.module = (
+      f'{_PACKAGE}.mixture:MixtureTransformer',
+      {'experts': 4, 'top_k': 2, 'balance': 0.01},
+    )
   elif model == 'prefix_lm':
     config.model.num_layers = 6
     config.model.ff_dim = 384
     config.model.module = f'{_PACKAGE}.prefix_lm:PrefixLM'
   elif model != 'transformer':
-    raise UserError('configs/architectures.py takes transformer, grouped_query, mixture or '
-                    f'prefix_lm, such as configs/architectures.py:mixture; got {model!r}')
+    raise UserError(
+      'configs/architectures.py takes transformer, grouped_query, mixture or '
+      f'prefix_lm, such as configs/architectures.py:mixture; got {model!r}'
+    )
   return config

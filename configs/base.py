@@ -34,8 +34,10 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
       first, *others = typing.get_args(kind)
       # A flag or a config could not change the type of a key otherwise.
       config[group.name][key] = (
-          ml_collections.config_dict.placeholder(first) if others == [types.NoneType]
-          else ml_collections.FieldReference(config[group.name][key], field_type=object))
+        ml_collections.config_dict.placeholder(first)
+        if others == [types.NoneType]
+        else ml_collections.FieldReference(config[group.name][key], field_type=object)
+      )
   if run:
     config.update(read_settings(run).to_dict())
   return config

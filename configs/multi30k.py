@@ -50,8 +50,10 @@ def get_config(model: str = 'student'):
     UserError: the model is not `student`, `forward` or `back`.
   """
   if model not in ('student', 'forward', 'back'):
-    raise UserError('configs/multi30k.py takes student, forward or back, such as '
-                    f'configs/multi30k.py:forward; got {model!r}')
+    raise UserError(
+      'configs/multi30k.py takes student, forward or back, such as '
+      f'configs/multi30k.py:forward; got {model!r}'
+    )
   config = base.get_config()
   config.data.source = 'text'
   config.data.dir = 'data/multi30k/tok'

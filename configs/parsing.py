@@ -32,8 +32,10 @@ from configs import base
 from transformer.errors import UserError
 
 # The Penn Treebank's; a bracket, its label and the space before it become one token.
-_LABELS = ('NP VP S PP SBAR ADVP ADJP INTJ PRN WHADVP WHNP PRT SQ FRAG QP NX SBARQ SINV CONJP WHPP '
-           'UCP NAC WHADJP X TOP RRC LST')
+_LABELS = (
+  'NP VP S PP SBAR ADVP ADJP INTJ PRN WHADVP WHNP PRT SQ FRAG QP NX SBARQ SINV CONJP WHPP '
+  'UCP NAC WHADJP X TOP RRC LST'
+)
 
 
 def get_config(size: str = 'paper'):
@@ -43,8 +45,9 @@ def get_config(size: str = 'paper'):
     UserError: the size is neither `paper` nor `cpu`.
   """
   if size not in ('paper', 'cpu'):
-    raise UserError(f'configs/parsing.py takes paper or cpu, such as configs/parsing.py:cpu; '
-                    f'got {size!r}')
+    raise UserError(
+      f'configs/parsing.py takes paper or cpu, such as configs/parsing.py:cpu; got {size!r}'
+    )
   config = base.get_config()
   config.data.source = 'transformer.tools.parse.source:Trees'
   config.data.dir = 'data/treebank'
@@ -73,7 +76,8 @@ def get_config(size: str = 'paper'):
     config.data.max_length = 256
     config.data.source = 'transformer.tools.parse.source:TreesInOrder'
     config.data.symbols = tuple(
-        f'▁{bracket}' for label in _LABELS.split() for bracket in (f'{label}(', f'){label}'))
+      f'▁{bracket}' for label in _LABELS.split() for bracket in (f'{label}(', f'){label}')
+    )
     config.model.model_dim = 128
     config.model.ff_dim = 512
     config.model.num_heads = 4

@@ -16,26 +16,26 @@ from transformer.errors import UserError
 # The settings that differ from the base model: 6 layers of width 512, feed-forward width 2048, 8
 # heads of 64 + 64, dropout 0.1, smoothing 0.1, sinusoidal positions.
 _ROWS = {
-    'base': {},
-    'A1': {'model.num_heads': 1, 'model.key_dim': 512, 'model.value_dim': 512},
-    'A2': {'model.num_heads': 4, 'model.key_dim': 128, 'model.value_dim': 128},
-    'A3': {'model.num_heads': 16, 'model.key_dim': 32, 'model.value_dim': 32},
-    'A4': {'model.num_heads': 32, 'model.key_dim': 16, 'model.value_dim': 16},
-    'B1': {'model.key_dim': 16},
-    'B2': {'model.key_dim': 32},
-    'C1': {'model.num_layers': 2},
-    'C2': {'model.num_layers': 4},
-    'C3': {'model.num_layers': 8},
-    'C4': {'model.model_dim': 256, 'model.key_dim': 32, 'model.value_dim': 32},
-    'C5': {'model.model_dim': 1024, 'model.key_dim': 128, 'model.value_dim': 128},
-    'C6': {'model.ff_dim': 1024},
-    'C7': {'model.ff_dim': 4096},
-    'D1': {'model.dropout': 0.0},
-    'D2': {'model.dropout': 0.2},
-    'D3': {'train.label_smoothing': 0.0},
-    'D4': {'train.label_smoothing': 0.2},
-    'E': {'model.positions': 'learned'},
-    'big': {},  # configs/wmt14.py sets everything.
+  'base': {},
+  'A1': {'model.num_heads': 1, 'model.key_dim': 512, 'model.value_dim': 512},
+  'A2': {'model.num_heads': 4, 'model.key_dim': 128, 'model.value_dim': 128},
+  'A3': {'model.num_heads': 16, 'model.key_dim': 32, 'model.value_dim': 32},
+  'A4': {'model.num_heads': 32, 'model.key_dim': 16, 'model.value_dim': 16},
+  'B1': {'model.key_dim': 16},
+  'B2': {'model.key_dim': 32},
+  'C1': {'model.num_layers': 2},
+  'C2': {'model.num_layers': 4},
+  'C3': {'model.num_layers': 8},
+  'C4': {'model.model_dim': 256, 'model.key_dim': 32, 'model.value_dim': 32},
+  'C5': {'model.model_dim': 1024, 'model.key_dim': 128, 'model.value_dim': 128},
+  'C6': {'model.ff_dim': 1024},
+  'C7': {'model.ff_dim': 4096},
+  'D1': {'model.dropout': 0.0},
+  'D2': {'model.dropout': 0.2},
+  'D3': {'train.label_smoothing': 0.0},
+  'D4': {'train.label_smoothing': 0.2},
+  'E': {'model.positions': 'learned'},
+  'big': {},  # configs/wmt14.py sets everything.
 }
 
 
@@ -46,8 +46,9 @@ def get_config(row: str = 'base'):
     UserError: there is no such row.
   """
   if row not in _ROWS:
-    raise UserError(f'configs/table3.py takes a row of table 3, one of {", ".join(_ROWS)}; '
-                    f'got {row!r}')
+    raise UserError(
+      f'configs/table3.py takes a row of table 3, one of {", ".join(_ROWS)}; got {row!r}'
+    )
   config = wmt14.get_config('big' if row == 'big' else 'base')
   config.update_from_flattened_dict(_ROWS[row])
   return config

@@ -39,8 +39,9 @@ def get_config(machine: str = 'gpu'):
     UserError: the machine is neither `gpu` nor `cpu`.
   """
   if machine not in ('gpu', 'cpu'):
-    raise UserError(f'configs/tatoeba.py takes gpu or cpu, such as configs/tatoeba.py:cpu; '
-                    f'got {machine!r}')
+    raise UserError(
+      f'configs/tatoeba.py takes gpu or cpu, such as configs/tatoeba.py:cpu; got {machine!r}'
+    )
   config = base.get_config()
   config.data.source = 'text'
   config.data.dir = 'data/tatoeba-en-de'

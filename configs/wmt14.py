@@ -34,8 +34,12 @@ from transformer.errors import UserError
 
 _SIZES = ('base', 'big')
 # For each direction: the TFDS config, and the size of the joint vocabulary (section 5.1).
-_DIRECTIONS = {'en-de': ('de-en', 37_000), 'de-en': ('de-en', 37_000),
-               'en-fr': ('fr-en', 32_000), 'fr-en': ('fr-en', 32_000)}
+_DIRECTIONS = {
+  'en-de': ('de-en', 37_000),
+  'de-en': ('de-en', 37_000),
+  'en-fr': ('fr-en', 32_000),
+  'fr-en': ('fr-en', 32_000),
+}
 
 
 def get_config(which: str = 'base,en-de'):
@@ -48,8 +52,10 @@ def get_config(which: str = 'base,en-de'):
   size = words.pop(0) if words[0] in _SIZES else 'base'
   direction = words.pop(0) if words and words[0] in _DIRECTIONS else 'en-de'
   if words:
-    raise UserError(f'configs/wmt14.py takes a size, {" or ".join(_SIZES)}, then a direction, '
-                    f'{", ".join(_DIRECTIONS)}, such as configs/wmt14.py:big,en-fr; got {which!r}')
+    raise UserError(
+      f'configs/wmt14.py takes a size, {" or ".join(_SIZES)}, then a direction, '
+      f'{", ".join(_DIRECTIONS)}, such as configs/wmt14.py:big,en-fr; got {which!r}'
+    )
   languages, pieces = _DIRECTIONS[direction]
   config = base.get_config()  # The paper's base model and schedule.
   config.data.source = 'tfds'

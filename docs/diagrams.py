@@ -15,9 +15,10 @@ def architecture(_page) -> Figure:
   """Encoder and decoder, with the norm after the residual sum."""
   figure, place = _sheet(388, 550)
   left, right, between = 102, 286, 194
-  for x, name, given, file in ((left, 'Input', 'Inputs', 'data/batch.py'),
-                               (right, 'Output', 'Outputs (shifted right)',
-                                'training/objective.py')):
+  for x, name, given, file in (
+    (left, 'Input', 'Inputs', 'data/batch.py'),
+    (right, 'Output', 'Outputs (shifted right)', 'training/objective.py'),
+  ):
     _words(place, x, 14, given, file)
     _arrow(place, (x, 26), (x, 40))
     _box(place, x, 40, f'{name} Embedding', 'model/layers.py')
@@ -29,10 +30,23 @@ def architecture(_page) -> Figure:
   _arrow(place, (between - _WIDE / 2, 96), (left + 8, 96))
   _arrow(place, (between + _WIDE / 2, 96), (right - 8, 96))
   top, _ = _stack(place, left, -1, 'Encoder layers, N ×', 'Multi-Head Attention', 'Feed Forward')
-  y, (_, across, _) = _stack(place, right, 1, 'Decoder layers, N ×', 'Masked\nMulti-Head Attention',
-                             'Multi-Head Attention', 'Feed Forward')
-  _arrow(place, (left, top), (left, top + 28), (between, top + 28), (between, across),
-         (right - _WIDE / 2, across))
+  y, (_, across, _) = _stack(
+    place,
+    right,
+    1,
+    'Decoder layers, N ×',
+    'Masked\nMulti-Head Attention',
+    'Multi-Head Attention',
+    'Feed Forward',
+  )
+  _arrow(
+    place,
+    (left, top),
+    (left, top + 28),
+    (between, top + 28),
+    (between, across),
+    (right - _WIDE / 2, across),
+  )
   place.text(206, across + 4, 'K, V', ha='center', fontsize=7.5)
   for word in ('Linear', 'Softmax'):
     _arrow(place, (right, y), (right, y + 19))
@@ -83,17 +97,31 @@ def _words(place, x, y, word, file, rotation=0):
   lines = [(part, 9) for part in word.split('\n')] + [(part, 7.5) for part in file.split('\n')]
   for number, (text, size) in enumerate(lines):
     shift = 10.5 * ((len(lines) - 1) / 2 - number)
-    place.text(x - shift if rotation else x, y if rotation else y + shift, text, ha='center',
-               va='center', fontsize=size, rotation=rotation)
+    place.text(
+      x - shift if rotation else x,
+      y if rotation else y + shift,
+      text,
+      ha='center',
+      va='center',
+      fontsize=size,
+      rotation=rotation,
+    )
 
 
 def _box(place, x, y, word, file, wide=_WIDE, high=_HIGH, copies=0):
   """Draws a part above y, with copies behind it, and returns its upper edge."""
   colour = _COLOURS[(word if word.endswith('/') else file).split('/')[0]]
   for shift in range(4 * copies, -1, -4):
-    place.add_patch(FancyBboxPatch((x - wide / 2 + shift, y + shift), wide, high,
-                                   boxstyle='round,pad=0,rounding_size=4', facecolor=colour,
-                                   **_EDGE))
+    place.add_patch(
+      FancyBboxPatch(
+        (x - wide / 2 + shift, y + shift),
+        wide,
+        high,
+        boxstyle='round,pad=0,rounding_size=4',
+        facecolor=colour,
+        **_EDGE,
+      )
+    )
   _words(place, x, y + high / 2, word, file)
   return y + high + 4 * copies
 
@@ -101,8 +129,18 @@ def _box(place, x, y, word, file, wide=_WIDE, high=_HIGH, copies=0):
 def _arrow(place, *points, head='-|>'):
   """Draws a line through points."""
   place.plot(*zip(*points[:-1], strict=True), color='#333333', linewidth=0.8)
-  place.annotate('', points[-1], points[-2], arrowprops={
-      'arrowstyle': head, 'color': '#333333', 'linewidth': 0.8, 'shrinkA': 0, 'shrinkB': 0})
+  place.annotate(
+    '',
+    points[-1],
+    points[-2],
+    arrowprops={
+      'arrowstyle': head,
+      'color': '#333333',
+      'linewidth': 0.8,
+      'shrinkA': 0,
+      'shrinkB': 0,
+    },
+  )
 
 
 def _stack(place, x, side, name, *sublayers):
@@ -111,15 +149,35 @@ def _stack(place, x, side, name, *sublayers):
   for word in sublayers:
     bottom = end + 39
     _arrow(place, (x, end), (x, bottom))
-    top = _box(place, x, bottom, word, 'model/layers.py' if word == 'Feed Forward'
-               else 'model/attention.py', high=_HIGH + 10.5 * word.count('\n'))
+    top = _box(
+      place,
+      x,
+      bottom,
+      word,
+      'model/layers.py' if word == 'Feed Forward' else 'model/attention.py',
+      high=_HIGH + 10.5 * word.count('\n'),
+    )
     middles.append((bottom + top) / 2)
     edge = x + side * (_WIDE / 2 + 8)
     _arrow(place, (x, top), (x, top + 12))
     end = _box(place, x, top + 12, 'Add & Norm', 'model/layers.py')
-    _arrow(place, (x, bottom - 16), (edge, bottom - 16), (edge, end - _HIGH / 2),
-           (x + side * _WIDE / 2, end - _HIGH / 2))
-  place.add_patch(FancyBboxPatch((x - 70, 116), 140, end + 10 - 116, facecolor='#f4f4f4',
-                                 boxstyle='round,pad=0,rounding_size=8', zorder=0, **_EDGE))
+    _arrow(
+      place,
+      (x, bottom - 16),
+      (edge, bottom - 16),
+      (edge, end - _HIGH / 2),
+      (x + side * _WIDE / 2, end - _HIGH / 2),
+    )
+  place.add_patch(
+    FancyBboxPatch(
+      (x - 70, 116),
+      140,
+      end + 10 - 116,
+      facecolor='#f4f4f4',
+      boxstyle='round,pad=0,rounding_size=8',
+      zorder=0,
+      **_EDGE,
+    )
+  )
   _words(place, x + side * 88, (116 + end) / 2, name, 'model/transformer.py', 90)
   return end, middles

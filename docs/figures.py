@@ -28,8 +28,13 @@ from run_pages import run_page
 # Colours of Okabe and Ito, as on the attention page.
 COLOURS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
 DOCS = pathlib.Path(__file__).resolve().parent
-_STYLE = {'svg.fonttype': 'none', 'svg.hashsalt': 'figures', 'font.size': 9,
-          'axes.titlesize': 9, 'path.simplify': False}
+_STYLE = {
+  'svg.fonttype': 'none',
+  'svg.hashsalt': 'figures',
+  'font.size': 9,
+  'axes.titlesize': 9,
+  'path.simplify': False,
+}
 
 
 def likeness(page) -> Figure:
@@ -38,24 +43,35 @@ def likeness(page) -> Figure:
   figure.get_layout_engine().set(w_pad=0.1)  # A browser's font may be wider.
   *places, plane = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.3))
   words = page['words']
-  for place, title, table in zip(places, (
-      'dot products', 'weights, softmax(X Xᵀ)', 'weights over the others'), (
-          page['likeness_TS'], page['weights_TS'], page['others_TS']), strict=True):
+  for place, title, table in zip(
+    places,
+    ('dot products', 'weights, softmax(X Xᵀ)', 'weights over the others'),
+    (page['likeness_TS'], page['weights_TS'], page['others_TS']),
+    strict=True,
+  ):
     _heatmap(place, table, words, words, title, numbers=True)
-  for number, (form, weights_TS) in enumerate((
-      ('softmax(X Xᵀ) X', page['weights_TS']), ('over the others', page['others_TS']))):
+  for number, (form, weights_TS) in enumerate(
+    (('softmax(X Xᵀ) X', page['weights_TS']), ('over the others', page['others_TS']))
+  ):
     colour = f'C{number}'
     for word, left in (('cat', 4), ('walks', -8)):
-      start, end = (vectors[words.index(word), 1:3]
-                    for vectors in (page['x_TD'], weights_TS @ page['x_TD']))
-      plane.annotate('', end, start, arrowprops={'arrowstyle': '->', 'color': colour,
-                                                 'shrinkA': 0, 'shrinkB': 0})
+      start, end = (
+        vectors[words.index(word), 1:3] for vectors in (page['x_TD'], weights_TS @ page['x_TD'])
+      )
+      plane.annotate(
+        '', end, start, arrowprops={'arrowstyle': '->', 'color': colour, 'shrinkA': 0, 'shrinkB': 0}
+      )
       if not number:
         plane.annotate(word, start, xytext=(left, 6), textcoords='offset points')
         plane.plot(*start, 'o', color='black', markersize=4)
     plane.plot([], [], color=colour, label=form)
-  plane.set(xlabel='animal', ylabel='motion', xlim=(0, 2.5), ylim=(0, 2.9),
-            title='vectors, before and after')
+  plane.set(
+    xlabel='animal',
+    ylabel='motion',
+    xlim=(0, 2.5),
+    ylim=(0, 2.9),
+    title='vectors, before and after',
+  )
   plane.legend(loc='upper right', fontsize=7)
   return figure
 
@@ -66,8 +82,14 @@ def sinusoids(page) -> Figure:
   figure = Figure(figsize=(10, 3), layout='constrained')
   *pictures, curves = figure.subplots(1, 3, width_ratios=(1, 1.15, 2))
   for first, (kind, place) in enumerate(zip(('sine', 'cosine'), pictures, strict=True)):
-    image = place.imshow(encoding(np.arange(100), 128)[:, first::2], cmap='RdBu_r', vmin=-1,
-                         vmax=1, aspect='auto', interpolation='nearest')
+    image = place.imshow(
+      encoding(np.arange(100), 128)[:, first::2],
+      cmap='RdBu_r',
+      vmin=-1,
+      vmax=1,
+      aspect='auto',
+      interpolation='nearest',
+    )
     place.set(xlabel='pair of dims, i', title=f'{kind}s of width 128')
   pictures[0].set_ylabel('position')
   figure.colorbar(image, ax=pictures[1])
@@ -86,8 +108,7 @@ def heads(page) -> Figure:
   cross_HTS = page['cross_LHTS'][-1]
   figure = Figure(figsize=(10, 3), layout='constrained')
   for head, place in enumerate(figure.subplots(1, len(cross_HTS), sharey=True)):
-    _heatmap(place, cross_HTS[head], page['target_pieces'], page['source_pieces'],
-             f'head {head}')
+    _heatmap(place, cross_HTS[head], page['target_pieces'], page['source_pieces'], f'head {head}')
   return figure
 
 
@@ -101,12 +122,20 @@ def lines(page) -> Figure:
   for place, (title, queries) in zip(figure.subplots(1, 2), both, strict=True):
     for head in range(heads):
       shift = 0.1 * (head - (heads - 1) / 2)  # So that no head hides another.
-      drawn = [(query, key) for query in queries for key in range(length)
-               if encoder_HTS[head, query, key] >= 0.02]
-      place.add_collection(LineCollection(
+      drawn = [
+        (query, key)
+        for query in queries
+        for key in range(length)
+        if encoder_HTS[head, query, key] >= 0.02
+      ]
+      place.add_collection(
+        LineCollection(
           [[(0, query + shift), (1, key + shift)] for query, key in drawn],
-          colors=COLOURS[head % len(COLOURS)], linewidths=1.5,
-          alpha=[float(encoder_HTS[head, query, key]) for query, key in drawn]))
+          colors=COLOURS[head % len(COLOURS)],
+          linewidths=1.5,
+          alpha=[float(encoder_HTS[head, query, key]) for query, key in drawn],
+        )
+      )
       place.plot([], [], color=COLOURS[head % len(COLOURS)], label=f'head {head}')
     place.set(xlim=(0, 1), ylim=(length - 0.5, -0.5), xticks=[], title=title)
     place.set_yticks(range(length), pieces)
@@ -129,8 +158,15 @@ def _heatmap(place, table, rows, columns, title, numbers=False):
   place.set_title(title)
   if numbers:
     for (row, column), number in np.ndenumerate(table):
-      place.text(column, row, f'{number:.2f}', ha='center', va='center', fontsize=8,
-                 color='white' if number > 0.6 * max(1, table.max()) else 'black')
+      place.text(
+        column,
+        row,
+        f'{number:.2f}',
+        ha='center',
+        va='center',
+        fontsize=8,
+        color='white' if number > 0.6 * max(1, table.max()) else 'black',
+      )
 
 
 def draw(pages) -> dict[str, bytes]:
@@ -163,8 +199,9 @@ def _version(svg: bytes) -> bytes:
 
 
 def main():
-  parser = argparse.ArgumentParser(description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
   parser.add_argument('--write', action='store_true')
   parser.add_argument('--run', action='store_true')
   parser.add_argument('--folder', type=pathlib.Path, default=DOCS / 'figures')

@@ -50,17 +50,26 @@ def notebook(page: str) -> str:
   """Returns the notebook of a page as JSON, as Jupyter writes it."""
   title, _, text = (DOCS / f'{page}.md').read_text('utf-8').partition('\n')
   trains = f'{_RUNS[page]}\n' if page in _RUNS else ''
-  cells, end = [('markdown', _OPEN.format(title=title, page=page, trains=trains), None),
-                ('code', _SET_UP, None)], 0
+  cells, end = (
+    [
+      ('markdown', _OPEN.format(title=title, page=page, trains=trains), None),
+      ('code', _SET_UP, None),
+    ],
+    0,
+  )
   for block in BLOCK.finditer(text):
-    cells += [*_prose(text[end:block.start()], page), ('code', block['code'], block['result'])]
+    cells += [*_prose(text[end : block.start()], page), ('code', block['code'], block['result'])]
     end = block.end()
   cells += _prose(text[end:], page)
   content = {
-      'cells': [_cell(number, *cell) for number, cell in enumerate(cells)],
-      'metadata': {'kernelspec': {'display_name': 'Python 3', 'language': 'python',
-                                  'name': 'python3'}, 'language_info': {'name': 'python'}},
-      'nbformat': 4, 'nbformat_minor': 5}
+    'cells': [_cell(number, *cell) for number, cell in enumerate(cells)],
+    'metadata': {
+      'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'},
+      'language_info': {'name': 'python'},
+    },
+    'nbformat': 4,
+    'nbformat_minor': 5,
+  }
   return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + '\n'
 
 
@@ -68,7 +77,7 @@ def _prose(text: str, page: str):
   """Yields cells of text, and after each picture one that draws it."""
   end = 0
   for picture in _PICTURE.finditer(text):
-    yield 'markdown', _linked(text[end:picture.end()], page), None
+    yield 'markdown', _linked(text[end : picture.end()], page), None
     yield 'code', f'figures.picture(figures.{picture["name"]}, globals())\n', None
     end = picture.end()
   if text[end:].strip():
@@ -77,25 +86,35 @@ def _prose(text: str, page: str):
 
 def _linked(text: str, page: str) -> str:
   """Makes links to pages of the notes lead to notebooks, and to headings as Jupyter names them."""
+
   def link(match: re.Match) -> str:
     target, anchor = match['page'] or page, match['anchor']
     if target not in PAGES or bool(match['page']) != bool(match['file']):
       return match[0]
     headings = re.findall('^#+ (.*)$', (DOCS / f'{target}.md').read_text('utf-8'), re.M)
-    names = {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-'): heading.replace(' ', '-')
-             for heading in headings}
-    return (f']({f"{target}.ipynb" if match["page"] else ""}'
-            f'{f"#{names[anchor]}" if anchor else ""})')
+    names = {
+      re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-'): heading.replace(' ', '-')
+      for heading in headings
+    }
+    return f']({f"{target}.ipynb" if match["page"] else ""}{f"#{names[anchor]}" if anchor else ""})'
 
   return _LINK.sub(link, text)
 
 
 def _cell(number: int, kind: str, source: str, result: str | None) -> dict:
-  cell = {'cell_type': kind, 'id': f'cell-{number}', 'metadata': {},
-          'source': source.strip('\n').splitlines(keepends=True)}
+  cell = {
+    'cell_type': kind,
+    'id': f'cell-{number}',
+    'metadata': {},
+    'source': source.strip('\n').splitlines(keepends=True),
+  }
   if kind == 'code':
-    cell |= {'execution_count': None, 'outputs': [] if result is None else [
-        {'name': 'stdout', 'output_type': 'stream', 'text': result.splitlines(keepends=True)}]}
+    cell |= {
+      'execution_count': None,
+      'outputs': []
+      if result is None
+      else [{'name': 'stdout', 'output_type': 'stream', 'text': result.splitlines(keepends=True)}],
+    }
   return cell
 
 

@@ -21,8 +21,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
   sys.path.append(str(ROOT))
 
-BLOCK = re.compile(r'^```python\n(?P<code>.*?)^```\n'
-                    r'(?:\n```text(?P<run> of a run)?\n(?P<result>.*?)^```\n)?', re.M | re.S)
+BLOCK = re.compile(
+  r'^```python\n(?P<code>.*?)^```\n'
+  r'(?:\n```text(?P<run> of a run)?\n(?P<result>.*?)^```\n)?',
+  re.M | re.S,
+)
 _NUMBER = re.compile(r'-?\d+(?:\.\d+)?%?')
 
 
@@ -43,8 +46,9 @@ def run_blocks(page: pathlib.Path, names: dict) -> Iterator[tuple[re.Match, int,
       exec(code, names)
     printed = ''.join(f'{line.rstrip()}\n' for line in out.getvalue().splitlines())
     if bool(printed) != (block['result'] is not None):
-      raise ValueError(f'{page}, line {line}: the block prints {printed!r}, and the page '
-                       f'shows {block["result"]!r}')
+      raise ValueError(
+        f'{page}, line {line}: the block prints {printed!r}, and the page shows {block["result"]!r}'
+      )
     yield block, line + 1, printed
 
 
@@ -88,7 +92,7 @@ def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
       elif not equal(result, block['result'], of_run=of_run):
         verdict = 'has a new result' if write else 'prints another result'
         wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')
-      parts += [text[end:block.start('result')], result]
+      parts += [text[end : block.start('result')], result]
       end = block.end('result')
     ran += 1
     print(f'{page}, line {line}: {verdict}', flush=True)

@@ -1,7 +1,7 @@
 """Makes the table of settings in docs/configuration.md from the docstrings of the dataclasses.
 
-  python docs/settings_table.py           # fails if the table is stale
-  python docs/settings_table.py --write   # makes it again
+python docs/settings_table.py           # fails if the table is stale
+python docs/settings_table.py --write   # makes it again
 """
 
 import dataclasses
@@ -40,8 +40,10 @@ def settings_table() -> str:
     kind = kinds[group.name]
     if dataclasses.is_dataclass(kind):
       meanings = attributes(kind)
-      lines += [_row(f'{group.name}.{field.name}', field.default, meanings[field.name])
-                for field in dataclasses.fields(kind)]
+      lines += [
+        _row(f'{group.name}.{field.name}', field.default, meanings[field.name])
+        for field in dataclasses.fields(kind)
+      ]
     else:
       lines.append(_row(group.name, group.default, attributes(Config)[group.name]))
   return ''.join(f'{line}\n' for line in lines)

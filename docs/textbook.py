@@ -32,7 +32,7 @@ def self_attention_over_others(x_BTD, *, return_weights=False) -> Any:
   scores = _dot_products(x_BTD)
   length, dim = x_BTD.shape[-2:]
   others = ~jnp.eye(length, dtype=bool)
-  return _weighted_averages(x_BTD, masked_softmax(scores / dim ** 0.5, others), return_weights)
+  return _weighted_averages(x_BTD, masked_softmax(scores / dim**0.5, others), return_weights)
 
 
 class HeadWeights(NamedTuple):
@@ -45,8 +45,16 @@ class HeadWeights(NamedTuple):
   output_bias: Any = None  # [D]
 
 
-def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights, mask_BTS=None, *,
-                         scale=None, return_weights=False) -> Any:
+def multi_head_attention(
+  queries_BTQ,
+  keys_BSC,
+  values_BSE,
+  weights: HeadWeights,
+  mask_BTS=None,
+  *,
+  scale=None,
+  return_weights=False,
+) -> Any:
   """MultiHead(Q, K, V) = Concat(head_1, …, head_h) Wᴼ: section 3.2.2, [..., T, D].
 
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). One product projects all heads, which equals h
@@ -57,18 +65,29 @@ def multi_head_attention(queries_BTQ, keys_BSC, values_BSE, weights: HeadWeights
   _, heads, inner = weights.query.shape
   value_inner = weights.value.shape[-1]
   dim = heads * value_inner if weights.output is None else weights.output.shape[-1]
-  shapes = ((queries_BTQ.shape[-1], heads, inner), (keys_BSC.shape[-1], heads, inner),
-            (values_BSE.shape[-1], heads, value_inner), (heads, value_inner, dim), (dim,))
+  shapes = (
+    (queries_BTQ.shape[-1], heads, inner),
+    (keys_BSC.shape[-1], heads, inner),
+    (values_BSE.shape[-1], heads, value_inner),
+    (heads, value_inner, dim),
+    (dim,),
+  )
   for name, matrix, wanted in zip(weights._fields, weights, shapes, strict=True):
     # Some other shapes would broadcast silently.
     if matrix is not None and matrix.shape != wanted:
       raise ValueError(f'{name} must be {wanted} to fit the others; got {matrix.shape}')
   out_BTHV, weights_BHTS = attention_with_weights(
-      jnp.einsum('...TQ,QHK->...THK', queries_BTQ, weights.query),
-      jnp.einsum('...SC,CHK->...SHK', keys_BSC, weights.key),
-      jnp.einsum('...SE,EHV->...SHV', values_BSE, weights.value), mask_BTS, scale=scale)
-  out = (out_BTHV.reshape(*out_BTHV.shape[:-2], -1) if weights.output is None
-         else jnp.einsum('...THV,HVD->...TD', out_BTHV, weights.output))
+    jnp.einsum('...TQ,QHK->...THK', queries_BTQ, weights.query),
+    jnp.einsum('...SC,CHK->...SHK', keys_BSC, weights.key),
+    jnp.einsum('...SE,EHV->...SHV', values_BSE, weights.value),
+    mask_BTS,
+    scale=scale,
+  )
+  out = (
+    out_BTHV.reshape(*out_BTHV.shape[:-2], -1)
+    if weights.output is None
+    else jnp.einsum('...THV,HVD->...TD', out_BTHV, weights.output)
+  )
   if weights.output_bias is not None:
     out += jnp.broadcast_to(weights.output_bias, out.shape)
   return (out, weights_BHTS) if return_weights else out

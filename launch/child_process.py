@@ -23,8 +23,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def run(command: Sequence[str]) -> int:
-  """Runs a command to its end, and returns its status; raises `Preempted` if a signal stopped it.
-  """
+  """Runs a command to its end and returns its status; raises `Preempted` if a signal stopped it."""
   children: list[subprocess.Popen] = []
   with passing_on_signals(children) as signals:
     add(children, signals, command)
@@ -40,12 +39,14 @@ def start(command: Sequence[str], **options) -> subprocess.Popen:
   It gets a session of its own, so that a terminal's Ctrl-C reaches it only once. On Linux it gets
   SIGTERM when this process has ended.
   """
-  return subprocess.Popen([sys.executable, '-c', _LEASH, str(os.getpid()), *command],
-                          start_new_session=True, **options)
+  return subprocess.Popen(
+    [sys.executable, '-c', _LEASH, str(os.getpid()), *command], start_new_session=True, **options
+  )
 
 
-def add(children: list[subprocess.Popen], signals: Sequence[str], command: Sequence[str],
-        **options):
+def add(
+  children: list[subprocess.Popen], signals: Sequence[str], command: Sequence[str], **options
+):
   """Starts a command as `start` does, and stops it if a signal has come already.
 
   Both lists are those of `passing_on_signals`, and `children` gets the process.
@@ -75,8 +76,8 @@ def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[st
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-  """Raises `Preempted` at a signal that comes while no child runs: before the first or after all.
-  """
+  """Raises `Preempted` at a signal while no child runs: before the first or after all."""
+
   def stop(number, _):
     raise preempted([signal.Signals(number).name])
 

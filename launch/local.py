@@ -34,8 +34,9 @@ from transformer.system.machine import visible_gpus
 from transformer.system.signals import EXIT_STATUS
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')
-_DEVICES = flags.DEFINE_integer('devices', 1, 'The number of virtual devices of each process, '
-                                'on a CPU.')
+_DEVICES = flags.DEFINE_integer(
+  'devices', 1, 'The number of virtual devices of each process, on a CPU.'
+)
 
 _PATIENCE_SECONDS = 20  # How long the other processes may take to end after one has failed.
 _LOOK_SECONDS = 0.1
@@ -57,17 +58,25 @@ def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict
   """
   share, rest = divmod(len(gpus), processes)
   if rest:
-    raise UserError(f'--processes must divide the {len(gpus)} GPUs; got {processes}; set '
-                    f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none')
+    raise UserError(
+      f'--processes must divide the {len(gpus)} GPUs; got {processes}; set '
+      f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none'
+    )
   with socket.socket() as probe:
     probe.bind(('localhost', 0))
     port = probe.getsockname()[1]
-  variables = [{'JAX_COORDINATOR_ADDRESS': f'localhost:{port}', 'JAX_NUM_PROCESSES': str(processes),
-                'JAX_PROCESS_ID': str(number), 'JAX_NUM_CPU_DEVICES': str(devices)}
-               for number in range(processes)]
+  variables = [
+    {
+      'JAX_COORDINATOR_ADDRESS': f'localhost:{port}',
+      'JAX_NUM_PROCESSES': str(processes),
+      'JAX_PROCESS_ID': str(number),
+      'JAX_NUM_CPU_DEVICES': str(devices),
+    }
+    for number in range(processes)
+  ]
   if share:
     for number, own in enumerate(variables):
-      own['CUDA_VISIBLE_DEVICES'] = ','.join(gpus[number * share:(number + 1) * share])
+      own['CUDA_VISIBLE_DEVICES'] = ','.join(gpus[number * share : (number + 1) * share])
   return variables
 
 
@@ -86,8 +95,14 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     try:
       for own, file in zip(variables, errors, strict=True):
         # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
-        child_process.add(children, signals, command, stdout=subprocess.DEVNULL, stderr=file,
-                          env={**os.environ, **own})
+        child_process.add(
+          children,
+          signals,
+          command,
+          stdout=subprocess.DEVNULL,
+          stderr=file,
+          env={**os.environ, **own},
+        )
       first = _first_to_fail(children)
       _end_all(children)
     finally:
@@ -106,10 +121,13 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   if status == 1 and not lines:
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)
-  how = (f'was killed by {signal.Signals(-status).name}' if status < 0
-         else f'ended with status {status}')
-  raise UserError(f'process {first} of {len(children)} {how}, so all were stopped; the same '
-                  f'command goes on from the last checkpoint')
+  how = (
+    f'was killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
+  )
+  raise UserError(
+    f'process {first} of {len(children)} {how}, so all were stopped; the same '
+    f'command goes on from the last checkpoint'
+  )
 
 
 def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:

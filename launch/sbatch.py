@@ -42,8 +42,10 @@ for try in {{1..6}}; do
 done
 exit $status
 """
-_NO_PROGRESS = ('error: the job saved no checkpoint before its time limit, so it is not queued '
-                'again; submit it with a longer --time')
+_NO_PROGRESS = (
+  'error: the job saved no checkpoint before its time limit, so it is not queued '
+  'again; submit it with a longer --time'
+)
 # After this many restarts, each start must save a checkpoint before its time limit. Earlier starts
 # need not: the data and programs that they prepare are kept.
 _STARTS = 3
@@ -59,8 +61,15 @@ def submission(name: str, user_options: str, *options: str) -> list[str]:
 
   The user's options are one text, and override the others.
   """
-  return ['sbatch', f'--job-name={name}', '--requeue', f'--signal=USR1@{WARNING_SECONDS}',
-          '--open-mode=append', *options, *_split(user_options)]
+  return [
+    'sbatch',
+    f'--job-name={name}',
+    '--requeue',
+    f'--signal=USR1@{WARNING_SECONDS}',
+    '--open-mode=append',
+    *options,
+    *_split(user_options),
+  ]
 
 
 def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
@@ -96,9 +105,15 @@ def script(command: str, runs: str, job: str = JOB) -> str:
       `JOB` may name the whole array. The environment does not show which one is right: a job
       that is submitted from within an array inherits the array's variables.
   """
-  return _SCRIPT.format(command=f'{_STEP} {command}', stopped=EXIT_STATUS, job=job, runs=runs,
-                        checkpoints=CHECKPOINTS, starts=_STARTS,
-                        no_progress=_NO_PROGRESS)
+  return _SCRIPT.format(
+    command=f'{_STEP} {command}',
+    stopped=EXIT_STATUS,
+    job=job,
+    runs=runs,
+    checkpoints=CHECKPOINTS,
+    starts=_STARTS,
+    no_progress=_NO_PROGRESS,
+  )
 
 
 def with_grace(command: Sequence[str]) -> list[str]:
@@ -117,9 +132,12 @@ def submit(command: Sequence[str], text: str) -> str:
   try:
     done = subprocess.run(command, input=text, text=True, check=False, capture_output=True)
   except FileNotFoundError as error:
-    raise UserError('there is no command sbatch here; start this on a machine with '
-                    'Slurm') from error
+    raise UserError(
+      'there is no command sbatch here; start this on a machine with Slurm'
+    ) from error
   if done.returncode:
-    raise UserError(f'sbatch refused the job: {" ".join(done.stderr.split())}; its options are '
-                    f'{shlex.join(command[1:])}; change them with --sbatch')
+    raise UserError(
+      f'sbatch refused the job: {" ".join(done.stderr.split())}; its options are '
+      f'{shlex.join(command[1:])}; change them with --sbatch'
+    )
   return done.stdout.strip()

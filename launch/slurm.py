@@ -38,16 +38,24 @@ def main(arguments: Sequence[str]):
   gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
   processes = _NODES.value * _TASKS.value
   if gpus and gpus % processes:
-    raise UserError(f'the {gpus} GPUs of the job must be divided evenly among --nodes × '
-                    f'--tasks-per-node = {processes} processes; change one of these numbers')
-  train = sbatch.with_grace([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:], *(
-      [f'--devices={gpus}', f'--processes={processes}'] if gpus else []))])
+    raise UserError(
+      f'the {gpus} GPUs of the job must be divided evenly among --nodes × '
+      f'--tasks-per-node = {processes} processes; change one of these numbers'
+    )
+  train = sbatch.with_grace(
+    [
+      sys.executable,
+      str(ROOT / 'train.py'),
+      *checked(arguments[1:], *([f'--devices={gpus}', f'--processes={processes}'] if gpus else [])),
+    ]
+  )
   folder = command_line.workdir(arguments[1:])
   if folder is None:
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
   script = sbatch.script(shlex.join(train), shlex.quote(folder))
-  submission = sbatch.submission('train', _SBATCH.value, f'--nodes={_NODES.value}',
-                                 f'--ntasks-per-node={_TASKS.value}')
+  submission = sbatch.submission(
+    'train', _SBATCH.value, f'--nodes={_NODES.value}', f'--ntasks-per-node={_TASKS.value}'
+  )
   if _DRY_RUN.value:
     print(sbatch.as_shell(submission, script))
     return

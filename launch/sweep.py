@@ -51,18 +51,26 @@ try:
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
     raise
-  sys.exit(f'error: a sweep needs {missing.name}, which is not installed; install it with: '
-           f'{shlex.quote(sys.executable)} -m pip install -r launch/requirements.txt')
+  sys.exit(
+    f'error: a sweep needs {missing.name}, which is not installed; install it with: '
+    f'{shlex.quote(sys.executable)} -m pip install -r launch/requirements.txt'
+  )
 
 _CONFIG = shared_flags.define_config()
 _SWEEP = flags.DEFINE_string('sweep', None, 'The file of the search space.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the sweep and of its runs.')
 _TRIALS = flags.DEFINE_integer('trials', None, 'The number of trials in all.')
-_STORAGE = flags.DEFINE_string('storage', None, 'The URL of a database that workers on several '
-                               'machines share; default: a file in --workdir.')
+_STORAGE = flags.DEFINE_string(
+  'storage',
+  None,
+  'The URL of a database that workers on several machines share; default: a file in --workdir.',
+)
 _WORKERS = flags.DEFINE_integer('workers', 1, 'The number of trials that run at a time.')
-_KEEP_BEST = flags.DEFINE_integer('keep_best', None, 'Delete the checkpoints of trials that have '
-                                  'ended, except so many best ones; default: keep all.')
+_KEEP_BEST = flags.DEFINE_integer(
+  'keep_best',
+  None,
+  'Delete the checkpoints of trials that have ended, except so many best ones; default: keep all.',
+)
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be started, and start nothing.')
@@ -72,8 +80,10 @@ _WORKER = flags.DEFINE_integer('worker', None, 'The number of this worker; set b
 def main(_):
   """Wires flags to the sweep, or to one of its workers."""
   if _CONFIG.value is None or not _SWEEP.value or not _WORKDIR.value or _TRIALS.value is None:
-    raise UserError('--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
-                    '--trials=N are all needed')
+    raise UserError(
+      '--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
+      '--trials=N are all needed'
+    )
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
   if _KEEP_BEST.value is not None:
     shared_flags.check_at_least(1, _KEEP_BEST)
@@ -89,10 +99,9 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))
-  sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value,
-                _KEEP_BEST.value)
+  sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value)
   if _DRY_RUN.value:
-    commands = ([sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local()))
+    commands = [sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local())
     print(*commands, sep='\n')
     return
   with child_process.stoppable(), database_errors(_STORAGE.value):
@@ -120,12 +129,20 @@ def _sweep(sweep: Sweep):
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
     reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
-    raise UserError('no trial is complete; ' + (
-        f'the last failed trial says: {reasons[-1]}' if reasons else
-        f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'))
+    raise UserError(
+      'no trial is complete; '
+      + (
+        f'the last failed trial says: {reasons[-1]}'
+        if reasons
+        else f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'
+      )
+    )
   logging.info('%s', results.summary(sweep))
-  logging.info('%s shows all trials; train the best one again with: python train.py --config=%s '
-               '--workdir=…', sweep.folder / results.PAGE, sweep.folder / results.BEST)
+  logging.info(
+    '%s shows all trials; train the best one again with: python train.py --config=%s --workdir=…',
+    sweep.folder / results.PAGE,
+    sweep.folder / results.BEST,
+  )
 
 
 def _work(sweep: Sweep):
@@ -140,26 +157,38 @@ def _arguments() -> list[str]:
   """Returns the flags that a person typed."""
   # The script of a Slurm job adds its own time.
   added = [sbatch.GRACE] if _SLURM.value and _WORKER.value is not None else []
-  return [argument for argument in sys.argv[1:]
-          if not argument.startswith(('--worker=', '--dry_run')) and argument not in added]
+  return [
+    argument
+    for argument in sys.argv[1:]
+    if not argument.startswith(('--worker=', '--dry_run')) and argument not in added
+  ]
 
 
 def _command() -> str:
   """Returns the command for people, without the password of a database."""
   url = _STORAGE.value or ''
-  return shlex.join(['python', 'launch/sweep.py', *(
-      argument.replace(url, without_password(url)) if url else argument
-      for argument in _arguments())])
+  return shlex.join(
+    [
+      'python',
+      'launch/sweep.py',
+      *(
+        argument.replace(url, without_password(url)) if url else argument
+        for argument in _arguments()
+      ),
+    ]
+  )
 
 
 def _local() -> list[list[str]]:
-  return [workers.worker_command(_arguments(), f'--worker={number}')
-          for number in range(_WORKERS.value)]
+  return [
+    workers.worker_command(_arguments(), f'--worker={number}') for number in range(_WORKERS.value)
+  ]
 
 
 def _slurm(workdir: Path) -> tuple[list[str], str]:
-  return workers.slurm_job(workdir, _WORKERS.value, _SBATCH.value,
-                           workers.worker_command(_arguments()))
+  return workers.slurm_job(
+    workdir, _WORKERS.value, _SBATCH.value, workers.worker_command(_arguments())
+  )
 
 
 if __name__ == '__main__':

@@ -63,8 +63,21 @@ key_dim and value_dim are a quarter of the paper's. If the base row has fewer la
 paper's 6, rows C1 to C3 have fewer in proportion.
 
 """
-_COLUMNS = ('row', 'differs from base by', 'scale', 'steps', 'PPL', 'paper', 'BLEU', 'paper',
-            'parameters', 'paper, millions', 'otherwise', 'data', 'commit')
+_COLUMNS = (
+  'row',
+  'differs from base by',
+  'scale',
+  'steps',
+  'PPL',
+  'paper',
+  'BLEU',
+  'paper',
+  'parameters',
+  'paper, millions',
+  'otherwise',
+  'data',
+  'commit',
+)
 
 
 def main(_):
@@ -74,8 +87,10 @@ def main(_):
   names = list(PAPER) if _ROWS.value is None else _ROWS.value
   unknown = [name for name in names if name not in PAPER]
   if unknown or not names:
-    raise UserError(f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
-                    f'got {shown(",".join(unknown or names))}')
+    raise UserError(
+      f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
+      f'got {shown(",".join(unknown or names))}'
+    )
   shared_flags.check_at_least(1, _SCALE, _LAYERS)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
@@ -94,12 +109,15 @@ def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[st
   """Returns the commands that train and score a row with the config file `filename`."""
   run = f'--workdir={workdir / row.name}'
   changes = [f'--config.{name}={value}' for name, value in row.changes.items()]
-  return ([sys.executable, str(ROOT / 'train.py'), f'--config={filename}', *changes, run],
-          [sys.executable, str(ROOT / 'eval.py'), run, '--split=valid', '--checkpoint=latest'])
+  return (
+    [sys.executable, str(ROOT / 'train.py'), f'--config={filename}', *changes, run],
+    [sys.executable, str(ROOT / 'eval.py'), run, '--split=valid', '--checkpoint=latest'],
+  )
 
 
-def run_rows(rows: Sequence[Row], filename: str, workdir: Path,
-             start: Callable[[Sequence[str]], int]):
+def run_rows(
+  rows: Sequence[Row], filename: str, workdir: Path, start: Callable[[Sequence[str]], int]
+):
   """Trains and scores the rows that are not done yet, and writes the table after each.
 
   `start` runs a command to its end, and returns its status.
@@ -112,9 +130,11 @@ def run_rows(rows: Sequence[Row], filename: str, workdir: Path,
     logging.info('row %s: %s', row.name, _differences(row.differs) or 'the base model')
     for command in commands(row, filename, workdir):
       if status := start(command):
-        raise UserError(f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
-                        f'the reason above; start this again to go on, or leave the row out with '
-                        f'--rows')
+        raise UserError(
+          f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
+          f'the reason above; start this again to go on, or leave the row out with '
+          f'--rows'
+        )
     _add(workdir, row.name, {**_result(row, workdir / row.name), 'settings': settings})
   logging.info('the table is in %s', workdir / _MARKDOWN)
 
@@ -139,8 +159,10 @@ def _read(workdir: Path) -> dict[str, Any]:
   try:
     return json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
   except ValueError as error:
-    raise UserError(f'{path} should hold the rows that are done, and is damaged; remove it to '
-                    f'score the rows again') from error
+    raise UserError(
+      f'{path} should hold the rows that are done, and is damaged; remove it to '
+      f'score the rows again'
+    ) from error
 
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
@@ -149,23 +171,42 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
   data = row.settings.data
-  split, = chosen_splits(data, ['valid'], None)
+  (split,) = chosen_splits(data, ['valid'], None)
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
-  wanted = Result(None, {'steps': [last['step']], 'ensemble': [], 'more': {},
-                         'decode': dataclasses.asdict(row.settings.decode)})
-  score = next(result.content for result in results
-               if (result.name, result.decoding) == (wanted.name, wanted.decoding))
+  wanted = Result(
+    None,
+    {
+      'steps': [last['step']],
+      'ensemble': [],
+      'more': {},
+      'decode': dataclasses.asdict(row.settings.decode),
+    },
+  )
+  score = next(
+    result.content
+    for result in results
+    if (result.name, result.decoding) == (wanted.name, wanted.decoding)
+  )
   perplexity, bleu, millions = PAPER[row.name]
   return {
-      'differs': dict(row.differs), 'scale': row.scale, 'steps': last['step'],
-      'perplexity': last['valid/perplexity'], 'bleu': score['bleu'],
-      'signature': score['signature'], 'parameters': about['parameters'],
-      'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
-      'data': {'name': data.name if data.source == 'tfds' else data.dir or data.source,
-               'train': list(data.train), 'valid': data.valid,
-               'languages': [data.source_language, data.target_language],
-               'fingerprints': about['data']},
-      'commit': about['commit'], 'devices': about['devices']}
+    'differs': dict(row.differs),
+    'scale': row.scale,
+    'steps': last['step'],
+    'perplexity': last['valid/perplexity'],
+    'bleu': score['bleu'],
+    'signature': score['signature'],
+    'parameters': about['parameters'],
+    'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
+    'data': {
+      'name': data.name if data.source == 'tfds' else data.dir or data.source,
+      'train': list(data.train),
+      'valid': data.valid,
+      'languages': [data.source_language, data.target_language],
+      'fingerprints': about['data'],
+    },
+    'commit': about['commit'],
+    'devices': about['devices'],
+  }
 
 
 def _markdown(results: Mapping[str, Any]) -> str:
@@ -173,20 +214,36 @@ def _markdown(results: Mapping[str, Any]) -> str:
   lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
   for name, row in results.items():
     settings, paper, data = row['settings'], row['paper'], row['data']
-    otherwise = (f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, '
-                 f'schedule {settings["optimizer.schedule"]}, '
-                 f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
-                 f'{settings["data.vocabulary_size"]:,}')
+    otherwise = (
+      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, '
+      f'schedule {settings["optimizer.schedule"]}, '
+      f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
+      f'{settings["data.vocabulary_size"]:,}'
+    )
     # JSON has no infinity, which a perplexity may be.
     perplexity = 'infinite' if row['perplexity'] is None else f'{row["perplexity"]:.2f}'
-    prints = ', '.join(f'{what} {digest[:8]}' for what, digest in data['fingerprints'].items()
-                       if what != 'vocabulary')
-    lines.append((
-        name, _differences(row['differs']), '1' if row['scale'] == 1 else f'1/{row["scale"]}',
-        f'{row["steps"]:,}', perplexity, f'{paper["perplexity"]:.2f}',
-        f'{row["bleu"]:.2f}', f'{paper["bleu"]:.1f}', f'{row["parameters"]:,}',
-        str(paper['millions'] or ''), otherwise,
-        f'{data["name"]}, {" to ".join(data["languages"])}, {prints}', row['commit'][:7]))
+    prints = ', '.join(
+      f'{what} {digest[:8]}'
+      for what, digest in data['fingerprints'].items()
+      if what != 'vocabulary'
+    )
+    lines.append(
+      (
+        name,
+        _differences(row['differs']),
+        '1' if row['scale'] == 1 else f'1/{row["scale"]}',
+        f'{row["steps"]:,}',
+        perplexity,
+        f'{paper["perplexity"]:.2f}',
+        f'{row["bleu"]:.2f}',
+        f'{paper["bleu"]:.1f}',
+        f'{row["parameters"]:,}',
+        str(paper['millions'] or ''),
+        otherwise,
+        f'{data["name"]}, {" to ".join(data["languages"])}, {prints}',
+        row['commit'][:7],
+      )
+    )
   return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
 
 

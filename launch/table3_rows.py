@@ -15,13 +15,27 @@ ROOT = Path(__file__).resolve().parents[1]
 BASE_LAYERS = 6
 # The paper's perplexity per word piece and BLEU on newstest2013; millions of parameters, if given.
 PAPER = {
-    'base': (4.92, 25.8, 65), 'A1': (5.29, 24.9, None), 'A2': (5.00, 25.5, None),
-    'A3': (4.91, 25.8, None), 'A4': (5.01, 25.4, None), 'B1': (5.16, 25.1, 58),
-    'B2': (5.01, 25.4, 60), 'C1': (6.11, 23.7, 36), 'C2': (5.19, 25.3, 50),
-    'C3': (4.88, 25.5, 80), 'C4': (5.75, 24.5, 28), 'C5': (4.66, 26.0, 168),
-    'C6': (5.12, 25.4, 53), 'C7': (4.75, 26.2, 90), 'D1': (5.77, 24.6, None),
-    'D2': (4.95, 25.5, None), 'D3': (4.67, 25.3, None), 'D4': (5.47, 25.7, None),
-    'E': (4.92, 25.7, None), 'big': (4.33, 26.4, 213)}
+  'base': (4.92, 25.8, 65),
+  'A1': (5.29, 24.9, None),
+  'A2': (5.00, 25.5, None),
+  'A3': (4.91, 25.8, None),
+  'A4': (5.01, 25.4, None),
+  'B1': (5.16, 25.1, 58),
+  'B2': (5.01, 25.4, 60),
+  'C1': (6.11, 23.7, 36),
+  'C2': (5.19, 25.3, 50),
+  'C3': (4.88, 25.5, 80),
+  'C4': (5.75, 24.5, 28),
+  'C5': (4.66, 26.0, 168),
+  'C6': (5.12, 25.4, 53),
+  'C7': (4.75, 26.2, 90),
+  'D1': (5.77, 24.6, None),
+  'D2': (4.95, 25.5, None),
+  'D3': (4.67, 25.3, None),
+  'D4': (5.47, 25.7, None),
+  'E': (4.92, 25.7, None),
+  'big': (4.33, 26.4, 213),
+}
 
 
 class Row(NamedTuple):
@@ -42,8 +56,9 @@ class Row(NamedTuple):
   settings: Config
 
 
-def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
-         scale: int, layers: int) -> list[Row]:
+def plan(
+  names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any], scale: int, layers: int
+) -> list[Row]:
   """Returns the rows to train, all checked.
 
   Args:
@@ -56,8 +71,10 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:
-    raise UserError(f'the rows of table 3 set config.{taken[0]} themselves; leave '
-                    f'--config.{taken[0]} out; use --scale and --layers for smaller rows')
+    raise UserError(
+      f'the rows of table 3 set config.{taken[0]} themselves; leave '
+      f'--config.{taken[0]} out; use --scale and --layers for smaller rows'
+    )
   rows = []
   for name in names:
     shape, steps = _of_the_paper(name, scale, layers)
@@ -70,11 +87,15 @@ def plan(names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any],
     try:
       rows.append(Row(name, differs, scale, changes, Config.from_dict(settings.to_dict())))
     except UserError as error:
-      raise UserError(f'row {name} does not go with this config: {error}; change the config, '
-                      f'or leave the row out with --rows') from error
+      raise UserError(
+        f'row {name} does not go with this config: {error}; change the config, '
+        f'or leave the row out with --rows'
+      ) from error
     if (number := rows[-1].settings.model.decoder_layers) is not None:
-      raise UserError(f'the rows of table 3 set config.model.num_layers for both stacks; leave '
-                      f'config.model.decoder_layers={number} out')
+      raise UserError(
+        f'the rows of table 3 set config.model.num_layers for both stacks; leave '
+        f'config.model.decoder_layers={number} out'
+      )
   return rows
 
 
@@ -84,19 +105,31 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
   get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
   settings = Config.from_dict(get_config(name).to_dict())
   model = settings.model
-  widths = {'model_dim': model.model_dim, 'ff_dim': model.ff_dim,
-            'key_dim': model.head_key_dim, 'value_dim': model.head_value_dim}
+  widths = {
+    'model_dim': model.model_dim,
+    'ff_dim': model.ff_dim,
+    'key_dim': model.head_key_dim,
+    'value_dim': model.head_value_dim,
+  }
   for key, width in widths.items():
     if width % scale:
-      raise UserError(f'--scale must divide every width of a row; {key} of row {name} is {width}, '
-                      f'got --scale={scale}')
+      raise UserError(
+        f'--scale must divide every width of a row; {key} of row {name} is {width}, '
+        f'got --scale={scale}'
+      )
   num_layers, left = divmod(model.num_layers * layers, BASE_LAYERS)
   if left:
     multiple = BASE_LAYERS // math.gcd(model.num_layers, BASE_LAYERS)
-    raise UserError(f'--layers must be a multiple of {multiple} for row {name}, which has '
-                    f'{model.num_layers} layers where base has {BASE_LAYERS}; got '
-                    f'--layers={layers}; change it, or leave the row out with --rows')
-  return {'model.num_layers': num_layers, 'model.num_heads': model.num_heads,
-          **{f'model.{key}': width // scale for key, width in widths.items()},
-          'model.dropout': model.dropout, 'model.positions': model.positions,
-          'train.label_smoothing': settings.train.label_smoothing}, settings.train.steps
+    raise UserError(
+      f'--layers must be a multiple of {multiple} for row {name}, which has '
+      f'{model.num_layers} layers where base has {BASE_LAYERS}; got '
+      f'--layers={layers}; change it, or leave the row out with --rows'
+    )
+  return {
+    'model.num_layers': num_layers,
+    'model.num_heads': model.num_heads,
+    **{f'model.{key}': width // scale for key, width in widths.items()},
+    'model.dropout': model.dropout,
+    'model.positions': model.positions,
+    'train.label_smoothing': settings.train.label_smoothing,
+  }, settings.train.steps

@@ -9,8 +9,10 @@ from transformer.errors import UserError
 from transformer.system import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
-_HINT = ('the arguments of train.py must stand after --, such as '
-         '-- --config=configs/quickstart.py --workdir=DIR')
+_HINT = (
+  'the arguments of train.py must stand after --, such as '
+  '-- --config=configs/quickstart.py --workdir=DIR'
+)
 
 
 def run_launcher(main: Callable[[Sequence[str]], None]):

@@ -27,8 +27,11 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 def pytest_addoption(parser):
   """Defines `--all`."""
-  parser.addoption('--all', action='store_true',
-                   help='Run the tests that take long, too. So does naming files or tests.')
+  parser.addoption(
+    '--all',
+    action='store_true',
+    help='Run the tests that take long, too. So does naming files or tests.',
+  )
 
 
 def pytest_configure(config):
@@ -56,8 +59,11 @@ def pytest_configure(config):
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
     # It halves the time to compile.
-    quick = ('--xla_cpu_use_fusion_emitters=false' if jaxlib.__version__.startswith('0.10.')
-             else '--xla_cpu_opt_preset=FAST_COMPILE')
+    quick = (
+      '--xla_cpu_use_fusion_emitters=false'
+      if jaxlib.__version__.startswith('0.10.')
+      else '--xla_cpu_opt_preset=FAST_COMPILE'
+    )
     os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick}'
   jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
@@ -79,22 +85,44 @@ def pytest_collection_modifyitems(config, items):
     long = [item for item in items if _is_long(item)]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not _is_long(item)]
-  first = ('test_quickstart.py', 'test_several_processes.py', 'test_gradients.py',
-           'test_resume.py', 'test_devices.py', 'test_mesh.py', 'test_kill.py', 'test_disk.py',
-           'test_documentation.py', 'test_browser.py', 'test_fit_memory.py', 'test_long_run.py',
-           'test_training.py', 'test_eval.py', 'test_beam_allocation.py', 'test_slurm.py',
-           'test_translator.py', 'test_separate_vocabularies.py', 'test_freezing.py',
-           'test_word_alignment.py', 'test_step.py', 'test_transformer.py',
-           'test_attention_implementations.py', 'test_trained_run.py', 'test_simcut.py')
-  items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first
-             else len(first))
+  first = (
+    'test_quickstart.py',
+    'test_several_processes.py',
+    'test_gradients.py',
+    'test_resume.py',
+    'test_devices.py',
+    'test_mesh.py',
+    'test_kill.py',
+    'test_disk.py',
+    'test_documentation.py',
+    'test_browser.py',
+    'test_fit_memory.py',
+    'test_long_run.py',
+    'test_training.py',
+    'test_eval.py',
+    'test_beam_allocation.py',
+    'test_slurm.py',
+    'test_translator.py',
+    'test_separate_vocabularies.py',
+    'test_freezing.py',
+    'test_word_alignment.py',
+    'test_step.py',
+    'test_transformer.py',
+    'test_attention_implementations.py',
+    'test_trained_run.py',
+    'test_simcut.py',
+  )
+  items.sort(
+    key=lambda item: first.index(item.path.name) if item.path.name in first else len(first)
+  )
 
 
 def _is_long(item):
   """Returns whether a test is marked long; `but` lists parameter sets that are not."""
   mark = item.get_closest_marker('long')
-  return mark is not None and (not hasattr(item, 'callspec')
-                               or item.callspec.id not in mark.kwargs.get('but', ()))
+  return mark is not None and (
+    not hasattr(item, 'callspec') or item.callspec.id not in mark.kwargs.get('but', ())
+  )
 
 
 @pytest.fixture(scope='session')
@@ -109,12 +137,19 @@ def write_wmt14():
   def write(folder, **splits):
     cls = tfds.builder_cls('wmt14_translate')
     with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(cls, '_split_generators', lambda self, _: {
-          split: self._generate_examples(pairs) for split, pairs in splits.items()})
-      patch.setattr(cls, '_generate_examples', lambda self, pairs: enumerate(
-          {'de': de, 'en': en} for de, en in pairs))
+      patch.setattr(
+        cls,
+        '_split_generators',
+        lambda self, _: {split: self._generate_examples(pairs) for split, pairs in splits.items()},
+      )
+      patch.setattr(
+        cls,
+        '_generate_examples',
+        lambda self, pairs: enumerate({'de': de, 'en': en} for de, en in pairs),
+      )
       cls(config='de-en', data_dir=str(folder)).download_and_prepare(
-          file_format='array_record',
-          download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+        file_format='array_record',
+        download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+      )
 
   return write

@@ -13,11 +13,13 @@ DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 def own_parts(tmp_path_factory):
   """Writes each `my_NAME.py` of the pages where Python finds it; returns the folder."""
   folder = tmp_path_factory.mktemp('own_parts')
-  pages = [(DOCS / name).read_text('utf-8') for name in (
-      'own-parts.md', 'recipes.md', 'trackers.md', 'changing-the-model.md',
-      'models.md')]
-  for name, code in re.findall(r'`(my_\w+\.py)`(?:(?!```).)*```python\n(.*?)```',
-                               ''.join(pages), re.DOTALL):
+  pages = [
+    (DOCS / name).read_text('utf-8')
+    for name in ('own-parts.md', 'recipes.md', 'trackers.md', 'changing-the-model.md', 'models.md')
+  ]
+  for name, code in re.findall(
+    r'`(my_\w+\.py)`(?:(?!```).)*```python\n(.*?)```', ''.join(pages), re.DOTALL
+  ):
     (folder / name).write_text(code, 'utf-8')
   sys.path.append(str(folder))
   yield folder

@@ -39,13 +39,25 @@ for line in sys.stdin:
       raise
   print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-ENGLISH = ['a man in a red shirt climbs a rock .', 'two women sit on the bench .',
-           'the dog runs through wet grass .', 'a child eats an apple .']
-GERMAN = ['ein mann in rotem hemd klettert .', 'zwei frauen sitzen auf der bank .',
-          'der hund läuft durch nasses gras .', 'ein kind isst einen apfel .']
+ENGLISH = [
+  'a man in a red shirt climbs a rock .',
+  'two women sit on the bench .',
+  'the dog runs through wet grass .',
+  'a child eats an apple .',
+]
+GERMAN = [
+  'ein mann in rotem hemd klettert .',
+  'zwei frauen sitzen auf der bank .',
+  'der hund läuft durch nasses gras .',
+  'ein kind isst einen apfel .',
+]
 # A vocabulary for each language.
-SEPARATE = ['--config.data.shared_vocabulary=False', '--config.model.share_embeddings=False',
-            '--config.data.vocabulary_size=310', '--config.data.source_vocabulary_size=290']
+SEPARATE = [
+  '--config.data.shared_vocabulary=False',
+  '--config.model.share_embeddings=False',
+  '--config.data.vocabulary_size=310',
+  '--config.data.source_vocabulary_size=290',
+]
 CONFIG = '''"""A tiny run."""
 
 from configs import base
@@ -78,8 +90,13 @@ class Command:
   def __init__(self, name, folder, takes_arguments):
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
     self._process = subprocess.Popen(
-        [sys.executable, '-c', SERVER, name, str(takes_arguments)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+      [sys.executable, '-c', SERVER, name, str(takes_arguments)],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+      cwd=ROOT,
+      env=environment,
+    )
     self._out, self._err = folder / 'out', folder / 'err'
 
   def __call__(self, *arguments):
@@ -113,8 +130,9 @@ class Command:
   def refuses_alike(self, *arguments):
     """Returns the error of train.py, which `--check` must print too, and write nothing."""
     at_check = self.refuses(*arguments, '--check')
-    folders = [argument.partition('=')[2] for argument in arguments
-               if argument.startswith('--workdir=')]
+    folders = [
+      argument.partition('=')[2] for argument in arguments if argument.startswith('--workdir=')
+    ]
     assert not any((pathlib.Path(folder) / 'lock.json').exists() for folder in folders)
     assert self.refuses(*arguments) == at_check
     return at_check
@@ -134,8 +152,9 @@ def _one_error(err):
 
 def _write_text(folder, prefix, english, german):
   for language, lines in (('en', english), ('de', german)):
-    (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
-                                                 encoding='utf-8')
+    (folder / f'{prefix}.{language}').write_text(
+      ''.join(f'{line}\n' for line in lines), encoding='utf-8'
+    )
 
 
 @pytest.fixture
@@ -175,6 +194,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope='session')
 def change_settings():
   """Returns a function (workdir, group__key=value, …) that changes the config of a run."""
+
   def change(workdir, **changes):
     path = workdir / 'config.json'
     settings = files.read_sealed(path, 'the config')
@@ -189,6 +209,7 @@ def change_settings():
 @pytest.fixture(scope='session')
 def start_command(tmp_path_factory):
   """Returns a generator function (module, takes_arguments) that yields a `Command`."""
+
   def start(name, takes_arguments=False):
     running = Command(name, tmp_path_factory.mktemp(name), takes_arguments)
     yield running

@@ -30,55 +30,97 @@ def refuse(tree, *facts):
     assert fact in message, message
 
 
-@pytest.mark.parametrize(('name', 'nearest'), [
-    ('model.num_head', 'model.num_heads'), ('model.NUM_HEADS', 'the keys there are num_layers, '),
-    ('optimizer.peak_lr', 'optimizer.peak_learning_rate'), ('train.step', 'train.steps'),
-    ('data.vocab_size', 'data.vocabulary_size'), ('modle', 'model'), ('sead', 'seed'),
-    ('xyzzy', 'the keys there are data, model, optimizer, train, decode')])
+@pytest.mark.parametrize(
+  ('name', 'nearest'),
+  [
+    ('model.num_head', 'model.num_heads'),
+    ('model.NUM_HEADS', 'the keys there are num_layers, '),
+    ('optimizer.peak_lr', 'optimizer.peak_learning_rate'),
+    ('train.step', 'train.steps'),
+    ('data.vocab_size', 'data.vocabulary_size'),
+    ('modle', 'model'),
+    ('sead', 'seed'),
+    ('xyzzy', 'the keys there are data, model, optimizer, train, decode'),
+  ],
+)
 def test_an_unknown_name_names_the_nearest(name, nearest):
   refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
 
 
-@pytest.mark.parametrize(('name', 'value', 'wanted'), [
+@pytest.mark.parametrize(
+  ('name', 'value', 'wanted'),
+  [
     *(('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])),
     *(('model.dropout', value, 'of type float') for value in ('0.1', False, None)),
-    ('model.norm', None, 'of type str'), ('model.tie_output', 1, 'of type bool'),
-    ('data.train', 'train', 'a tuple'), ('data.train', {'train': 1}, 'a tuple'),
-    ('data.valid', None, 'of type str or a tuple'), ('seed', 1.5, 'of type int')])
+    ('model.norm', None, 'of type str'),
+    ('model.tie_output', 1, 'of type bool'),
+    ('data.train', 'train', 'a tuple'),
+    ('data.train', {'train': 1}, 'a tuple'),
+    ('data.valid', None, 'of type str or a tuple'),
+    ('seed', 1.5, 'of type int'),
+  ],
+)
 def test_a_value_of_another_type_is_refused(name, value, wanted):
   refuse(nest(name, value), f'config.{name} must be {wanted}; got {value!r}')
 
 
 def test_a_name_can_be_checked_by_itself():
   assert [check_name(name) for name in ('train.steps', 'mesh')] == [int, MeshConfig]
-  for name in ('model.num_head', 'modle.num_heads', 'seed.x', 'data.train[0]', 'data.train.x', '',
-               'model.', '.model'):
+  for name in (
+    'model.num_head',
+    'modle.num_heads',
+    'seed.x',
+    'data.train[0]',
+    'data.train.x',
+    '',
+    'model.',
+    '.model',
+  ):
     with pytest.raises(UserError, match='there is no key config') as raised:
       check_name(name)
     assert name.split('.')[0] in str(raised.value)
 
 
-@pytest.mark.parametrize(('tree', 'message'), [
+@pytest.mark.parametrize(
+  ('tree', 'message'),
+  [
     ({'model': 3}, 'config.model must be a group of keys; got 3'),
     ([], 'must be a group of keys'),
     ({'train': {'steps': 2**63}}, 'train.steps must be at least 1 and at most 1000000000; got '),
     ({'data': {'train': ['\ud800']}}, 'an item of config.data.train must be text on one line; '),
-    *(({'data': {'dir': text}}, 'config.data.dir must be text on one line; ')
-      for text in ('a\0b', 'a\nerror: b', '\x1b[2J', '\u2028', '\ud800')),
+    *(
+      ({'data': {'dir': text}}, 'config.data.dir must be text on one line; ')
+      for text in ('a\0b', 'a\nerror: b', '\x1b[2J', '\u2028', '\ud800')
+    ),
     ({'model': {3: 'x'}}, 'there is no key config.model.3'),
     ({'se\ned': 3}, "there is no key config.'se\\ned'; did you mean config.seed?"),
-    ({'data': {'valid': ['a', 3]}}, 'an item of config.data.valid must be of type str; got 3; text '
-     'that looks like a number needs quotes of its own, as in "\'3\'"')])
+    (
+      {'data': {'valid': ['a', 3]}},
+      'an item of config.data.valid must be of type str; got 3; text '
+      'that looks like a number needs quotes of its own, as in "\'3\'"',
+    ),
+  ],
+)
 def test_values_of_no_use_are_refused_in_one_line(tree, message):
   refuse(tree, message)
 
 
 def test_settings_come_back_and_only_lossless_conversions_are_made():
-  config = Config.from_dict({
-      'data': {**TEXT, 'train': ['x', 'y'], 'train_weights': [2, 0.25], 'max_length': 17,
-               'variations': ['m:f', ['m:g', 1, 0.5]]},
+  config = Config.from_dict(
+    {
+      'data': {
+        **TEXT,
+        'train': ['x', 'y'],
+        'train_weights': [2, 0.25],
+        'max_length': 17,
+        'variations': ['m:f', ['m:g', 1, 0.5]],
+      },
       'model': {'key_dim': 11, 'value_dim': None, 'dropout': 0},
-      'train': {'tokens_per_batch': 17 * 35}, 'mesh': {'data': 1, 'tensor': -1}, 'seed': 13})
+      'train': {'tokens_per_batch': 17 * 35},
+      'mesh': {'data': 1, 'tensor': -1},
+      'seed': 13,
+    }
+  )
   for same in (config, Config()):
     assert Config.from_dict(json.loads(json.dumps(same.to_dict()))) == same
     assert Config.from_dict(ml_collections.ConfigDict(same.to_dict()).to_dict()) == same
@@ -92,22 +134,51 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
 def test_defaults_are_the_base_model_of_the_paper():
   flat = flatten(Config.from_dict({}).to_dict())
   paper = {  # Table 3 and sections 3.4, 5.1 to 5.4 and 6.1.
-      'model.num_layers': 6, 'model.model_dim': 512, 'model.ff_dim': 2048, 'model.num_heads': 8,
-      'model.dropout': 0.1, 'model.norm': 'post', 'model.positions': 'sinusoidal',
-      'model.share_embeddings': True, 'model.tie_output': True, 'data.vocabulary_size': 37_000,
-      'optimizer.algorithm': 'adam', 'optimizer.schedule': 'paper', 'optimizer.scale': 1.0,
-      'optimizer.warmup_steps': 4000, 'optimizer.b2': 0.98, 'optimizer.weight_decay': 0.0,
-      'optimizer.clip_norm': 0.0, 'train.steps': 100_000, 'train.label_smoothing': 0.1,
-      'decode.beam_size': 4, 'decode.alpha': 0.6, 'decode.max_extra_length': 50}
+    'model.num_layers': 6,
+    'model.model_dim': 512,
+    'model.ff_dim': 2048,
+    'model.num_heads': 8,
+    'model.dropout': 0.1,
+    'model.norm': 'post',
+    'model.positions': 'sinusoidal',
+    'model.share_embeddings': True,
+    'model.tie_output': True,
+    'data.vocabulary_size': 37_000,
+    'optimizer.algorithm': 'adam',
+    'optimizer.schedule': 'paper',
+    'optimizer.scale': 1.0,
+    'optimizer.warmup_steps': 4000,
+    'optimizer.b2': 0.98,
+    'optimizer.weight_decay': 0.0,
+    'optimizer.clip_norm': 0.0,
+    'train.steps': 100_000,
+    'train.label_smoothing': 0.1,
+    'decode.beam_size': 4,
+    'decode.alpha': 0.6,
+    'decode.max_extra_length': 50,
+  }
   assert {name: flat[name] for name in paper} == paper
   assert 24_000 <= flat['train.tokens_per_batch'] <= 26_000
   assert Config().model.head_key_dim == Config().model.head_value_dim == 64
 
 
-@pytest.mark.parametrize('value', [
-    LONG, f'a:{LONG}', (LONG, LONG), (f'a:{LONG}', LONG), ('', LONG), [LONG] * 3, {'x': LONG},
-    'a b ' * 2500, ('', 'a b ' * 2500), tuple(map(str, range(4000))), tuple(range(4000))],
-                         ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(
+  'value',
+  [
+    LONG,
+    f'a:{LONG}',
+    (LONG, LONG),
+    (f'a:{LONG}', LONG),
+    ('', LONG),
+    [LONG] * 3,
+    {'x': LONG},
+    'a b ' * 2500,
+    ('', 'a b ' * 2500),
+    tuple(map(str, range(4000))),
+    tuple(range(4000)),
+  ],
+  ids=lambda value: str(value)[:9],
+)
 def test_a_long_value_is_quoted_in_part_with_its_key(value):
   for name in flatten(Config().to_dict()):
     try:
@@ -121,54 +192,106 @@ def test_of_a_long_path_both_ends_are_kept():
   refuse({'data': {LONG: 3}}, 'there is no key config.data.xxx', 'x…x')
 
 
-@pytest.mark.parametrize(('changes', 'fact'), [
+@pytest.mark.parametrize(
+  ('changes', 'fact'),
+  [
     ({'data': {'dir': 's3://b'}}, 'data.dir must be a path'),
     ({'train': {'init_from': 'gs://b'}}, 'train.init_from must be a path'),
-    ({'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
-     'train.objective_runs must be a path'),
+    (
+      {'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
+      'train.objective_runs must be a path',
+    ),
     ({'optimizer': {'schedule': 'x'}}, 'optimizer.schedule must be one of paper, inverse_sqrt, '),
-    *((settings, 'must be MODULE:NAME, or a tuple of that and the numbers that it takes')
+    *(
+      (settings, 'must be MODULE:NAME, or a tuple of that and the numbers that it takes')
       for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
-      for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})),
+      for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})
+    ),
     ({'train': {'objective_runs': ['a']}}, 'directories of runs, for an objective'),
     ({'train': {'objective': 'a:b', 'objective_runs': ['']}}, 'must name the directories'),
-    ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
-     'must be a multiple of data.max_length'),
-    ({'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
-      'optimizer': {'accumulate': 2}}, 'optimizer.accumulate must divide'),
+    (
+      {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
+      'must be a multiple of data.max_length',
+    ),
+    (
+      {
+        'data': {'max_length': 100},
+        'train': {'tokens_per_batch': 700},
+        'optimizer': {'accumulate': 2},
+      },
+      'optimizer.accumulate must divide',
+    ),
     ({'model': {'positions': 'learned', 'max_positions': 305}}, 'model.max_positions must reach'),
-    *(({'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
-       f'the sets after the first of data.valid are talks, web; got {best_by!r}')
-      for best_by in ('news/bleu', 'web2/loss')),
+    *(
+      (
+        {'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
+        f'the sets after the first of data.valid are talks, web; got {best_by!r}',
+      )
+      for best_by in ('news/bleu', 'web2/loss')
+    ),
     ({'train': {'best_by': 'validation/bleu'}}, 'the first of data.valid are none; got'),
     ({'train': {'best_by': 'nonsense'}}, 'train.best_by must be one of loss, perplexity, bleu'),
-    *(({'train': {'freeze': pattern}}, 'train.freeze must be a regular expression; got ')
-      for pattern in ('(', '[[', '[a--b]', 'a{99999999999}', '(' * 500, 'a(?i)', '(?L)a',
-                      '\\N{x}')),
-    ({'data': {'max_length': 99}, 'train': {'tokens_per_batch': 990},
-      'model': {'attention': 'cudnn', 'dtype': 'bfloat16'}}, 'data.max_length must be even'),
+    *(
+      ({'train': {'freeze': pattern}}, 'train.freeze must be a regular expression; got ')
+      for pattern in ('(', '[[', '[a--b]', 'a{99999999999}', '(' * 500, 'a(?i)', '(?L)a', '\\N{x}')
+    ),
+    (
+      {
+        'data': {'max_length': 99},
+        'train': {'tokens_per_batch': 990},
+        'model': {'attention': 'cudnn', 'dtype': 'bfloat16'},
+      },
+      'data.max_length must be even',
+    ),
     ({'data': {'shared_vocabulary': False}}, 'set --config.model.share_embeddings=False'),
-    *(({'mesh': mesh}, 'and at most one of them −1; got')
-      for mesh in ({'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1})),
-    ({'data': {'source': 'nonsense'}}, 'data.source must be one of tfds, text')])
+    *(
+      ({'mesh': mesh}, 'and at most one of them −1; got')
+      for mesh in ({'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1})
+    ),
+    ({'data': {'source': 'nonsense'}}, 'data.source must be one of tfds, text'),
+  ],
+)
 def test_settings_that_contradict_each_other_are_refused(changes, fact):
   refuse(changes, fact)
 
 
-@pytest.mark.parametrize('changes', [
-    {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 700},
-     'optimizer': {'accumulate': 7}},
-    {'model': {'positions': 'learned', 'max_positions': 306, 'num_heads': 7, 'key_dim': 3,
-               'value_dim': 5}},
-    {'data': {'valid': ('news', 'talks/web'), 'shared_vocabulary': False,
-              'source_vocabulary_size': 264}, 'train': {'best_by': 'talks/web/chrf'},
-     'model': {'share_embeddings': False, 'max_positions': 1}},
-    {'mesh': {'data': 1, 'fsdp': -1}}, {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}}])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {
+      'data': {'max_length': 100},
+      'train': {'tokens_per_batch': 700},
+      'optimizer': {'accumulate': 7},
+    },
+    {
+      'model': {
+        'positions': 'learned',
+        'max_positions': 306,
+        'num_heads': 7,
+        'key_dim': 3,
+        'value_dim': 5,
+      }
+    },
+    {
+      'data': {
+        'valid': ('news', 'talks/web'),
+        'shared_vocabulary': False,
+        'source_vocabulary_size': 264,
+      },
+      'train': {'best_by': 'talks/web/chrf'},
+      'model': {'share_embeddings': False, 'max_positions': 1},
+    },
+    {'mesh': {'data': 1, 'fsdp': -1}},
+    {'mesh': {'data': 2, 'fsdp': 3, 'tensor': 5}},
+  ],
+)
 def test_settings_that_fit_each_other_are_accepted(changes):
   assert flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
 
 
-@pytest.mark.parametrize(('name', 'values', 'wanted'), [
+@pytest.mark.parametrize(
+  ('name', 'values', 'wanted'),
+  [
     ('model.norm', ['rms'], 'one of post, pre'),
     ('decode.dtype', ['int8'], 'one of trained, float32, bfloat16'),
     ('model.dropout', [-0.1, 1.0, NAN], 'at least 0 and below 1'),
@@ -177,38 +300,65 @@ def test_settings_that_fit_each_other_are_accepted(changes):
     ('train.grace_seconds', [0.0, 1e10, NAN], 'above 0 and at most 1000000000'),
     ('train.patience', [-1], 'at least 0'),
     ('model.num_layers', [0, 1001], 'at least 1 and at most 1000'),
-    ('train.steps', [0, -1], 'at least 1')])
+    ('train.steps', [0, -1], 'at least 1'),
+  ],
+)
 def test_a_value_out_of_bounds_is_refused_with_its_bounds(name, values, wanted):
   for value in values:
     refuse(nest(name, value), f'{name} must be {wanted}; got {value!r}')
 
 
 def test_every_number_has_bounds():
-  numbers = {name: value for name, value in flatten(Config().to_dict()).items()
-             if isinstance(value, (int, float)) and not isinstance(value, bool)}
+  numbers = {
+    name: value
+    for name, value in flatten(Config().to_dict()).items()
+    if isinstance(value, (int, float)) and not isinstance(value, bool)
+  }
   for name, value in numbers.items():
-    refuse(nest(name, -10**9), name.rpartition('.')[0] or 'seed')
+    refuse(nest(name, -(10**9)), name.rpartition('.')[0] or 'seed')
     if isinstance(value, int) and name != 'seed':
       refuse(nest(name, 10**9 + 1), name)
     refuse(nest(name, 10**400), name)
 
 
-@pytest.mark.parametrize(('changes', 'facts'), [
+@pytest.mark.parametrize(
+  ('changes', 'facts'),
+  [
     ({}, ()),
     ({'train': {'steps': 4000}}, ('optimizer.warmup_steps=4000, train.steps=4000',)),
-    ({'optimizer': {'peak_learning_rate': 1e-3}},
-     ('peak_learning_rate does nothing with optimizer.schedule=paper',)),
-    ({'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
-     ('scale does nothing with optimizer.schedule=cosine',)),
+    (
+      {'optimizer': {'peak_learning_rate': 1e-3}},
+      ('peak_learning_rate does nothing with optimizer.schedule=paper',),
+    ),
+    (
+      {'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
+      ('scale does nothing with optimizer.schedule=cosine',),
+    ),
     ({'optimizer': {'scale': 2.0}}, ()),
-    *(({'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
-        'train': {'steps': steps}}, facts) for steps, facts in (
-            (5000, ('never reached, those that begin after [5000.0]',)), (5001, ()))),
-    *(({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
-      for language, tokenize in (('zh-CN', 'zh'), ('zho_Hans', 'zh'), ('yue', 'zh'),
-                                 ('JP', 'ja-mecab'), ('tha_Thai', 'char'))),
+    *(
+      (
+        {
+          'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
+          'train': {'steps': steps},
+        },
+        facts,
+      )
+      for steps, facts in ((5000, ('never reached, those that begin after [5000.0]',)), (5001, ()))
+    ),
+    *(
+      ({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
+      for language, tokenize in (
+        ('zh-CN', 'zh'),
+        ('zho_Hans', 'zh'),
+        ('yue', 'zh'),
+        ('JP', 'ja-mecab'),
+        ('tha_Thai', 'char'),
+      )
+    ),
     *(({'data': {'target_language': language}}, ()) for language in ('ko', 'ms-MY', 'japanisch')),
-    ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ())])
+    ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
+  ],
+)
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
   doubts = Config.from_dict(changes).doubts()
   assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts

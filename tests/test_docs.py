@@ -19,8 +19,12 @@ def anchors_of(page):
 
 
 def test_the_table_of_settings_is_not_stale():
-  done = subprocess.run([sys.executable, ROOT / 'docs' / 'settings_table.py'], capture_output=True,
-                        text=True, check=False)
+  done = subprocess.run(
+    [sys.executable, ROOT / 'docs' / 'settings_table.py'],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
 
 
@@ -62,8 +66,12 @@ def test_results_on_a_page_are_compared_and_written(tmp_path):
   def run_pages(whole, *flags):
     if whole:
       page.write_text(PAGE.format(whole=whole), 'utf-8')
-    return subprocess.run([sys.executable, ROOT / 'docs' / 'run_pages.py', page, *flags],
-                          capture_output=True, text=True, check=False)
+    return subprocess.run(
+      [sys.executable, ROOT / 'docs' / 'run_pages.py', page, *flags],
+      capture_output=True,
+      text=True,
+      check=False,
+    )
 
   page = tmp_path / 'page.md'
   done = run_pages('7')

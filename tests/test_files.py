@@ -31,7 +31,8 @@ def test_an_unused_name_is_the_path_or_the_first_free_number_from_2_on(tmp_path)
 
 @pytest.mark.parametrize('fails', ['fsync', 'replace'])
 def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
-    tmp_path, monkeypatch, fails):
+  tmp_path, monkeypatch, fails
+):
   path = tmp_path / 'name'
   files.write(path, b'old')
 
@@ -103,8 +104,10 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
   path = tmp_path / 'a.json'
   files.write_sealed(path, {'seed': 7})
   whole = path.read_bytes()
-  changes = [whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1:]
-             for place in range(len(whole))]
+  changes = [
+    whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+    for place in range(len(whole))
+  ]
   changes += [whole[:place] for place in range(len(whole))]
   changes += [whole[:place] + b' ' + whole[place:] for place in range(len(whole) + 1)]
   changes += [json.dumps(json.loads(whole)).encode(), whole + whole]

@@ -9,14 +9,33 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / 'transformer'
-FILES = {'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
-         for path in sorted(PACKAGE.rglob('*.py'))}
+FILES = {
+  '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
+  for path in sorted(PACKAGE.rglob('*.py'))
+}
 # Each room imports only from itself and from rooms before it.
-ROOMS = ('ops', 'model', 'data', 'training', 'runs', 'decoding', 'evaluation', 'experiment',
-         'commands', 'testing', 'tools')
+ROOMS = (
+  'ops',
+  'model',
+  'data',
+  'training',
+  'runs',
+  'decoding',
+  'evaluation',
+  'experiment',
+  'commands',
+  'testing',
+  'tools',
+)
 # Every room may import these, and each of these only those before it.
-FOUNDATIONS = ('transformer.errors', 'transformer.settings', 'transformer.files',
-               'transformer.own_code', 'transformer.config', 'transformer.system')
+FOUNDATIONS = (
+  'transformer.errors',
+  'transformer.settings',
+  'transformer.files',
+  'transformer.own_code',
+  'transformer.config',
+  'transformer.system',
+)
 DATA_PACKAGES = ('tensorflow_datasets', 'sentencepiece')
 
 
@@ -32,8 +51,12 @@ def imports_of(path):
       found.update((names & FILES.keys()) or {node.module})
       if names - FILES.keys():
         found.add(node.module)
-  return {name for name in found if name.split('.')[0] not in sys.stdlib_module_names
-          and not (name in FILES and FILES[name].name == '__init__.py')}
+  return {
+    name
+    for name in found
+    if name.split('.')[0] not in sys.stdlib_module_names
+    and not (name in FILES and FILES[name].name == '__init__.py')
+  }
 
 
 IMPORTS = {name: imports_of(path) for name, path in FILES.items()}
@@ -51,14 +74,20 @@ def is_config(name):
 
 def foundation_of(name):
   """Returns the index of a module's package in `FOUNDATIONS`; None for a module of a room."""
-  places = [place for place, foundation in enumerate(FOUNDATIONS)
-            if name == foundation or name.startswith(f'{foundation}.')]
+  places = [
+    place
+    for place, foundation in enumerate(FOUNDATIONS)
+    if name == foundation or name.startswith(f'{foundation}.')
+  ]
   return places[0] if places else None
 
 
 def importers(package):
-  return {name for name, imports in IMPORTS.items()
-          if any(module.split('.')[0] == package for module in imports)}
+  return {
+    name
+    for name, imports in IMPORTS.items()
+    if any(module.split('.')[0] == package for module in imports)
+  }
 
 
 def ours(name):
@@ -89,7 +118,8 @@ def test_rooms_and_foundations_import_only_what_is_before_them():
         allowed = place is not None or ROOMS.index(room_of(module)) <= ROOMS.index(room_of(name))
       elif foundation_of(name) is not None:
         allowed = (place is not None and place <= foundation_of(name)) or (
-            name == 'transformer.config' and is_config(module))
+          name == 'transformer.config' and is_config(module)
+        )
       else:
         continue
       assert allowed, f'{name} imports {module}'
@@ -103,26 +133,46 @@ def test_no_two_modules_import_each_other():
 def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
   for name in FILES:
     if is_config(name) and room_of(name):
-      assert IMPORTS[name] <= {'transformer.errors', 'transformer.settings',
-                               'transformer.own_code'}, name
+      assert IMPORTS[name] <= {
+        'transformer.errors',
+        'transformer.settings',
+        'transformer.own_code',
+      }, name
     if room_of(name) == 'data':
       assert all(room_of(module) in ('data', None) for module in ours(name)), name
       assert not {module.split('.')[0] for module in IMPORTS[name]} & {'jax', 'flax', 'optax'}, name
       assert 'transformer.config' not in IMPORTS[name], name
 
 
-@pytest.mark.parametrize(('package', 'rooms'), [
-    *((package, {'data'}) for package in DATA_PACKAGES), ('flax', {'model'}),
-    ('ml_collections', {'commands'}), ('sacrebleu', {'evaluation'}), ('sacremoses', {'evaluation'}),
-    ('orbax', {'runs'}), ('matplotlib', set()), ('ctranslate2', set()), ('safetensors', set()),
-    ('wandb', set()), ('mlflow', set()), ('pytest', {'testing'})])
+@pytest.mark.parametrize(
+  ('package', 'rooms'),
+  [
+    *((package, {'data'}) for package in DATA_PACKAGES),
+    ('flax', {'model'}),
+    ('ml_collections', {'commands'}),
+    ('sacrebleu', {'evaluation'}),
+    ('sacremoses', {'evaluation'}),
+    ('orbax', {'runs'}),
+    ('matplotlib', set()),
+    ('ctranslate2', set()),
+    ('safetensors', set()),
+    ('wandb', set()),
+    ('mlflow', set()),
+    ('pytest', {'testing'}),
+  ],
+)
 def test_one_room_touches_a_package(package, rooms):
   assert {room_of(name) for name in importers(package)} - {'tools'} == rooms
 
 
 def test_nothing_imports_what_is_at_the_top():
   above = {path.stem for path in ROOT.glob('*.py')} | {
-      'configs', 'launch', 'tests', 'benchmarks', 'attention_commands'}
+    'configs',
+    'launch',
+    'tests',
+    'benchmarks',
+    'attention_commands',
+  }
   assert {'train', 'eval'} <= above
   for name, imports in IMPORTS.items():
     assert not {module.split('.')[0] for module in imports} & above, name
@@ -130,18 +180,27 @@ def test_nothing_imports_what_is_at_the_top():
 
 def test_step_and_search_need_no_package_that_reads_text():
   names = behind(['transformer.training.step', 'transformer.decoding.translator'])
-  absent = {name for package in (*DATA_PACKAGES, 'sacrebleu', 'ml_collections', 'orbax')
-            for name in importers(package)}
+  absent = {
+    name
+    for package in (*DATA_PACKAGES, 'sacrebleu', 'ml_collections', 'orbax')
+    for name in importers(package)
+  }
   assert names & absent == set()
 
 
 def test_commands_import_jax_only_when_their_flags_are_read():
   # JAX reads its variables at its import, such as that for the folder of compiled programs.
-  scripts = ['train.py', 'eval.py', *(
-      str(path.relative_to(ROOT)) for room in ('commands', 'testing', 'tools')
+  scripts = [
+    'train.py',
+    'eval.py',
+    *(
+      str(path.relative_to(ROOT))
+      for room in ('commands', 'testing', 'tools')
       for path in sorted((PACKAGE / room).rglob('*.py'))
-      if "__name__ == '__main__'" in path.read_text('utf-8'))]
-  code = f'''
+      if "__name__ == '__main__'" in path.read_text('utf-8')
+    ),
+  ]
+  code = f"""
 import os, runpy, sys
 import numpy, ml_collections, absl.app
 for script in {scripts!r}:
@@ -150,7 +209,8 @@ for script in {scripts!r}:
     os._exit('jax' in sys.modules)
   if os.wait()[1]:
     print(script)
-'''
-  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True, capture_output=True,
-                        text=True)
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', code], cwd=ROOT, check=True, capture_output=True, text=True
+  )
   assert done.stdout == '', done.stderr

@@ -47,19 +47,29 @@ def test_a_notebook_has_the_code_and_the_results_of_its_page_and_working_links(p
 def anchors(path):
   """Returns the anchors that Jupyter makes for the headings of a notebook."""
   cells = nbformat.read(path, 4).cells
-  return [heading.replace(' ', '-') for cell in cells if cell.cell_type == 'markdown'
-          for heading in re.findall('^#+ (.*)$', cell.source, re.MULTILINE)]
+  return [
+    heading.replace(' ', '-')
+    for cell in cells
+    if cell.cell_type == 'markdown'
+    for heading in re.findall('^#+ (.*)$', cell.source, re.MULTILINE)
+  ]
 
 
 def test_the_notebooks_are_those_of_the_pages():
-  done = subprocess.run([sys.executable, ROOT / 'docs' / 'notebook.py'], capture_output=True,
-                        text=True, check=False)
+  done = subprocess.run(
+    [sys.executable, ROOT / 'docs' / 'notebook.py'], capture_output=True, text=True, check=False
+  )
   assert done.returncode == 0, done.stderr
   assert {path.with_suffix('.md') for path in NOTEBOOKS} == {*(ROOT / 'docs').glob('notes*.md')}
 
 
 def test_a_notebook_runs_where_jupyter_starts_it_and_draws_its_picture():
-  done = subprocess.run([sys.executable, '-c', RUN, 'notes.ipynb'], cwd=ROOT / 'docs',
-                        capture_output=True, text=True, check=False)
+  done = subprocess.run(
+    [sys.executable, '-c', RUN, 'notes.ipynb'],
+    cwd=ROOT / 'docs',
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
   assert done.stdout.endswith('True\n1\n')

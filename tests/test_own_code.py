@@ -26,9 +26,15 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
   assert [again[spec] == first[spec] for spec in kinds] == [True, False]
 
 
-@pytest.mark.parametrize(('spec', 'fact'), [
-    ('name', 'a metric must be given as MODULE:NAME'), (':f', 'MODULE:NAME'), ('m:', 'MODULE:NAME'),
-    ('no_such_module:f', 'the metric no_such_module:f cannot be')])
+@pytest.mark.parametrize(
+  ('spec', 'fact'),
+  [
+    ('name', 'a metric must be given as MODULE:NAME'),
+    (':f', 'MODULE:NAME'),
+    ('m:', 'MODULE:NAME'),
+    ('no_such_module:f', 'the metric no_such_module:f cannot be'),
+  ],
+)
 def test_a_mistake_is_one_line(here, spec, fact):
   for use in (lambda: own_code.load(spec, 'metric'), lambda: own_code.digests({spec: 'metric'})):
     with pytest.raises(UserError) as caught:
@@ -38,9 +44,12 @@ def test_a_mistake_is_one_line(here, spec, fact):
 
 def test_a_part_that_fails_is_one_line_that_names_it():
   failure = own_code.guarded('the metric m:f failed')
-  for error, message in ((SystemExit('a\nb'), 'the metric m:f failed: SystemExit: a b'),
-                         (StopIteration(3), 'the metric m:f failed: StopIteration: 3'),
-                         (UserError('mine'), 'mine')):
+  for error, message in (
+    (SystemExit('a\nb'), 'the metric m:f failed: SystemExit: a b'),
+    (StopIteration(3), 'the metric m:f failed: StopIteration: 3'),
+    (UserError('mine'), 'mine'),
+  ):
+
     @failure
     def part(number, error=error):
       if number:

@@ -19,28 +19,48 @@ from tests.sentences import english_and_french
 ROOT = pathlib.Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text('utf-8'))
 SCRIPTS = PYPROJECT['project']['scripts']
-TINY = [f'--config.{key}={value}' for key, value in {
-    'data.dir': '.', 'data.source_language': 'en', 'data.target_language': 'fr',
-    'data.vocabulary_size': 400, 'model.num_layers': 1, 'model.model_dim': 16,
-    'model.ff_dim': 16, 'model.num_heads': 2, 'optimizer.schedule': 'inverse_sqrt',
-    'train.tokens_per_batch': 512, 'train.eval_every': 4, 'train.checkpoint_every': 2}.items()]
+TINY = [
+  f'--config.{key}={value}'
+  for key, value in {
+    'data.dir': '.',
+    'data.source_language': 'en',
+    'data.target_language': 'fr',
+    'data.vocabulary_size': 400,
+    'model.num_layers': 1,
+    'model.model_dim': 16,
+    'model.ff_dim': 16,
+    'model.num_heads': 2,
+    'optimizer.schedule': 'inverse_sqrt',
+    'train.tokens_per_batch': 512,
+    'train.eval_every': 4,
+    'train.checkpoint_every': 2,
+  }.items()
+]
 
 
 def test_every_folder_of_modules_is_a_package_and_every_data_file_is_installed():
   folders = {path.parent for path in (ROOT / 'transformer').rglob('*.py')}
   assert all((folder / '__init__.py').exists() for folder in folders)
-  listed = {path for pattern in PYPROJECT['tool']['setuptools']['package-data']['transformer']
-            for path in (ROOT / 'transformer').glob(pattern)}
-  files = {path for path in (ROOT / 'transformer').rglob('*')
-           if path.is_file() and path.suffix not in ('.py', '.pyc')}
+  listed = {
+    path
+    for pattern in PYPROJECT['tool']['setuptools']['package-data']['transformer']
+    for path in (ROOT / 'transformer').glob(pattern)
+  }
+  files = {
+    path
+    for path in (ROOT / 'transformer').rglob('*')
+    if path.is_file() and path.suffix not in ('.py', '.pyc')
+  }
   assert listed == files
 
 
 def test_every_command_is_a_console_command():
   modules = {f'attention_commands.{name}' for name in ('train', 'eval')} | {
-      '.'.join(path.relative_to(ROOT).with_suffix('').parts)
-      for room in ('commands', 'tools') for path in (ROOT / 'transformer' / room).rglob('*.py')
-      if re.search(r'command_line\.(run|starter)\(', path.read_text('utf-8'))}
+    '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+    for room in ('commands', 'tools')
+    for path in (ROOT / 'transformer' / room).rglob('*.py')
+    if re.search(r'command_line\.(run|starter)\(', path.read_text('utf-8'))
+  }
   assert {f'{module}:start' for module in modules} == {*SCRIPTS.values()}
   assert all(name == spelled(value) for name, value in SCRIPTS.items())
 
@@ -55,18 +75,26 @@ def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(pyt
   def requirements_of(path):
     lines = [line.partition('#')[0].strip() for line in path.read_text('utf-8').splitlines()]
     requirements = [Requirement(line) for line in lines if line and not line.startswith('-r')]
-    return [requirement for requirement in requirements if not requirement.marker or
-            requirement.marker.evaluate({'python_version': python,
-                                         'python_full_version': f'{python}.0'})]
+    return [
+      requirement
+      for requirement in requirements
+      if not requirement.marker
+      or requirement.marker.evaluate(
+        {'python_version': python, 'python_full_version': f'{python}.0'}
+      )
+    ]
 
   pins = {}
   for pin in requirements_of(ROOT / 'constraints.txt'):
     pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier))
-  files = [ROOT / 'requirements.txt', *(ROOT / room / 'requirements.txt' for room in (
-      'launch', 'tests')), *(ROOT / 'transformer' / 'tools').glob('*/requirements.txt')]
+  files = [
+    ROOT / 'requirements.txt',
+    *(ROOT / room / 'requirements.txt' for room in ('launch', 'tests')),
+    *(ROOT / 'transformer' / 'tools').glob('*/requirements.txt'),
+  ]
   for requirement in [requirement for path in files for requirement in requirements_of(path)]:
     # Without it, write the constraints anew: bash launch/constraints.sh
-    version, = pins[canonicalize_name(requirement.name)]
+    (version,) = pins[canonicalize_name(requirement.name)]
     assert version.startswith('==') and version[2:] in requirement.specifier, requirement
 
 
@@ -74,9 +102,17 @@ def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(pyt
 def checkout(tmp_path_factory):
   """Returns a repository with a commit of the files of this checkout."""
   checkout = tmp_path_factory.mktemp('repository') / 'checkout'
-  shutil.copytree(ROOT, checkout, ignore=lambda folder, names: [
-      name for name in names if name in ('.git', '__pycache__') or name.startswith('.venv')
-      or (folder == str(ROOT) and name in ('data', 'runs', 'build'))])
+  shutil.copytree(
+    ROOT,
+    checkout,
+    ignore=lambda folder, names: [
+      name
+      for name in names
+      if name in ('.git', '__pycache__')
+      or name.startswith('.venv')
+      or (folder == str(ROOT) and name in ('data', 'runs', 'build'))
+    ],
+  )
   for arguments in ('init', 'add .', '-c user.name=A -c user.email=a@b commit --message=all'):
     subprocess.run(['git', *arguments.split()], cwd=checkout, check=True, capture_output=True)
   return checkout
@@ -90,14 +126,25 @@ def install(checkout):
   """
   environment = checkout / '.venv'
   venv.create(environment, clear=True, symlinks=True)
-  site, = (environment / 'lib').glob('python*/site-packages')
+  (site,) = (environment / 'lib').glob('python*/site-packages')
   others = [folder for folder in sys.path if folder.endswith('-packages')]
   (site / 'others.pth').write_text('\n'.join(others), 'utf-8')
 
   def install(*arguments):
-    subprocess.run([environment / 'bin' / 'python', '-m', 'pip', 'install', '--quiet',
-                    '--disable-pip-version-check', '--no-deps', '--no-build-isolation',
-                    *arguments], check=True)
+    subprocess.run(
+      [
+        environment / 'bin' / 'python',
+        '-m',
+        'pip',
+        'install',
+        '--quiet',
+        '--disable-pip-version-check',
+        '--no-deps',
+        '--no-build-isolation',
+        *arguments,
+      ],
+      check=True,
+    )
     return site
 
   return install
@@ -111,8 +158,14 @@ def command(checkout, tmp_path, monkeypatch):
   environment.pop('PYTHONPATH', None)
 
   def run(name, *arguments):
-    done = subprocess.run([checkout / '.venv' / 'bin' / name, *arguments], check=False, text=True,
-                          capture_output=True, env=environment, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+      [checkout / '.venv' / 'bin' / name, *arguments],
+      check=False,
+      text=True,
+      capture_output=True,
+      env=environment,
+      stdin=subprocess.DEVNULL,
+    )
     return done.returncode, done.stdout, done.stderr
 
   return run
@@ -121,13 +174,19 @@ def command(checkout, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, install, command):
   site = install(f'git+file://{checkout}')
-  installed = {path.relative_to(site) for name in ('transformer', 'attention_commands')
-               for path in (site / name).rglob('*') if path.is_file() and path.suffix != '.pyc'}
-  package = {path.relative_to(checkout) for path in (checkout / 'transformer').rglob('*')
-             if path.is_file()}
+  installed = {
+    path.relative_to(site)
+    for name in ('transformer', 'attention_commands')
+    for path in (site / name).rglob('*')
+    if path.is_file() and path.suffix != '.pyc'
+  }
+  package = {
+    path.relative_to(checkout) for path in (checkout / 'transformer').rglob('*') if path.is_file()
+  }
   top = [checkout / 'train.py', checkout / 'eval.py', *(checkout / 'configs').glob('*.py')]
   assert installed == package | {
-      pathlib.Path('attention_commands', path.relative_to(checkout)) for path in top}
+    pathlib.Path('attention_commands', path.relative_to(checkout)) for path in top
+  }
 
   for split, pairs in (('train', 200), ('valid', 8), ('test', 8)):
     for language, lines in zip(('en', 'fr'), english_and_french(pairs), strict=True):
@@ -143,8 +202,9 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
   about = json.loads(pathlib.Path('run', 'run.json').read_text('utf-8'))
   assert about['command'][:2] == ['attention-train', '--config=configs/text.py']
   # The commit that was installed, though the environment lies in a repository.
-  commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=checkout, check=True, text=True,
-                          capture_output=True).stdout.strip()
+  commit = subprocess.run(
+    ['git', 'rev-parse', 'HEAD'], cwd=checkout, check=True, text=True, capture_output=True
+  ).stdout.strip()
   assert about['commit'] == commit
   assert [session['commit'] for session in about['resumed']] == [commit]
 
@@ -157,7 +217,8 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
 
 @pytest.mark.long
 def test_installed_in_place_it_takes_the_configs_of_the_checkout(
-    checkout, install, command, one_error):
+  checkout, install, command, one_error
+):
   install('--editable', str(checkout))
   code = 'import sys, transformer; sys.exit(transformer.__file__)'
   assert command('python', '-c', code)[2].strip() == str(checkout / 'transformer' / '__init__.py')

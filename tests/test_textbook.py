@@ -26,8 +26,13 @@ def normal(*shape, seed=0):
 
 
 def head_weights(q=Q, c=C, e=E, k=K, v=V, d=D):
-  return HeadWeights(normal(q, H, k, seed=1), normal(c, H, k, seed=2), normal(e, H, v, seed=3),
-                     normal(H, v, d, seed=4), normal(d, seed=5))
+  return HeadWeights(
+    normal(q, H, k, seed=1),
+    normal(c, H, k, seed=2),
+    normal(e, H, v, seed=3),
+    normal(H, v, d, seed=4),
+    normal(d, seed=5),
+  )
 
 
 def softmax(scores):
@@ -52,8 +57,9 @@ def test_attention_without_parameters_is_its_formula_with_or_without_a_vector_it
   scores = np.asarray(x, np.float64) @ np.asarray(x, np.float64).swapaxes(-1, -2)
   out, weights = basic_self_attention(x, return_weights=True)
   chex.assert_trees_all_close(weights, np.float32(softmax(scores))[:, None], rtol=1e-4, atol=1e-6)
-  chex.assert_trees_all_close(out, np.float32(softmax(scores) @ np.asarray(x)), rtol=1e-4,
-                              atol=1e-5)
+  chex.assert_trees_all_close(
+    out, np.float32(softmax(scores) @ np.asarray(x)), rtol=1e-4, atol=1e-5
+  )
   attend = jax.jit(self_attention_over_others, static_argnames='return_weights')
   out, weights = attend(x, return_weights=True)
   x, out, weights = np.asarray(x), np.asarray(out), np.asarray(weights)
@@ -73,19 +79,28 @@ def test_one_product_and_a_split_are_separate_heads():
   queries, keys, values = normal(B, T, Q), normal(B, S, C, seed=6), normal(B, S, E, seed=7)
   mask = jnp.asarray(np.random.default_rng(8).random((B, T, S)) < 0.6).at[..., 0].set(True)
   w = head_weights()
-  heads, weights = zip(*(
+  heads, weights = zip(
+    *(
       attention_with_weights(
-          (queries @ w.query[:, h])[..., None, :], (keys @ w.key[:, h])[..., None, :],
-          (values @ w.value[:, h])[..., None, :], mask) for h in range(H)),
-                       strict=True)
+        (queries @ w.query[:, h])[..., None, :],
+        (keys @ w.key[:, h])[..., None, :],
+        (values @ w.value[:, h])[..., None, :],
+        mask,
+      )
+      for h in range(H)
+    ),
+    strict=True,
+  )
   side_by_side = jnp.concatenate([head[..., 0, :] for head in heads], axis=-1)
   out, result = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
   chex.assert_trees_all_close(result, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5)
   joined = side_by_side @ w.output.reshape(H * V, D)
-  chex.assert_trees_all_close(out, joined + jnp.broadcast_to(w.output_bias, joined.shape),
-                              rtol=1e-3, atol=1e-3)
-  bare = multi_head_attention(queries, keys, values, w._replace(output=None, output_bias=None),
-                              mask)
+  chex.assert_trees_all_close(
+    out, joined + jnp.broadcast_to(w.output_bias, joined.shape), rtol=1e-3, atol=1e-3
+  )
+  bare = multi_head_attention(
+    queries, keys, values, w._replace(output=None, output_bias=None), mask
+  )
   chex.assert_trees_all_close(bare, side_by_side, rtol=1e-4, atol=1e-4)
 
 
@@ -121,17 +136,22 @@ def test_vectors_must_be_rows_of_floats(piece):
       piece(x)
 
 
-@pytest.mark.parametrize('changed, message', [
+@pytest.mark.parametrize(
+  'changed, message',
+  [
     ({'query': normal(1, H, K)}, rf'query must be \({Q}, {H}, {K}\) .*; got \(1, {H}, {K}\)'),
     ({'key': normal(C, 1, K)}, rf'key must be \({C}, {H}, {K}\)'),
     ({'value': normal(1, H, V)}, rf'value must be \({E}, {H}, {V}\)'),
     ({'output': normal(1, V, D)}, rf'output must be \({H}, {V}, {D}\)'),
     ({'output_bias': normal(1)}, rf'output_bias must be \({D},\)'),
-    ({'output': None}, rf'output_bias must be \({H * V},\) .*; got \({D},\)')])
+    ({'output': None}, rf'output_bias must be \({H * V},\) .*; got \({D},\)'),
+  ],
+)
 def test_matrices_that_do_not_fit_are_refused(changed, message):
   with pytest.raises(ValueError, match=message):
-    multi_head_attention(normal(B, T, Q), normal(B, S, C), normal(B, S, E),
-                         head_weights()._replace(**changed))
+    multi_head_attention(
+      normal(B, T, Q), normal(B, S, C), normal(B, S, E), head_weights()._replace(**changed)
+    )
 
 
 LENGTH, EVEN, ODD = 29, 14, 11
@@ -142,11 +162,12 @@ def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
   table = sinusoidal_positions(LENGTH, EVEN).astype(np.float64)
   matrix = sinusoidal_shift(shift, EVEN)
   first = max(-shift, 0)
-  moved = table[first + shift:LENGTH + shift][:LENGTH - abs(shift)]
-  chex.assert_trees_all_close(moved, table[first:][:len(moved)] @ matrix.T, atol=5e-7)
+  moved = table[first + shift : LENGTH + shift][: LENGTH - abs(shift)]
+  chex.assert_trees_all_close(moved, table[first:][: len(moved)] @ matrix.T, atol=5e-7)
   chex.assert_trees_all_close(matrix @ matrix.T, np.eye(EVEN), atol=1e-12)
-  chex.assert_trees_all_close(matrix @ sinusoidal_shift(3, EVEN), sinusoidal_shift(shift + 3, EVEN),
-                              atol=1e-12)
+  chex.assert_trees_all_close(
+    matrix @ sinusoidal_shift(3, EVEN), sinusoidal_shift(shift + 3, EVEN), atol=1e-12
+  )
 
 
 def test_a_shift_is_the_same_under_jit_vmap_and_pmap():

@@ -36,9 +36,24 @@ def test_right_calls_have_their_types_and_wrong_ones_are_reported(tmp_path):
   script = tmp_path / 'script.py'
   script.write_text(SCRIPT, 'utf-8')
   done = subprocess.run(
-      [sys.executable, '-m', 'ty', 'check', '--output-format=concise', f'--python={sys.prefix}',
-       f'--project={ROOT}', script], capture_output=True, text=True, check=False)
+    [
+      sys.executable,
+      '-m',
+      'ty',
+      'check',
+      '--output-format=concise',
+      f'--python={sys.prefix}',
+      f'--project={ROOT}',
+      script,
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   lines = SCRIPT.splitlines()
-  reported = {lines[int(line.split(':')[1]) - 1] for line in done.stdout.splitlines()
-              if line.startswith(str(script))}
+  reported = {
+    lines[int(line.split(':')[1]) - 1]
+    for line in done.stdout.splitlines()
+    if line.startswith(str(script))
+  }
   assert reported == {line for line in lines if line.endswith('# wrong')}, done.stdout + done.stderr

@@ -11,8 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAUNCHERS = sorted((ROOT / 'launch').rglob('*.py'))
-ROAD = [path for base in ('transformer', 'tests') for path in sorted((ROOT / base).rglob('*.py'))
-        if path.relative_to(ROOT).parts[1] != 'tools'] + [ROOT / 'train.py', ROOT / 'eval.py']
+ROAD = [
+  path
+  for base in ('transformer', 'tests')
+  for path in sorted((ROOT / base).rglob('*.py'))
+  if path.relative_to(ROOT).parts[1] != 'tools'
+] + [ROOT / 'train.py', ROOT / 'eval.py']
 
 
 def test_neither_the_road_nor_launchers_nor_their_tests_import_a_tool():
@@ -28,7 +32,7 @@ def test_neither_the_road_nor_launchers_nor_their_tests_import_a_tool():
 
 def test_launchers_can_be_imported_without_tools():
   names = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in LAUNCHERS]
-  code = f'''
+  code = f"""
 import importlib, sys
 from absl import flags
 sys.modules['transformer.tools'] = None
@@ -36,7 +40,7 @@ for name in {names}:
   importlib.import_module(name)
   for flag in list(flags.FLAGS):
     delattr(flags.FLAGS, flag)  # Several launchers define a flag of the same name.
-'''
+"""
   subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True)
 
 
@@ -45,7 +49,7 @@ def test_the_road_and_launchers_name_no_tool():
   allowed = {ROOT / 'transformer/training/config.py'}
   for path in [*ROAD, *LAUNCHERS]:
     if 'tests' not in path.relative_to(ROOT).parts and path not in allowed:
-      assert not re.search(r'''(transformer[./]|["'])tools[./]\w''', path.read_text('utf-8')), path
+      assert not re.search(r"""(transformer[./]|["'])tools[./]\w""", path.read_text('utf-8')), path
 
 
 @pytest.fixture(scope='module')
@@ -68,5 +72,8 @@ def test_without_tools_a_run_is_trained_and_scored(removal):
 def test_without_tools_all_tests_of_the_road_pass(removal):
   script, copy = removal
   # Tests of launchers train on the phrasebook, which is a tool; benchmarks use several tools.
-  script['test'](copy, 'tests', *(f'--ignore=tests/{name}' for name in (
-      'launch', 'benchmarks', 'test_without_tools.py')))
+  script['test'](
+    copy,
+    'tests',
+    *(f'--ignore=tests/{name}' for name in ('launch', 'benchmarks', 'test_without_tools.py')),
+  )

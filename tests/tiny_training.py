@@ -23,10 +23,17 @@ ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
 class Settings(NamedTuple):
   """The groups of the config that training reads."""
 
-  optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,
-                                               warmup_steps=3)
-  train: TrainConfig = TrainConfig(steps=12, tokens_per_batch=ROWS * TARGET_LENGTH, log_every=4,
-                                   eval_every=5, checkpoint_every=5, keep=2)
+  optimizer: OptimizerConfig = OptimizerConfig(
+    schedule='constant', peak_learning_rate=0.01, warmup_steps=3
+  )
+  train: TrainConfig = TrainConfig(
+    steps=12,
+    tokens_per_batch=ROWS * TARGET_LENGTH,
+    log_every=4,
+    eval_every=5,
+    checkpoint_every=5,
+    keep=2,
+  )
   model: ModelConfig = ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2)
   mesh: MeshConfig = MeshConfig()
   data: DataConfig = DataConfig()
@@ -42,7 +49,7 @@ def make_batch(number: int, rows: int = ROWS) -> Batch:
     for row in range(rows):
       start = 0
       for segment, size in enumerate(sizes, 1):
-        tokens, segments, positions = arrays[:, row, start:start + size]
+        tokens, segments, positions = arrays[:, row, start : start + size]
         tokens[:] = [*rng.integers(4, VOCABULARY, size - 1), EOS_ID]
         segments[:] = segment
         positions[:] = np.arange(size)
@@ -81,6 +88,7 @@ class Outcome(NamedTuple):
 
 def evaluation_of(bleu=lambda params: 0.0, rows=ROWS, **parts):
   """Returns a function as `train` takes it: it has the loss of a batch, and BLEU of parameters."""
+
   def validate(eval_step, params):
     from transformer.experiment.validation import Evaluation  # A slow import.
 
@@ -92,8 +100,20 @@ def evaluation_of(bleu=lambda params: 0.0, rows=ROWS, **parts):
   return validate
 
 
-def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=lambda params: 0.0,
-               objective=None, params=None, mesh=None, programs=None, **options) -> Outcome:
+def train_tiny(
+  settings,
+  model,
+  workdir,
+  batches=None,
+  *,
+  validate=None,
+  bleu=lambda params: 0.0,
+  objective=None,
+  params=None,
+  mesh=None,
+  programs=None,
+  **options,
+) -> Outcome:
   """Trains in `workdir`, on all devices.
 
   `validate` is as for `train`; None takes the loss of a batch and BLEU from `bleu`, a function of
@@ -120,8 +140,10 @@ def train_tiny(settings, model, workdir, batches=None, *, validate=None, bleu=la
 @pytest.fixture(scope='session')
 def model() -> Transformer:
   """Returns a small model with dropout, so that randomness must resume too."""
-  return Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2,
-                                 norm='pre'), VOCABULARY)
+  return Transformer(
+    ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2, norm='pre'),
+    VOCABULARY,
+  )
 
 
 _COMPILED = {}
@@ -131,11 +153,29 @@ def compiled_once(update, shape):
   """Compiles a program once for all tests that use it, since tracing it takes longest."""
   settings = update.config
   # Only these settings have no influence on the programs.
-  train = dataclasses.replace(settings.train, log_every=1, eval_every=1, checkpoint_every=1,
-                              keep=1, patience=0, best_by='', valid_metric='', report=())
+  train = dataclasses.replace(
+    settings.train,
+    log_every=1,
+    eval_every=1,
+    checkpoint_every=1,
+    keep=1,
+    patience=0,
+    best_by='',
+    valid_metric='',
+    report=(),
+  )
   leaves, structure = jax.tree.flatten(update.state)
-  key = (settings.optimizer, train, settings.seed, update.model, update.mesh, shape, structure,
-         tuple(leaves), update.objective)
+  key = (
+    settings.optimizer,
+    train,
+    settings.seed,
+    update.model,
+    update.mesh,
+    shape,
+    structure,
+    tuple(leaves),
+    update.objective,
+  )
   if key not in _COMPILED:
     compiled = update.compiled(shape)
     _COMPILED[key] = compiled.train_step, compiled.eval_step

@@ -12,8 +12,23 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
 
-WORDS = ['the', 'a', 'cat', 'dog', 'house', 'tree', 'sees', 'eats', 'runs', 'small', 'green', 'old',
-         'under', 'over', 'and']
+WORDS = [
+  'the',
+  'a',
+  'cat',
+  'dog',
+  'house',
+  'tree',
+  'sees',
+  'eats',
+  'runs',
+  'small',
+  'green',
+  'old',
+  'under',
+  'over',
+  'and',
+]
 MAX_LENGTH = 29
 DECODE = SampleConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 # What rounding may do to a log-probability of up to 36 tokens. On its way a number below 10 passes

@@ -14,6 +14,7 @@ __all__ = ['TrainedRun', 'UserError', 'load']
 if TYPE_CHECKING:
   from transformer.decoding.trained_run import TrainedRun, load
 else:
+
   def __getattr__(name: str) -> Any:
     if name not in __all__:
       raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -27,10 +27,14 @@ from transformer.training.config import (
 # Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
 # of countries), and the tokenizer of sacreBLEU for each.
 WITHOUT_SPACES = {
-    code: tokenizer for codes, tokenizer in (
-        ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
-        ('ja jpn jp', 'ja-mecab'),
-        ('th tha lo lao km khm my mya bur bo bod tib dz dzo', 'char')) for code in codes.split()}
+  code: tokenizer
+  for codes, tokenizer in (
+    ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
+    ('ja jpn jp', 'ja-mecab'),
+    ('th tha lo lao km khm my mya bur bo bod tib dz dzo', 'char'),
+  )
+  for code in codes.split()
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,33 +72,46 @@ class Config:
       own_code.check('an item of data.variations', variation)
     own_code.check('train.objective', train.objective, ('',))
     if not all(all(reporter.partition(':')) for reporter in train.report):
-      raise UserError(f'train.report must be one or more of MODULE:CLASS; got '
-                      f'{shown(train.report)}')
+      raise UserError(
+        f'train.report must be one or more of MODULE:CLASS; got {shown(train.report)}'
+      )
     own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens = train.tokens_per_batch
     length = data.max_length
     if tokens % length:
-      raise UserError(f'train.tokens_per_batch must be a multiple of data.max_length, the target '
-                      f'positions in a row; got tokens_per_batch={tokens}, max_length={length}')
+      raise UserError(
+        f'train.tokens_per_batch must be a multiple of data.max_length, the target '
+        f'positions in a row; got tokens_per_batch={tokens}, max_length={length}'
+      )
     if tokens // length % self.optimizer.accumulate:
-      raise UserError(f'optimizer.accumulate must divide the rows of a batch, tokens_per_batch / '
-                      f'max_length = {tokens // length}; got {self.optimizer.accumulate}')
+      raise UserError(
+        f'optimizer.accumulate must divide the rows of a batch, tokens_per_batch / '
+        f'max_length = {tokens // length}; got {self.optimizer.accumulate}'
+      )
     reach = length + self.decode.max_extra_length
     if model.positions == 'learned' and model.max_positions < reach:
-      raise UserError(f'model.max_positions must reach data.max_length + decode.max_extra_length '
-                      f'= {reach} when positions are learned; got {model.max_positions}')
+      raise UserError(
+        f'model.max_positions must reach data.max_length + decode.max_extra_length '
+        f'= {reach} when positions are learned; got {model.max_positions}'
+      )
     others = list(data.valid_sets.values())[1:]
     if train.best_by.rpartition('/')[0] not in ('', *others):
-      raise UserError(f'train.best_by names a validation set that is not the first as SET/METRIC; '
-                      f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
-                      f'got {shown(train.best_by)}')
+      raise UserError(
+        f'train.best_by names a validation set that is not the first as SET/METRIC; '
+        f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
+        f'got {shown(train.best_by)}'
+      )
     if model.attention == 'cudnn' and length % 2:
-      raise UserError(f'data.max_length must be even with model.attention=cudnn, whose kernel '
-                      f'takes masks of even lengths; got {length}')
+      raise UserError(
+        f'data.max_length must be even with model.attention=cudnn, whose kernel '
+        f'takes masks of even lengths; got {length}'
+      )
     if not data.shared_vocabulary and model.share_embeddings:
-      raise UserError('data.shared_vocabulary=False gives each language its own embeddings; set '
-                      '--config.model.share_embeddings=False')
+      raise UserError(
+        'data.shared_vocabulary=False gives each language its own embeddings; set '
+        '--config.model.share_embeddings=False'
+      )
 
   def doubts(self) -> list[str]:
     """Returns sentences about settings that are allowed, and probably not what was meant."""
@@ -103,14 +120,22 @@ class Config:
     ignored = optimizer.ignored_rate_key
     late = [stage[0] for stage in self.data.train_stages if stage[0] >= steps]
     doubts = (
-        (optimizer.warmup_steps >= steps,
-         f'the learning rate is still warming up at the end: optimizer.warmup_steps='
-         f'{optimizer.warmup_steps}, train.steps={steps}'),
-        (ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored),
-         f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
-         f'paper\'s schedule has optimizer.scale, the others optimizer.peak_learning_rate'),
-        (late, f'stages of data.train_stages are never reached, those that begin after {late} '
-               f'updates: train.steps={steps}'))
+      (
+        optimizer.warmup_steps >= steps,
+        f'the learning rate is still warming up at the end: optimizer.warmup_steps='
+        f'{optimizer.warmup_steps}, train.steps={steps}',
+      ),
+      (
+        ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored),
+        f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
+        f"paper's schedule has optimizer.scale, the others optimizer.peak_learning_rate",
+      ),
+      (
+        late,
+        f'stages of data.train_stages are never reached, those that begin after {late} '
+        f'updates: train.steps={steps}',
+      ),
+    )
     return [sentence for holds, sentence in doubts if holds] + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
@@ -118,20 +143,25 @@ class Config:
     language = re.split('[-_]', self.data.target_language.lower())[0]
     if language not in WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
-    return [f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
-            f'word, so BLEU says little about {self.data.target_language}; set '
-            f'decode.bleu_tokenize={WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)']
+    return [
+      f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
+      f'word, so BLEU says little about {self.data.target_language}; set '
+      f'decode.bleu_tokenize={WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)'
+    ]
 
   @property
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
-    kinds = {self.data.source: 'source', self.train.valid_metric: 'metric',
-             own_code.name_of(self.train.objective): 'objective',
-             own_code.name_of(self.optimizer.schedule): 'schedule',
-             own_code.name_of(self.optimizer.algorithm): 'algorithm',
-             own_code.name_of(self.decode.search): 'search',
-             own_code.name_of(self.model.module): 'model', self.model.attention: 'attention'} | {
-        own_code.name_of(variation): 'variation' for variation in self.data.variations}
+    kinds = {
+      self.data.source: 'source',
+      self.train.valid_metric: 'metric',
+      own_code.name_of(self.train.objective): 'objective',
+      own_code.name_of(self.optimizer.schedule): 'schedule',
+      own_code.name_of(self.optimizer.algorithm): 'algorithm',
+      own_code.name_of(self.decode.search): 'search',
+      own_code.name_of(self.model.module): 'model',
+      self.model.attention: 'attention',
+    } | {own_code.name_of(variation): 'variation' for variation in self.data.variations}
     kinds |= dict.fromkeys(self.train.report, 'reporter')
     return {spec: kind for spec, kind in kinds.items() if ':' in spec}
 

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 # What XLA, CUDA, C++ and the operating system say, in small letters.
-_OUT_OF_MEMORY = ('resource_exhausted', 'out of memory', 'out_of_memory', 'bad_alloc',
-                  'cannot allocate memory')
+_OUT_OF_MEMORY = (
+  'resource_exhausted',
+  'out of memory',
+  'out_of_memory',
+  'bad_alloc',
+  'cannot allocate memory',
+)
 # The operating system's and Python's words for a full disk, perhaps of temporary files.
 _NO_SPACE = 'No space left|quota exceeded|No usable temporary directory'
 
@@ -61,7 +66,7 @@ def readable(message: str) -> str:
 def _shortened(text: str, most: int) -> str:
   """Returns a text of at most so many characters, with both ends of a longer one."""
   half = most // 2
-  return text if len(text) <= most else f'{text[:half]}…{text[len(text) - half + 1:]}'
+  return text if len(text) <= most else f'{text[:half]}…{text[len(text) - half + 1 :]}'
 
 
 def type_and_message(error: BaseException) -> str:
@@ -73,8 +78,10 @@ def advice(error: BaseException) -> str:
   """Returns what to do about an error, after a semicolon, where a disk is full."""
   if not re.search(_NO_SPACE, str(error)):
     return ''
-  return (f'; free disk space; temporary files are in {os.environ.get("TMPDIR") or "/tmp"} unless '
-          f'TMPDIR names another folder')
+  return (
+    f'; free disk space; temporary files are in {os.environ.get("TMPDIR") or "/tmp"} unless '
+    f'TMPDIR names another folder'
+  )
 
 
 @contextlib.contextmanager
@@ -93,5 +100,8 @@ def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
 def is_out_of_memory(error: BaseException) -> bool:
   """Returns whether an error, or one that caused it, says that there is too little memory."""
   text = str(error).lower()
-  return (isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
-          or (error.__cause__ is not None and is_out_of_memory(error.__cause__)))
+  return (
+    isinstance(error, MemoryError)
+    or any(words in text for words in _OUT_OF_MEMORY)
+    or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
+  )

@@ -21,8 +21,10 @@ from typing import Any
 from transformer.errors import UserError, shown
 
 # The endings of names of packed text, and the modules that read and write it.
-PACKED = {'.gz': 'gzip',
-          '.zst': 'compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd'}
+PACKED = {
+  '.gz': 'gzip',
+  '.zst': 'compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd',
+}
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
@@ -35,8 +37,10 @@ def check_local(name: str, path: str):
   `name` is the flag or the setting that has the path.
   """
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', path):
-    raise UserError(f'{name} must be a path on this machine, such as that of a mounted disk; got '
-                    f'{path}, which begins with {scheme[0]}')
+    raise UserError(
+      f'{name} must be a path on this machine, such as that of a mounted disk; got '
+      f'{path}, which begins with {scheme[0]}'
+    )
 
 
 def as_path(name: str | os.PathLike) -> Path:
@@ -59,8 +63,9 @@ def packer(path: str | os.PathLike, name: str) -> Callable | None:
   try:
     return module and getattr(importlib.import_module(module), name)
   except ImportError as error:
-    raise UserError(f'{path} needs a package that is not installed: {error}; run: '
-                    f'pip install backports.zstd') from error
+    raise UserError(
+      f'{path} needs a package that is not installed: {error}; run: pip install backports.zstd'
+    ) from error
 
 
 def write(path: str | os.PathLike, content: bytes):
@@ -103,8 +108,10 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
     flush_folder(path.parent)
   except OSError as error:
-    raise UserError(f'{path} cannot be written: {error.strerror or error}; free disk space '
-                    f'or allow writing there, then start again') from error
+    raise UserError(
+      f'{path} cannot be written: {error.strerror or error}; free disk space '
+      f'or allow writing there, then start again'
+    ) from error
 
 
 def unfinished_name(path: Path) -> Path:
@@ -154,7 +161,7 @@ def write_json(path: str | os.PathLike, value: Any):
 
 def write_sealed(path: str | os.PathLike, value: Mapping[str, Any]):
   """Writes an object as indented JSON whose last key is a digest of everything before it."""
-  head = as_json({**value, SEAL: ''})[:-len(_AFTER_DIGEST)]
+  head = as_json({**value, SEAL: ''})[: -len(_AFTER_DIGEST)]
   write(path, head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST)
 
 
@@ -168,14 +175,15 @@ def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
     head = content[:-_TAIL]
     tail = content[-_TAIL:]
     if tail != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
-      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged or was '
-                       f'edited')
+      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged or was edited')
     value = json.loads(content)
     del value[SEAL]
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-    raise UserError(f'{path} should hold {holds} and cannot be read: '
-                    f'{getattr(error, "strerror", None) or error}; restore it from a '
-                    f'copy') from error
+    raise UserError(
+      f'{path} should hold {holds} and cannot be read: '
+      f'{getattr(error, "strerror", None) or error}; restore it from a '
+      f'copy'
+    ) from error
   return value
 
 

@@ -24,12 +24,14 @@ def load(spec: str, kind: str) -> Callable:
   `kind` is what it is, for people, such as `metric`.
   """
   module, name = _parts(spec, kind)
-  with guarded(f'the {kind} {spec} cannot be imported; its module must be installed, or lie in '
-               f'{os.getcwd()}'):
+  with guarded(
+    f'the {kind} {spec} cannot be imported; its module must be installed, or lie in {os.getcwd()}'
+  ):
     part = getattr(importlib.import_module(module), name, None)
   if not callable(part):
-    raise UserError(f'the {kind} {spec} needs a function or class {name} in {module}; '
-                    f'got {shown(part)}')
+    raise UserError(
+      f'the {kind} {spec} needs a function or class {name} in {module}; got {shown(part)}'
+    )
   return part
 
 
@@ -38,8 +40,10 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   found = {}
   for spec, kind in kinds.items():
     module, _ = _parts(spec, kind)
-    with guarded(f'the source of the {kind} {spec} cannot be read; its module must be installed, '
-                 f'or lie in {os.getcwd()}'):
+    with guarded(
+      f'the source of the {kind} {spec} cannot be read; its module must be installed, '
+      f'or lie in {os.getcwd()}'
+    ):
       if (place := importlib.util.find_spec(module)) is None:
         raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
@@ -52,8 +56,9 @@ def _parts(spec: str, kind: str) -> tuple[str, str]:
   """Returns the module and the name of a part, and lets Python find modules beside the user."""
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
-    raise UserError(f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; '
-                    f'got {shown(spec)}')
+    raise UserError(
+      f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; got {shown(spec)}'
+    )
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
   return module, name
@@ -71,13 +76,18 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
   spec, numbers, by_name = _taken_apart(setting or ('',))
   if not (isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))):
     choices = f'one of {", ".join(named)}, or ' if any(named) else ''
-    raise UserError(f'{key} must be {choices}MODULE:NAME, or a tuple of that and the numbers '
-                    f'that it takes, or a dict of what it takes by name; got {shown(setting)}')
+    raise UserError(
+      f'{key} must be {choices}MODULE:NAME, or a tuple of that and the numbers '
+      f'that it takes, or a dict of what it takes by name; got {shown(setting)}'
+    )
   for name, value in by_name.items():
-    if not (isinstance(name, str) and (value is None or isinstance(value, bool | int | str)
-                                       or _is_number(value))):
-      raise UserError(f'{key} takes numbers, texts, booleans and None by name; got '
-                      f'{shown(name)}: {shown(value)}')
+    if not (
+      isinstance(name, str)
+      and (value is None or isinstance(value, bool | int | str) or _is_number(value))
+    ):
+      raise UserError(
+        f'{key} takes numbers, texts, booleans and None by name; got {shown(name)}: {shown(value)}'
+      )
 
 
 def _is_number(value: Any) -> bool:

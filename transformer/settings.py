@@ -14,8 +14,12 @@ from transformer.errors import UserError, shown
 
 # Larger than any useful number, and small enough that sums fit into 32 bits.
 _LARGEST = 10**9
-_BOUNDS = {'least': ('at least', operator.ge), 'above': ('above', operator.gt),
-           'below': ('below', operator.lt), 'most': ('at most', operator.le)}
+_BOUNDS = {
+  'least': ('at least', operator.ge),
+  'above': ('above', operator.gt),
+  'below': ('below', operator.lt),
+  'most': ('at most', operator.le),
+}
 # Unicode categories that break a line or a file name: controls, separators, surrogates.
 _FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
 
@@ -46,8 +50,10 @@ def check_range(name: str, value: Any, **limits: Any):
   if value > _LARGEST and not {'below', 'most'} & limits.keys():
     limits['most'] = _LARGEST
   if not all(_BOUNDS[limit][1](value, bound) for limit, bound in limits.items()):
-    wanted = ' and '.join('finite' if bound == math.inf else f'{_BOUNDS[limit][0]} {bound}'
-                          for limit, bound in limits.items())
+    wanted = ' and '.join(
+      'finite' if bound == math.inf else f'{_BOUNDS[limit][0]} {bound}'
+      for limit, bound in limits.items()
+    )
     raise UserError(f'{name} must be {wanted}; got {shown(value)}')
 
 
@@ -58,8 +64,11 @@ def freeze(cls: type, tree: Any, prefix: str = '') -> Any:
   values = {}
   for name, value in tree.items():
     kind = kind_of(cls, name, prefix)
-    values[name] = (freeze(kind, value, f'{prefix}{name}.') if dataclasses.is_dataclass(kind)
-                    else converted(kind, value, f'config.{prefix}{name}'))
+    values[name] = (
+      freeze(kind, value, f'{prefix}{name}.')
+      if dataclasses.is_dataclass(kind)
+      else converted(kind, value, f'config.{prefix}{name}')
+    )
   return cls(**values)
 
 
@@ -76,8 +85,9 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
 def nearest_name(name: str, known: Iterable[str], prefix: str = '') -> str:
   """Returns advice for an unknown name: the nearest one that is known, or all of them."""
   nearest = difflib.get_close_matches(str(name), known := list(known), n=1, cutoff=0.5)
-  return (f'did you mean {prefix}{nearest[0]}?' if nearest
-          else f'the keys there are {", ".join(known)}')
+  return (
+    f'did you mean {prefix}{nearest[0]}?' if nearest else f'the keys there are {", ".join(known)}'
+  )
 
 
 def converted(kind: Any, value: Any, name: str) -> Any:
@@ -96,9 +106,15 @@ def converted(kind: Any, value: Any, name: str) -> Any:
       if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
         raise UserError(f'{name} must be text on one line; got {shown(value)}')
       return value
-  wanted = ' or '.join('a tuple' if typing.get_origin(kind) is tuple else f'of type {kind.__name__}'
-                       for kind in kinds if kind is not types.NoneType)
+  wanted = ' or '.join(
+    'a tuple' if typing.get_origin(kind) is tuple else f'of type {kind.__name__}'
+    for kind in kinds
+    if kind is not types.NoneType
+  )
   # On the command line, 2019 is a number.
-  advice = (f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
-            if str in kinds and type(value) in (int, float) and abs(value) <= _LARGEST else '')
+  advice = (
+    f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
+    if str in kinds and type(value) in (int, float) and abs(value) <= _LARGEST
+    else ''
+  )
   raise UserError(f'{name} must be {wanted}; got {shown(value)}{advice}')

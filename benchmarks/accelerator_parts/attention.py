@@ -32,12 +32,12 @@ class _Case(NamedTuple):
 
 
 _CASES = {
-    'self': _Case(cross=False, causal=False, packed=False),
-    'causal': _Case(cross=False, causal=True, packed=False),
-    'cross': _Case(cross=True, causal=False, packed=False),
-    'self, packed': _Case(cross=False, causal=False, packed=True),
-    'causal, packed': _Case(cross=False, causal=True, packed=True),
-    'cross, packed': _Case(cross=True, causal=False, packed=True),
+  'self': _Case(cross=False, causal=False, packed=False),
+  'causal': _Case(cross=False, causal=True, packed=False),
+  'cross': _Case(cross=True, causal=False, packed=False),
+  'self, packed': _Case(cross=False, causal=False, packed=True),
+  'causal, packed': _Case(cross=False, causal=True, packed=True),
+  'cross, packed': _Case(cross=True, causal=False, packed=True),
 }
 
 
@@ -58,10 +58,14 @@ def measure(rows: int, length: int, heads: int, timed_rows: int) -> Iterator[dic
       many = timed_rows // rows
       timed_mask = jnp.tile(mask_BTS, (many, 1, 1))
       timed_arrays = [jnp.tile(x, (many, 1, 1, 1)) for x in arrays]
-      yield {'case': name, **_compare(mask_BTS, arrays),
-             **{f'{side}_seconds': times_of(attend, timed_mask, timed_arrays)['seconds']
-                for side, attend in (('kernel', fused_attention),
-                                     ('reference', dot_product_attention))}}
+      yield {
+        'case': name,
+        **_compare(mask_BTS, arrays),
+        **{
+          f'{side}_seconds': times_of(attend, timed_mask, timed_arrays)['seconds']
+          for side, attend in (('kernel', fused_attention), ('reference', dot_product_attention))
+        },
+      }
     except Exception as error:
       yield {'case': name, 'error': line_of(error)}
   try:
@@ -98,8 +102,10 @@ def _mask(case: _Case, rows: int, length: int):
 def random_arrays(rows: int, queries: int, keys: int, heads: int):
   """Returns queries, keys, values and the gradient of the output."""
   rng = np.random.default_rng(1)
-  return [jnp.asarray(rng.normal(size=(rows, length, heads, _KEY_DIM)), jnp.bfloat16)
-          for length in (queries, keys, keys, queries)]
+  return [
+    jnp.asarray(rng.normal(size=(rows, length, heads, _KEY_DIM)), jnp.bfloat16)
+    for length in (queries, keys, keys, queries)
+  ]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -117,17 +123,25 @@ def _compare(mask_BTS, arrays) -> dict[str, Any]:
   again = gradients_of(fused_attention, mask_BTS, *arrays)
   plain = gradients_of(dot_product_attention, mask_BTS, *arrays)
   empty_BT = ~np.asarray(mask_BTS).any(-1)
-  kernel, reference = ([error_of(array, wanted) for array, wanted in zip(side, exact, strict=True)]
-                       for side in (found, plain))
+  kernel, reference = (
+    [error_of(array, wanted) for array, wanted in zip(side, exact, strict=True)]
+    for side in (found, plain)
+  )
   return {
-      'value_error': kernel[0], 'gradient_error': max(kernel[1:]),
-      'reference_value_error': reference[0], 'reference_gradient_error': max(reference[1:]),
-      'agrees': all(ours <= _FACTOR * theirs + _SLACK
-                    for ours, theirs in zip(kernel, reference, strict=True)),
-      'empty_queries': int(empty_BT.sum()),
-      'empty_are_zero': not any(np.asarray(x, np.float32)[empty_BT].any() for x in found[:2]),
-      'same_bits': all(np.array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
-                       for a, b in zip(found, again, strict=True))}
+    'value_error': kernel[0],
+    'gradient_error': max(kernel[1:]),
+    'reference_value_error': reference[0],
+    'reference_gradient_error': max(reference[1:]),
+    'agrees': all(
+      ours <= _FACTOR * theirs + _SLACK for ours, theirs in zip(kernel, reference, strict=True)
+    ),
+    'empty_queries': int(empty_BT.sum()),
+    'empty_are_zero': not any(np.asarray(x, np.float32)[empty_BT].any() for x in found[:2]),
+    'same_bits': all(
+      np.array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+      for a, b in zip(found, again, strict=True)
+    ),
+  }
 
 
 def error_of(found, wanted) -> float:
@@ -160,14 +174,22 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
     def loss(params):
       sums = smoothed(0.1).loss(Transformer(config, work.vocabulary_size), params, batch)
       return sums['loss'] / sums['weight']
+
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     return value, jnp.concatenate([x.ravel() for x in jax.tree.leaves(gradients)])
 
   with jax.default_matmul_precision('highest'):
     exact = gradient(dataclasses.replace(plain, dtype='float32'))
-  kernel, reference = ([error_of(*pair) for pair in zip(gradient(variant), exact, strict=True)]
-                       for variant in (config, plain))
-  return {'value_error': kernel[0], 'gradient_error': kernel[1],
-          'reference_value_error': reference[0], 'reference_gradient_error': reference[1],
-          'agrees': all(ours <= _FACTOR * theirs + _SLACK
-                        for ours, theirs in zip(kernel, reference, strict=True))}
+  kernel, reference = (
+    [error_of(*pair) for pair in zip(gradient(variant), exact, strict=True)]
+    for variant in (config, plain)
+  )
+  return {
+    'value_error': kernel[0],
+    'gradient_error': kernel[1],
+    'reference_value_error': reference[0],
+    'reference_gradient_error': reference[1],
+    'agrees': all(
+      ours <= _FACTOR * theirs + _SLACK for ours, theirs in zip(kernel, reference, strict=True)
+    ),
+  }

@@ -51,8 +51,11 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
     shape = {'rows': rows, 'length': length, 'pairs': pairs}
     with contextlib.closing(batches.iterate(0, 10**9)) as stream:
       yield {'batches': 'read and packed while training', **shape, **train(stream, seconds)}
-    yield {'batches': 'on the device', **shape,
-           **train(itertools.cycle(jax.device_put(first)), seconds / 3)}
+    yield {
+      'batches': 'on the device',
+      **shape,
+      **train(itertools.cycle(jax.device_put(first)), seconds / 3),
+    }
 
 
 def _open(folder: Path, tokens: int, pairs: int):
@@ -61,11 +64,11 @@ def _open(folder: Path, tokens: int, pairs: int):
     for language, side in zip(('en', 'fr'), zip(*some, strict=True), strict=True):
       lines = ''.join(f'{line}\n' for line in side)
       (folder / f'{split}.{language}').write_text(lines, encoding='utf-8')
-  config = DataConfig(source='text', dir=str(folder), valid='valid', vocabulary_size=600,
-                      max_length=_LENGTH)
+  config = DataConfig(
+    source='text', dir=str(folder), valid='valid', vocabulary_size=600, max_length=_LENGTH
+  )
   corpora = open_corpora(config)
-  vocabulary = Vocabulary.train(corpora.training_text(VOCABULARY_PAIRS),
-                                config.vocabulary_size)
+  vocabulary = Vocabulary.train(corpora.training_text(VOCABULARY_PAIRS), config.vocabulary_size)
   return encode_corpora(config, corpora, vocabulary, tokens, seed=0).batches, vocabulary
 
 
@@ -87,7 +90,12 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     if end and time.perf_counter() > end:
       break
   found = meter.take(0.0)
-  return {'updates': updates - 1, 'seconds': seconds, 'fill': found['train/fill'],
-          'loss': found['train/loss'], 'data_wait': found['train/data_wait'],
-          'tokens_per_second': found['tokens_per_second'],
-          'utilisation': found.get('flops_utilisation')}
+  return {
+    'updates': updates - 1,
+    'seconds': seconds,
+    'fill': found['train/fill'],
+    'loss': found['train/loss'],
+    'data_wait': found['train/data_wait'],
+    'tokens_per_second': found['tokens_per_second'],
+    'utilisation': found.get('flops_utilisation'),
+  }

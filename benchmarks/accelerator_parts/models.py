@@ -13,9 +13,18 @@ _TOY = ON_A_CPU['tiny']
 def work_of(model: str, rows: int, length: int) -> Work:
   """Returns an update of `base`, `big` or `toy`, in bfloat16 and with cuDNN attention."""
   if model == 'toy':
-    work = _TOY._replace(vocabulary_size=300, model=dataclasses.replace(
-        _TOY.model, num_layers=1, model_dim=16, ff_dim=32, num_heads=2, dtype='bfloat16',
-        attention='cudnn'))
+    work = _TOY._replace(
+      vocabulary_size=300,
+      model=dataclasses.replace(
+        _TOY.model,
+        num_layers=1,
+        model_dim=16,
+        ff_dim=32,
+        num_heads=2,
+        dtype='bfloat16',
+        attention='cudnn',
+      ),
+    )
   else:
     work = ON_A_GPU[model]
   return work._replace(rows=rows, length=length, sentences_a_row=max(1, length // _PAIR))

@@ -56,26 +56,36 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
   Raises:
     UserError: the config is not for text files, they are missing, or it needs other files too.
   """
-  other = {'data.vocabulary': config.data.vocabulary, 'train.init_from': config.train.init_from,
-           'train.objective': config.train.objective,
-           'data.shared_vocabulary=False': not config.data.shared_vocabulary}
+  other = {
+    'data.vocabulary': config.data.vocabulary,
+    'train.init_from': config.train.init_from,
+    'train.objective': config.train.objective,
+    'data.shared_vocabulary=False': not config.data.shared_vocabulary,
+  }
   if asked := [name for name, value in other.items() if value]:
-    raise UserError(f'{name} cannot be packed, since it has {", ".join(asked)}, whose files would '
-                    f'have to travel too')
+    raise UserError(
+      f'{name} cannot be packed, since it has {", ".join(asked)}, whose files would '
+      f'have to travel too'
+    )
   if config.data.source != 'text':
-    raise UserError(f'only runs on text files can be packed; {name} has '
-                    f'data.source={config.data.source}')
+    raise UserError(
+      f'only runs on text files can be packed; {name} has data.source={config.data.source}'
+    )
   prefixes = (*config.data.train, *config.data.valid_sets.values(), config.data.test)
   for prefix in filter(None, prefixes):  # There need not be a test text.
     for language in (config.data.source_language, config.data.target_language):
       path = Path(config.data.dir, f'{prefix}.{language}').expanduser()
       copy = folder / DATA / name / f'{prefix}.{language}'
       if not path.is_file():
-        raise UserError(f'{path}, which {name} needs, is missing; if the text lies elsewhere, '
-                        f'give --config.data.dir=DIR')
+        raise UserError(
+          f'{path}, which {name} needs, is missing; if the text lies elsewhere, '
+          f'give --config.data.dir=DIR'
+        )
       if not copy.resolve().is_relative_to((folder / DATA / name).resolve()):
-        raise UserError(f'{prefix}, which {name} needs, lies outside {config.data.dir}; give '
-                        f'--config.data.dir=DIR with a folder that holds all its text')
+        raise UserError(
+          f'{prefix}, which {name} needs, lies outside {config.data.dir}; give '
+          f'--config.data.dir=DIR with a folder that holds all its text'
+        )
       copy.parent.mkdir(parents=True, exist_ok=True)
       shutil.copy(path, copy)
   for package in _PACKAGES:
@@ -84,8 +94,8 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
   runs = {run.name: run for run in planned(folder)} if (folder / PLAN).exists() else {}
   for number in range(seeds):
     own = dataclasses.replace(
-        config, seed=config.seed + number,
-        data=dataclasses.replace(config.data, dir=f'{DATA}/{name}'))
+      config, seed=config.seed + number, data=dataclasses.replace(config.data, dir=f'{DATA}/{name}')
+    )
     run = Planned(f'{name}-{own.seed}', own.to_dict(), checkpoint, average)
     runs[run.name] = run
   files.write_json(folder / PLAN, [run._asdict() for run in runs.values()])
@@ -108,8 +118,9 @@ def planned(folder: Path) -> list[Planned]:
   try:
     found = json.loads((folder / PLAN).read_text(encoding='utf-8'))
   except OSError as error:
-    raise UserError(f'{folder} should hold runs that benchmarks/carry.py has packed; there is no '
-                    f'{PLAN} in it') from error
+    raise UserError(
+      f'{folder} should hold runs that benchmarks/carry.py has packed; there is no {PLAN} in it'
+    ) from error
   return [Planned(**fields) for fields in found]
 
 
@@ -141,11 +152,14 @@ def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, 
       fits = whole.tell() + len(packed) < _MOST
       if fits:
         _add(archive, f'{run.name}.tar.xz', packed)
-      told[run.name] = (f'weights of step {step}, {len(packed) / 1e6:.1f} MB'
-                        + (' brought back' if fits else ' which do not fit'))
+      told[run.name] = f'weights of step {step}, {len(packed) / 1e6:.1f} MB' + (
+        ' brought back' if fits else ' which do not fit'
+      )
   content = whole.getvalue()
-  parts = {f'runs.{number:03}': content[start:start + _PART]
-           for number, start in enumerate(range(0, len(content), _PART))}
+  parts = {
+    f'runs.{number:03}': content[start : start + _PART]
+    for number, start in enumerate(range(0, len(content), _PART))
+  }
   for name, part in parts.items():
     files.write(out / name, part)
   for old in out.glob('runs.*'):
@@ -157,6 +171,7 @@ def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, 
 def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
   """Returns a compressed archive of a run's records and weights, and their latest step."""
   from transformer.runs.loading import load_run
+
   try:
     found = load_run(workdir, run.checkpoint, run.average)
   except UserError:  # A run that was stopped may have too few checkpoints.
@@ -187,6 +202,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
   """
   from transformer.data.vocabulary.vocabulary import Vocabulary
   from transformer.runs.loading import save_run
+
   parts = sorted(out.glob('runs.*'))
   if not parts:
     raise UserError(f'{out} should hold files runs.000 and so on; it has none')
@@ -202,8 +218,13 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
       trained = workdir / 'trained'
       about = json.loads((trained / 'weights.json').read_text(encoding='utf-8'))
       config = read_settings(trained)
-      save_run(workdir, config, Vocabulary((trained / 'vocabulary.model').read_bytes()),
-               _tree(about['shapes'], (trained / 'weights').read_bytes()), about['steps'])
+      save_run(
+        workdir,
+        config,
+        Vocabulary((trained / 'vocabulary.model').read_bytes()),
+        _tree(about['shapes'], (trained / 'weights').read_bytes()),
+        about['steps'],
+      )
       (trained / 'weights').unlink()
       made.append(workdir)
   return made
@@ -227,7 +248,7 @@ def _tree(shapes: dict[str, Sequence[int]], content: bytes) -> dict[str, Any]:
     for group in groups:
       inner = inner.setdefault(group, {})
     size = int(np.prod(shape))
-    inner[last] = numbers[start:start + size].reshape(shape)
+    inner[last] = numbers[start : start + size].reshape(shape)
     start += size
   return tree
 

@@ -12,6 +12,7 @@ def measure(model: str, shapes: list[list[int]], compiled: bool) -> Iterator[dic
   """Yields a row for each shape, [rows, length]; a row of the batch is one sentence pair."""
   import torch
   from peers.pytorch import make_step
+
   on_a_gpu = torch.cuda.is_available()
   device = torch.cuda.get_device_name() if on_a_gpu else 'cpu'
   for shape in shapes:
@@ -23,8 +24,10 @@ def measure(model: str, shapes: list[list[int]], compiled: bool) -> Iterator[dic
       torch.cuda.reset_peak_memory_stats()
     try:
       work = work_of(model, *shape)
-      timed = _timed(make_step(work, compiled, paper_dropout=True),
-                     torch.cuda.synchronize if on_a_gpu else lambda: None)
+      timed = _timed(
+        make_step(work, compiled, paper_dropout=True),
+        torch.cuda.synchronize if on_a_gpu else lambda: None,
+      )
       memory = {'device_bytes': torch.cuda.max_memory_allocated()} if on_a_gpu else {}
       yield {**row, **timed, **speed(work, timed['seconds'], device), **memory}
     except Exception as error:  # One shape may not fit into memory.

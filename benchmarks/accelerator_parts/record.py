@@ -33,8 +33,9 @@ class Record:
       return
     found = read(path)
     if found['size'] != size:
-      raise UserError(f'{path} holds measurements of --size={found["size"]}; give that size, or '
-                      f'another --out')
+      raise UserError(
+        f'{path} holds measurements of --size={found["size"]}; give that size, or another --out'
+      )
     self.sections = found['sections']
 
   def is_done(self, name: str, retry: bool = False) -> bool:
@@ -69,7 +70,9 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
     if {'size', 'sections'} <= found.keys():
       return found
   except (OSError, ValueError, AttributeError) as error:
-    raise UserError(f'{path} should hold measurements of benchmarks/accelerator.py; it cannot be '
-                    f'read: {error}') from error
-  raise UserError(f'{path} should hold measurements of benchmarks/accelerator.py; it holds '
-                  f'something else')
+    raise UserError(
+      f'{path} should hold measurements of benchmarks/accelerator.py; it cannot be read: {error}'
+    ) from error
+  raise UserError(
+    f'{path} should hold measurements of benchmarks/accelerator.py; it holds something else'
+  )

@@ -42,8 +42,11 @@ def measure(command: Sequence[str], seconds: float) -> dict[str, Any]:
       error = f'it took longer than {seconds:.0f} s'
     elif status:
       error = f'status {status}: {last_line(errors)}'
-    return {'rows': [json.loads(line) for line in rows.read_text('utf-8').splitlines()],
-            'error': error, 'seconds': round(time.monotonic() - started, 1)}
+    return {
+      'rows': [json.loads(line) for line in rows.read_text('utf-8').splitlines()],
+      'error': error,
+      'seconds': round(time.monotonic() - started, 1),
+    }
 
 
 def run(command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0) -> int | None:
@@ -93,21 +96,28 @@ def describe(commit: str) -> dict[str, str]:
   name = platform.processor() or platform.machine()
   with contextlib.suppress(OSError):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
-    name = next((line.partition(':')[2].strip() for line in lines
-                 if line.startswith('model name')), name)
+    name = next(
+      (line.partition(':')[2].strip() for line in lines if line.startswith('model name')), name
+    )
   card = 'no GPU'
   if shutil.which('nvidia-smi'):
     asked = subprocess.run(
-        ['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'],
-        capture_output=True, text=True, check=False)
+      ['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'],
+      capture_output=True,
+      text=True,
+      check=False,
+    )
     card = ', driver '.join(asked.stdout.partition('\n')[0].split(', ')) or card
   versions = [f'Python {platform.python_version()}']
   for package in _PACKAGES:
     with contextlib.suppress(metadata.PackageNotFoundError):
       versions.append(f'{package} {metadata.version(package)}')
-  return {'machine': f'{card}; {len(os.sched_getaffinity(0))} cores of {name}',
-          'versions': ', '.join(versions), 'commit': commit,
-          'time': datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%d %H:%M UTC')}
+  return {
+    'machine': f'{card}; {len(os.sched_getaffinity(0))} cores of {name}',
+    'versions': ', '.join(versions),
+    'commit': commit,
+    'time': datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%d %H:%M UTC'),
+  }
 
 
 def python(*arguments: str) -> list[str]:

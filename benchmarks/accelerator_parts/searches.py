@@ -21,30 +21,42 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
 
   from transformer.decoding.config import DecodeConfig
   from transformer.model.transformer import Transformer
+
   use_stand_in_without_gpu()
   work = work_of(model, 1, length)
   # Weights of the reference are the same; drawing them needs no kernel.
-  params = random_params(work._replace(model=dataclasses.replace(work.model,
-                                                                 attention='reference')))
+  params = random_params(
+    work._replace(model=dataclasses.replace(work.model, attention='reference'))
+  )
   transformer = Transformer(work.model, work.vocabulary_size)
 
   def prepare(beams, sentences):
     """Compiles a search; returns it with its arguments."""
-    search = whole_search(transformer, DecodeConfig(
-        beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1))
-    given = jax.device_put((work._replace(rows=sentences).sources(),
-                            np.full(sentences, length, np.int32)))
+    search = whole_search(
+      transformer,
+      DecodeConfig(beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1),
+    )
+    given = jax.device_put(
+      (work._replace(rows=sentences).sources(), np.full(sentences, length, np.int32))
+    )
     return functools.partial(search.lower(params, *given).compile(), params, *given)
 
   with ThreadPoolExecutor(_COMPILERS) as pool:
-    waiting = [(beams, sentences, pool.submit(prepare, beams, sentences))
-               for beams in (1, 4) for sentences in batches]
+    waiting = [
+      (beams, sentences, pool.submit(prepare, beams, sentences))
+      for beams in (1, 4)
+      for sentences in batches
+    ]
   for beams, sentences, prepared in waiting:
     row = {'beams': beams, 'sentences': sentences}
     try:
       timed, tokens = _timed(prepared.result())
-      yield {**row, **timed, 'tokens_per_second': tokens / timed['seconds'],
-             'sentences_per_second': sentences / timed['seconds']}
+      yield {
+        **row,
+        **timed,
+        'tokens_per_second': tokens / timed['seconds'],
+        'sentences_per_second': sentences / timed['seconds'],
+      }
     except Exception as error:  # One batch may not fit into memory.
       yield {**row, 'error': line_of(error)}
 

@@ -24,9 +24,9 @@ class Section(NamedTuple):
 
 # Rows and their length, source and target alike, at 32 + 32 tokens a sentence pair.
 _SHAPES = {
-    'base': [[256, 256], [512, 256], [512, 128], [128, 512]],
-    'big': [[256, 256], [128, 512], [96, 256]],
-    'toy': [[6, 32], [3, 64]],
+  'base': [[256, 256], [512, 256], [512, 128], [128, 512]],
+  'big': [[256, 256], [128, 512], [96, 256]],
+  'toy': [[6, 32], [3, 64]],
 }
 _TOY_SECONDS = 300  # They take 10 to 30 seconds on a machine with nothing else to do.
 
@@ -35,47 +35,65 @@ def sections(size: str) -> list[Section]:
   """Returns what to measure at `full` size, or at `toy` size in a minute or two on a CPU."""
   if size == 'toy':
     return [
-        Section('attention', 'attention', {'rows': 2, 'length': 40, 'heads': 2, 'timed_rows': 2},
-                _TOY_SECONDS),
-        Section('kernels', 'kernels', {'rows': 4, 'length': 40, 'heads': [2, 4], 'sentence': 8},
-                _TOY_SECONDS),
-        _updates('toy', _TOY_SECONDS),
-        *_by_kernel('toy', _TOY_SECONDS),
-        _of_pytorch('toy', _TOY_SECONDS, compiled=False),
-        _reproducible('toy', _TOY_SECONDS),
-        Section('searches', 'searches', {'model': 'toy', 'length': 8, 'batches': [2, 3]},
-                _TOY_SECONDS),
-        Section('searches, PyTorch', 'huggingface',
-                {'model': 'toy', 'length': 8, 'batches': [2, 3]}, _TOY_SECONDS),
-        Section('data', 'data', {'model': 'toy', 'tokens': 1024, 'seconds': 3, 'pairs': 400},
-                _TOY_SECONDS),
+      Section(
+        'attention',
+        'attention',
+        {'rows': 2, 'length': 40, 'heads': 2, 'timed_rows': 2},
+        _TOY_SECONDS,
+      ),
+      Section(
+        'kernels',
+        'kernels',
+        {'rows': 4, 'length': 40, 'heads': [2, 4], 'sentence': 8},
+        _TOY_SECONDS,
+      ),
+      _updates('toy', _TOY_SECONDS),
+      *_by_kernel('toy', _TOY_SECONDS),
+      _of_pytorch('toy', _TOY_SECONDS, compiled=False),
+      _reproducible('toy', _TOY_SECONDS),
+      Section(
+        'searches', 'searches', {'model': 'toy', 'length': 8, 'batches': [2, 3]}, _TOY_SECONDS
+      ),
+      Section(
+        'searches, PyTorch',
+        'huggingface',
+        {'model': 'toy', 'length': 8, 'batches': [2, 3]},
+        _TOY_SECONDS,
+      ),
+      Section(
+        'data', 'data', {'model': 'toy', 'tokens': 1024, 'seconds': 3, 'pairs': 400}, _TOY_SECONDS
+      ),
     ]
   return [
-      Section('attention', 'attention', {'rows': 4, 'length': 256, 'heads': 8, 'timed_rows': 256},
-              90),
-      _updates('base', 120),
-      Section('kernels', 'kernels', {'rows': 256, 'length': 256, 'heads': [8, 16], 'sentence': 28},
-              90),
-      *_by_kernel('base', 60),
-      _of_pytorch('base', 120),
-      _updates('big', 120),
-      *_by_kernel('big', 60),
-      _of_pytorch('big', 120),
-      Section('searches', 'searches', {'model': 'base', 'length': 32, 'batches': [16, 64, 512]},
-              120),
-      Section('searches, PyTorch', 'huggingface',
-              {'model': 'base', 'length': 32, 'batches': [64, 512]}, 60),
-      Section('data', 'data', {'model': 'base', 'tokens': 65_536, 'seconds': 60, 'pairs': 20_000},
-              150),
-      _reproducible('base', 75),
-      _reproducible('big', 90),
+    Section(
+      'attention', 'attention', {'rows': 4, 'length': 256, 'heads': 8, 'timed_rows': 256}, 90
+    ),
+    _updates('base', 120),
+    Section(
+      'kernels', 'kernels', {'rows': 256, 'length': 256, 'heads': [8, 16], 'sentence': 28}, 90
+    ),
+    *_by_kernel('base', 60),
+    _of_pytorch('base', 120),
+    _updates('big', 120),
+    *_by_kernel('big', 60),
+    _of_pytorch('big', 120),
+    Section('searches', 'searches', {'model': 'base', 'length': 32, 'batches': [16, 64, 512]}, 120),
+    Section(
+      'searches, PyTorch', 'huggingface', {'model': 'base', 'length': 32, 'batches': [64, 512]}, 60
+    ),
+    Section(
+      'data', 'data', {'model': 'base', 'tokens': 65_536, 'seconds': 60, 'pairs': 20_000}, 150
+    ),
+    _reproducible('base', 75),
+    _reproducible('big', 90),
   ]
 
 
 def _updates(model: str, seconds: int) -> Section:
   """Returns the section of a model's updates."""
-  return Section(f'updates, {model}', 'updates', {'model': model, 'shapes': _SHAPES[model]},
-                 seconds)
+  return Section(
+    f'updates, {model}', 'updates', {'model': model, 'shapes': _SHAPES[model]}, seconds
+  )
 
 
 def _by_kernel(model: str, seconds: int) -> list[Section]:
@@ -83,18 +101,32 @@ def _by_kernel(model: str, seconds: int) -> list[Section]:
   kernels = ['cuDNN without a mask', 'reference']
   if util.find_spec('tokamax') is not None:
     kernels.append('Mosaic in tokamax')
-  return [Section(f'updates, {model}, {kernel}', 'updates',
-                  {'model': model, 'shapes': _SHAPES[model][:1], 'kernel': kernel}, seconds)
-          for kernel in kernels]
+  return [
+    Section(
+      f'updates, {model}, {kernel}',
+      'updates',
+      {'model': model, 'shapes': _SHAPES[model][:1], 'kernel': kernel},
+      seconds,
+    )
+    for kernel in kernels
+  ]
 
 
 def _of_pytorch(model: str, seconds: int, compiled: bool = True) -> Section:
   """Returns the section of PyTorch, which may compile the model; that takes a CPU minutes."""
-  return Section(f'updates, {model}, PyTorch', 'pytorch',
-                 {'model': model, 'shapes': _SHAPES[model][:2], 'compiled': compiled}, seconds)
+  return Section(
+    f'updates, {model}, PyTorch',
+    'pytorch',
+    {'model': model, 'shapes': _SHAPES[model][:2], 'compiled': compiled},
+    seconds,
+  )
 
 
 def _reproducible(model: str, seconds: int) -> Section:
   """Returns the section of `train.reproducible` at the first shape of a model."""
-  return Section(f'updates, {model}, reproducible', 'updates',
-                 {'model': model, 'shapes': _SHAPES[model][:1], 'reproducible': True}, seconds)
+  return Section(
+    f'updates, {model}, reproducible',
+    'updates',
+    {'model': model, 'shapes': _SHAPES[model][:1], 'reproducible': True},
+    seconds,
+  )

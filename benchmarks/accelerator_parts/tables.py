@@ -16,8 +16,12 @@ def tables(measured: dict[str, Any]) -> str:
     if text := write(found):
       parts += [f'#### {title}', text]
   failed = [[name, section['error']] for name, section in found.items() if section['error']]
-  failed += [[f'{name}: {_label(row)}', row['error']] for name, section in found.items()
-             for row in section['rows'] if 'error' in row]
+  failed += [
+    [f'{name}: {_label(row)}', row['error']]
+    for name, section in found.items()
+    for row in section['rows']
+    if 'error' in row
+  ]
   if failed:
     parts += ['#### Failures', _table(['measurement', 'error'], failed)]
   return '\n\n'.join(parts) + '\n'
@@ -25,35 +29,84 @@ def tables(measured: dict[str, Any]) -> str:
 
 def _machines(sections: Iterable[dict[str, Any]]) -> str:
   """Returns a table of the machines and versions; there is more than one after several calls."""
-  rows = {tuple(section[key] for key in ('machine', 'versions', 'commit')): section['time']
-          for section in reversed(list(sections))}
-  return _table(['machine', 'versions', 'commit', 'from'],
-                [[*row, first] for row, first in reversed(rows.items())])
+  rows = {
+    tuple(section[key] for key in ('machine', 'versions', 'commit')): section['time']
+    for section in reversed(list(sections))
+  }
+  return _table(
+    ['machine', 'versions', 'commit', 'from'],
+    [[*row, first] for row, first in reversed(rows.items())],
+  )
 
 
 def _attention(found) -> str:
   rows = _rows(found, 'attention')
   return _table(
-      ['case', 'error of values: cuDNN', 'bfloat16 reference', 'of gradients: cuDNN',
-       'bfloat16 reference', 'agrees', 'empty queries are zero', 'same bits twice',
-       'forward and backward: cuDNN', 'reference', 'cuDNN is faster by'],
-      [[row['case'], *(_error(row[name]) for name in (
-          'value_error', 'reference_value_error', 'gradient_error', 'reference_gradient_error')),
-        _yes(row['agrees']), _yes(row.get('empty_are_zero')), _yes(row.get('same_bits')),
-        _milliseconds(row.get('kernel_seconds')), _milliseconds(row.get('reference_seconds')),
-        _times(row.get('reference_seconds'), row.get('kernel_seconds'))] for row in rows])
+    [
+      'case',
+      'error of values: cuDNN',
+      'bfloat16 reference',
+      'of gradients: cuDNN',
+      'bfloat16 reference',
+      'agrees',
+      'empty queries are zero',
+      'same bits twice',
+      'forward and backward: cuDNN',
+      'reference',
+      'cuDNN is faster by',
+    ],
+    [
+      [
+        row['case'],
+        *(
+          _error(row[name])
+          for name in (
+            'value_error',
+            'reference_value_error',
+            'gradient_error',
+            'reference_gradient_error',
+          )
+        ),
+        _yes(row['agrees']),
+        _yes(row.get('empty_are_zero')),
+        _yes(row.get('same_bits')),
+        _milliseconds(row.get('kernel_seconds')),
+        _milliseconds(row.get('reference_seconds')),
+        _times(row.get('reference_seconds'), row.get('kernel_seconds')),
+      ]
+      for row in rows
+    ],
+  )
 
 
 def _kernels(found) -> str:
   rows = _rows(found, 'kernels')
   usual = {(row['case'], row['heads']): row['seconds'] for row in rows if row['kernel'] == 'cuDNN'}
   return _table(
-      ['attention', 'rows × length × heads', 'kernel', 'error of values', 'of gradients',
-       'forward and backward', 'fastest … slowest', 'against cuDNN'],
-      [[row['case'], f'{row["rows"]:,} × {row["length"]} × {row["heads"]}', row['kernel'],
-        _error(row['value_error']), _error(row['gradient_error']), _milliseconds(row['seconds']),
-        _spread(row), _times(row['seconds'], usual.get((row['case'], row['heads'])))]
-       for row in rows])
+    [
+      'attention',
+      'rows × length × heads',
+      'kernel',
+      'error of values',
+      'of gradients',
+      'forward and backward',
+      'fastest … slowest',
+      'against cuDNN',
+    ],
+    [
+      [
+        row['case'],
+        f'{row["rows"]:,} × {row["length"]} × {row["heads"]}',
+        row['kernel'],
+        _error(row['value_error']),
+        _error(row['gradient_error']),
+        _milliseconds(row['seconds']),
+        _spread(row),
+        _times(row['seconds'], usual.get((row['case'], row['heads']))),
+      ]
+      for row in rows
+    ],
+  )
 
 
 def _updates_by_kernel(found) -> str:
@@ -64,11 +117,30 @@ def _updates_by_kernel(found) -> str:
     if kernel in ('', 'PyTorch', 'reproducible'):
       continue
     usual = {_shape(row): row['seconds'] for row in _rows(found, f'updates, {model}')}
-    lines += [[model, f'{row["rows"]:,} × {row["length"]}', kernel, _milliseconds(row['seconds']),
-               _share(row['utilisation']), _gigabytes(row['device_bytes']),
-               _times(row['seconds'], usual.get(_shape(row)))] for row in _rows(found, name)]
-  return _table(['model', 'rows × length', 'kernel of attention', 'an update', 'utilisation',
-                 'memory', 'against cuDNN with the mask'], lines)
+    lines += [
+      [
+        model,
+        f'{row["rows"]:,} × {row["length"]}',
+        kernel,
+        _milliseconds(row['seconds']),
+        _share(row['utilisation']),
+        _gigabytes(row['device_bytes']),
+        _times(row['seconds'], usual.get(_shape(row))),
+      ]
+      for row in _rows(found, name)
+    ]
+  return _table(
+    [
+      'model',
+      'rows × length',
+      'kernel of attention',
+      'an update',
+      'utilisation',
+      'memory',
+      'against cuDNN with the mask',
+    ],
+    lines,
+  )
 
 
 def _updates(found) -> str:
@@ -80,15 +152,35 @@ def _updates(found) -> str:
     theirs = {_shape(row): row for row in _rows(found, f'{name}, PyTorch')}
     for row in _rows(found, name):
       peer = theirs.get(_shape(row), {})
-      lines.append([
-          model, f'{row["rows"]:,} × {row["length"]}', _milliseconds(row['seconds']),
-          _spread(row), _count(row['tokens_per_second']), _share(row['utilisation']),
-          _gigabytes(row['device_bytes']), _milliseconds(peer.get('seconds')),
-          _share(peer.get('utilisation')), _times(peer.get('seconds'), row['seconds'])])
+      lines.append(
+        [
+          model,
+          f'{row["rows"]:,} × {row["length"]}',
+          _milliseconds(row['seconds']),
+          _spread(row),
+          _count(row['tokens_per_second']),
+          _share(row['utilisation']),
+          _gigabytes(row['device_bytes']),
+          _milliseconds(peer.get('seconds')),
+          _share(peer.get('utilisation')),
+          _times(peer.get('seconds'), row['seconds']),
+        ]
+      )
   return _table(
-      ['model', 'rows × length', 'an update', 'fastest … slowest', 'target tokens a second',
-       'utilisation', 'memory', 'compiled PyTorch: an update', 'utilisation',
-       'this project is faster by'], lines)
+    [
+      'model',
+      'rows × length',
+      'an update',
+      'fastest … slowest',
+      'target tokens a second',
+      'utilisation',
+      'memory',
+      'compiled PyTorch: an update',
+      'utilisation',
+      'this project is faster by',
+    ],
+    lines,
+  )
 
 
 def _reproducible(found) -> str:
@@ -100,11 +192,18 @@ def _reproducible(found) -> str:
     usual = {_shape(row): row for row in _rows(found, plain)}
     for row in _rows(found, name):
       seconds = usual.get(_shape(row), {}).get('seconds')
-      lines.append([plain.partition(', ')[2], f'{row["rows"]:,} × {row["length"]}',
-                    _milliseconds(seconds), _milliseconds(row['seconds']),
-                    _times(row['seconds'], seconds)])
-  return _table(['model', 'rows × length', 'an update', 'with `train.reproducible`',
-                 'time grows by'], lines)
+      lines.append(
+        [
+          plain.partition(', ')[2],
+          f'{row["rows"]:,} × {row["length"]}',
+          _milliseconds(seconds),
+          _milliseconds(row['seconds']),
+          _times(row['seconds'], seconds),
+        ]
+      )
+  return _table(
+    ['model', 'rows × length', 'an update', 'with `train.reproducible`', 'time grows by'], lines
+  )
 
 
 def _searches(found) -> str:
@@ -112,30 +211,70 @@ def _searches(found) -> str:
   rows = []
   for row in _rows(found, 'searches'):
     other = theirs.get((row['beams'], row['sentences']))
-    rows.append([
-        'greedy' if row['beams'] == 1 else f'beam {row["beams"]}', f'{row["sentences"]:,}',
-        _milliseconds(row['seconds']), _spread(row), _count(row['tokens_per_second']),
-        _count(row['sentences_per_second']), _milliseconds(other['seconds']) if other else '–',
-        f'{other["seconds"] / row["seconds"]:.1f} ×' if other else '–'])
+    rows.append(
+      [
+        'greedy' if row['beams'] == 1 else f'beam {row["beams"]}',
+        f'{row["sentences"]:,}',
+        _milliseconds(row['seconds']),
+        _spread(row),
+        _count(row['tokens_per_second']),
+        _count(row['sentences_per_second']),
+        _milliseconds(other['seconds']) if other else '–',
+        f'{other["seconds"] / row["seconds"]:.1f} ×' if other else '–',
+      ]
+    )
   return _table(
-      ['search', 'sentences in a batch', 'a batch', 'fastest … slowest', 'tokens a second',
-       'sentences a second', 'Hugging Face: a batch', 'this project is faster by'], rows)
+    [
+      'search',
+      'sentences in a batch',
+      'a batch',
+      'fastest … slowest',
+      'tokens a second',
+      'sentences a second',
+      'Hugging Face: a batch',
+      'this project is faster by',
+    ],
+    rows,
+  )
 
 
 def _data(found) -> str:
   return _table(
-      ['batches', 'rows × length', 'seconds', 'updates', 'target tokens a second',
-       'waiting for data', 'utilisation', 'rows are full'],
-      [[row['batches'], f'{row["rows"]:,} × {row["length"]}', f'{row["seconds"]:.0f}',
-        _count(row['updates']), _count(row['tokens_per_second']), _share(row['data_wait']),
-        _share(row['utilisation']), _share(row['fill'])] for row in _rows(found, 'data')])
+    [
+      'batches',
+      'rows × length',
+      'seconds',
+      'updates',
+      'target tokens a second',
+      'waiting for data',
+      'utilisation',
+      'rows are full',
+    ],
+    [
+      [
+        row['batches'],
+        f'{row["rows"]:,} × {row["length"]}',
+        f'{row["seconds"]:.0f}',
+        _count(row['updates']),
+        _count(row['tokens_per_second']),
+        _share(row['data_wait']),
+        _share(row['utilisation']),
+        _share(row['fill']),
+      ]
+      for row in _rows(found, 'data')
+    ],
+  )
 
 
 _TABLES: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
-    ('cuDNN against the reference', _attention), ('Updates', _updates),
-    ('Other kernels of attention', _kernels), ('Updates with them', _updates_by_kernel),
-    ('The cost of `train.reproducible`', _reproducible), ('Decoding on the accelerator', _searches),
-    ('Waiting for data', _data))
+  ('cuDNN against the reference', _attention),
+  ('Updates', _updates),
+  ('Other kernels of attention', _kernels),
+  ('Updates with them', _updates_by_kernel),
+  ('The cost of `train.reproducible`', _reproducible),
+  ('Decoding on the accelerator', _searches),
+  ('Waiting for data', _data),
+)
 
 
 def _rows(found, name: str) -> list[dict[str, Any]]:
@@ -147,8 +286,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table; nothing if it has no rows."""
   if not rows:
     return ''
-  return '\n'.join('| ' + ' | '.join(cell.replace('|', r'\|') for cell in row) + ' |'
-                   for row in (heads, ['---'] * len(heads), *rows))
+  return '\n'.join(
+    '| ' + ' | '.join(cell.replace('|', r'\|') for cell in row) + ' |'
+    for row in (heads, ['---'] * len(heads), *rows)
+  )
 
 
 def _shape(row) -> tuple[int, int]:

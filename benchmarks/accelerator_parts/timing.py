@@ -9,8 +9,9 @@ _BLOCKS = 5
 _BLOCK_SECONDS = 0.5
 
 
-def time_updates(start: Callable[[], None], wait: Callable[[], None], most: int = 50
-                 ) -> dict[str, float]:
+def time_updates(
+  start: Callable[[], None], wait: Callable[[], None], most: int = 50
+) -> dict[str, float]:
   """Times updates that are started one after another, and waits only after a block of them.
 
   Args:
@@ -21,6 +22,7 @@ def time_updates(start: Callable[[], None], wait: Callable[[], None], most: int 
   Returns:
     Seconds of an update: the median, the smallest and the largest over the blocks.
   """
+
   def block(count):
     started = time.perf_counter()
     for _ in range(count):

@@ -37,7 +37,8 @@ def train_all(folder: Path, out: Path, deadline: float, commit: str):
   runs, report = planned(folder), {}
   site = str((folder / SITE).resolve())
   os.environ['PYTHONPATH'] = os.pathsep.join(
-      filter(None, (os.environ.get('PYTHONPATH'), str(_TOP), site)))
+    filter(None, (os.environ.get('PYTHONPATH'), str(_TOP), site))
+  )
   for run in runs:
     left = deadline - time.monotonic() - _GRACE - _PACKING
     if left > 0:
@@ -45,9 +46,19 @@ def train_all(folder: Path, out: Path, deadline: float, commit: str):
       print(f'{run.name}: {report[run.name]}', flush=True)
   os.environ['JAX_PLATFORMS'] = 'cpu'
   brought = bring_back(runs, _WORKDIRS, out)
-  files.write_json(out / REPORT, {**running.describe(commit), 'runs': {
-      run.name: {**report.get(run.name, {'training': 'left for another call'}),
-                 'weights': brought[run.name]} for run in runs}})
+  files.write_json(
+    out / REPORT,
+    {
+      **running.describe(commit),
+      'runs': {
+        run.name: {
+          **report.get(run.name, {'training': 'left for another call'}),
+          'weights': brought[run.name],
+        }
+        for run in runs
+      },
+    },
+  )
 
 
 def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]:
@@ -55,9 +66,17 @@ def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]
   started, workdir = time.monotonic(), _WORKDIRS / run.name
   workdir.parent.mkdir(parents=True, exist_ok=True)
   log = workdir.with_suffix('.log')
-  status = running.run(running.python(str(_TOP / 'benchmarks/accelerator.py'), f'--train={folder}',
-                                      f'--section={run.name}', f'--out={workdir}'),
-                       log, seconds, _GRACE)
+  status = running.run(
+    running.python(
+      str(_TOP / 'benchmarks/accelerator.py'),
+      f'--train={folder}',
+      f'--section={run.name}',
+      f'--out={workdir}',
+    ),
+    log,
+    seconds,
+    _GRACE,
+  )
   trained = {'seconds': round(time.monotonic() - started, 1)}
   if status:
     return {'training': running.last_line(log), **trained}
@@ -69,10 +88,17 @@ def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]
     return {'training': 'done', **trained, 'test': _SCORED}
   left = seconds - (time.monotonic() - started)
   log = workdir.with_suffix('.eval.log')
-  status = running.run(running.python(
-      str(_TOP / 'eval.py'), f'--workdir={workdir}', f'--checkpoint={run.checkpoint}',
-      f'--average={run.average}', f'--data_dir={folder / run.config["data"]["dir"]}'),
-      log, max(left, 1.0))
+  status = running.run(
+    running.python(
+      str(_TOP / 'eval.py'),
+      f'--workdir={workdir}',
+      f'--checkpoint={run.checkpoint}',
+      f'--average={run.average}',
+      f'--data_dir={folder / run.config["data"]["dir"]}',
+    ),
+    log,
+    max(left, 1.0),
+  )
   if status is None:
     return {'training': 'done', **trained, 'test': 'left for another call'}
   return {'training': 'done', **trained, 'test': running.last_line(log) if status else _SCORED}
@@ -89,12 +115,14 @@ def train_here(folder: Path, name: str, workdir: Path):
   if run is None:
     raise UserError(f'{folder} has no run {name!r}')
   config = Config.from_dict(run.config)
-  config = dataclasses.replace(config, data=dataclasses.replace(
-      config.data, dir=str((folder / config.data.dir).resolve())))
+  config = dataclasses.replace(
+    config, data=dataclasses.replace(config.data, dir=str((folder / config.data.dir).resolve()))
+  )
   config = resuming.check_workdir(workdir, config)
   keep_compiled_programs(os.environ)
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   with Signals(_GRACE) as signals:
     from transformer.experiment.training import train_run
+
     train_run(config, workdir, None, signals)

@@ -14,8 +14,9 @@ from transformer.system.machine import set_reproducible_flags
 _COMPILERS = 4  # programs that are compiled at a time
 
 
-def measure(model: str, shapes: list[list[int]], reproducible: bool = False, kernel: str = ''
-            ) -> Iterator[dict[str, Any]]:
+def measure(
+  model: str, shapes: list[list[int]], reproducible: bool = False, kernel: str = ''
+) -> Iterator[dict[str, Any]]:
   """Compiles an update for each shape, [rows, length], then times them one by one; yields rows.
 
   Args:
@@ -29,11 +30,13 @@ def measure(model: str, shapes: list[list[int]], reproducible: bool = False, ker
   import jax
   from accelerator_parts.stand_in import use_stand_in_without_gpu
   from this_project import packed_batch, parts_of_update
+
   use_stand_in_without_gpu()
   if kernel:
     from accelerator_parts.kernels import KERNELS
 
     from transformer.model import attention
+
     attention.fused_attention = KERNELS[kernel].attend
 
   def prepare(shape):
@@ -71,6 +74,10 @@ def _timed(state, program, batch) -> dict[str, float]:
 
   times = time_updates(start, wait)
   memory = program.memory_analysis()
-  held = (memory.argument_size_in_bytes + memory.output_size_in_bytes
-          + memory.temp_size_in_bytes - memory.alias_size_in_bytes)
+  held = (
+    memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    + memory.temp_size_in_bytes
+    - memory.alias_size_in_bytes
+  )
   return {**times, 'device_bytes': held, 'loss': float(metrics['loss'] / metrics['weight'])}

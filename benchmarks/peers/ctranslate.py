@@ -20,15 +20,20 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
   Returns:
     The function to time.
   """
-  translator = ctranslate2.Translator(folder, compute_type=compute_type, inter_threads=1,
-                                      intra_threads=len(os.sched_getaffinity(0)))
+  translator = ctranslate2.Translator(
+    folder, compute_type=compute_type, inter_threads=1, intra_threads=len(os.sched_getaffinity(0))
+  )
   # It adds the end token itself.
   sentences = [[str(token) for token in row[:-1]] for row in work.sources()]
 
   def run():
     results = translator.translate_batch(
-        sentences, beam_size=beam_size, length_penalty=0.6 if beam_size > 1 else 0.0,
-        max_decoding_length=work.length, min_decoding_length=work.length)
+      sentences,
+      beam_size=beam_size,
+      length_penalty=0.6 if beam_size > 1 else 0.0,
+      max_decoding_length=work.length,
+      min_decoding_length=work.length,
+    )
     words = [result.hypotheses[0] for result in results]
     return {'tokens': sum(map(len, words)), 'words': [[int(word) for word in row] for row in words]}
 

@@ -17,8 +17,14 @@ from work import Work
 from transformer.data.batch import EOS_ID
 
 # What its train.py imports for data, metrics and scores, none of which an update uses.
-_UNUSED = ('tensorflow', 'clu', 'clu.metric_writers', 'clu.periodic_actions', 'bleu',
-           'input_pipeline')
+_UNUSED = (
+  'tensorflow',
+  'clu',
+  'clu.metric_writers',
+  'clu.periodic_actions',
+  'bleu',
+  'input_pipeline',
+)
 
 
 def load_example(checkout: str):
@@ -64,13 +70,22 @@ def make_update(work: Work, checkout: str):
   params = _params(models, config, source, target)
   schedule = train.create_learning_rate_schedule(1e-3, 1000)
   state = train.TrainState.create(
-      apply_fn=None, params=params, dynamic_scale=None,
-      tx=optax.adamw(schedule, b1=0.9, b2=0.98, eps=1e-9, weight_decay=0.0))
+    apply_fn=None,
+    params=params,
+    dynamic_scale=None,
+    tx=optax.adamw(schedule, b1=0.9, b2=0.98, eps=1e-9, weight_decay=0.0),
+  )
   state = jax_utils.replicate(state)
   step = jax.pmap(
-      functools.partial(train.train_step, config=config, learning_rate_fn=schedule,
-                        label_smoothing=work.label_smoothing),
-      axis_name='batch', donate_argnums=(0,))
+    functools.partial(
+      train.train_step,
+      config=config,
+      learning_rate_fn=schedule,
+      label_smoothing=work.label_smoothing,
+    ),
+    axis_name='batch',
+    donate_argnums=(0,),
+  )
   batch = {'inputs': np.asarray(source)[None], 'targets': np.asarray(target)[None]}
   keys = jax.random.split(key, 1)
 
@@ -99,10 +114,13 @@ def make_decoding(work: Work, checkout: str, beam_size: int):
   config = _config(models, work, length).replace(deterministic=True, decode=True)
   source = work.sources()
   params = jax_utils.replicate(_params(models, config.replace(decode=False), source, source))
-  cache_of = jax.pmap(functools.partial(train.initialize_cache, max_decode_len=length,
-                                        config=config))
-  predict = jax.pmap(functools.partial(train.predict_step, config=config, beam_size=beam_size),
-                     static_broadcasted_argnums=(3, 4))
+  cache_of = jax.pmap(
+    functools.partial(train.initialize_cache, max_decode_len=length, config=config)
+  )
+  predict = jax.pmap(
+    functools.partial(train.predict_step, config=config, beam_size=beam_size),
+    static_broadcasted_argnums=(3, 4),
+  )
 
   def run():
     jax.block_until_ready(predict(source[None], params, cache_of(source[None]), EOS_ID, length))
@@ -116,11 +134,20 @@ def _config(models, work, max_length):
   """The example's config for a model of the same shape."""
   model = work.model
   return models.TransformerConfig(
-      vocab_size=work.vocabulary_size, output_vocab_size=work.vocabulary_size,
-      share_embeddings=True, logits_via_embedding=True, dtype=jnp.dtype(model.dtype),
-      emb_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers,
-      qkv_dim=model.model_dim, mlp_dim=model.ff_dim, max_len=max_length,
-      dropout_rate=model.dropout, attention_dropout_rate=0.0)
+    vocab_size=work.vocabulary_size,
+    output_vocab_size=work.vocabulary_size,
+    share_embeddings=True,
+    logits_via_embedding=True,
+    dtype=jnp.dtype(model.dtype),
+    emb_dim=model.model_dim,
+    num_heads=model.num_heads,
+    num_layers=model.num_layers,
+    qkv_dim=model.model_dim,
+    mlp_dim=model.ff_dim,
+    max_len=max_length,
+    dropout_rate=model.dropout,
+    attention_dropout_rate=0.0,
+  )
 
 
 def _params(models, config, source, target):

@@ -23,13 +23,26 @@ from transformer.tools.convert.vocabulary_pieces import pieces_of
 _FIRST = (UNK_ID, PAD_ID, BOS_ID, EOS_ID)  # Of its vocabularies.
 _POSITIONS = 5000  # It keeps them among the weights.
 # Parts of our names and what stands in their place; sublayers differ between its stacks.
-_STACKS = {'encoder': {'self_attention': 'src_src_att', 'self_attention_residual': 'layer_norm'},
-           'decoder': {'self_attention': 'trg_trg_att', 'self_attention_residual': 'x_layer_norm',
-                       'cross_attention': 'src_trg_att',
-                       'cross_attention_residual': 'dec_layer_norm'}}
-_PARTS = {'feed_forward_residual': 'feed_forward.layer_norm', 'query': 'q_layer', 'key': 'k_layer',
-          'value': 'v_layer', 'output': 'output_layer', 'inner': 'pwff_layer.0',
-          'outer': 'pwff_layer.3', 'kernel': 'weight', 'scale': 'weight'}
+_STACKS = {
+  'encoder': {'self_attention': 'src_src_att', 'self_attention_residual': 'layer_norm'},
+  'decoder': {
+    'self_attention': 'trg_trg_att',
+    'self_attention_residual': 'x_layer_norm',
+    'cross_attention': 'src_trg_att',
+    'cross_attention_residual': 'dec_layer_norm',
+  },
+}
+_PARTS = {
+  'feed_forward_residual': 'feed_forward.layer_norm',
+  'query': 'q_layer',
+  'key': 'k_layer',
+  'value': 'v_layer',
+  'output': 'output_layer',
+  'inner': 'pwff_layer.0',
+  'outer': 'pwff_layer.3',
+  'kernel': 'weight',
+  'scale': 'weight',
+}
 
 
 def write_model(folder: Path, run: Run, vocabularies: list[str]):
@@ -37,46 +50,76 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
   model, decode = run.config.model, run.config.decode
   np.savez(folder / 'weights.npz', **tensors(flatten(run.params), model.model_dim))
   sides = {}
-  for side, pieces, path in zip(('src', 'trg'), pieces_of(run.vocabulary), vocabularies,
-                                strict=True):
+  for side, pieces, path in zip(
+    ('src', 'trg'), pieces_of(run.vocabulary), vocabularies, strict=True
+  ):
     listed = folder / f'{side}.txt'
-    listed.write_text('\n'.join(pieces[token] for token in _order(len(pieces))) + '\n',
-                      encoding='utf-8')
+    listed.write_text(
+      '\n'.join(pieces[token] for token in _order(len(pieces))) + '\n', encoding='utf-8'
+    )
     sides[side] = joeynmt.side(side, listed, path)
-  stacks = {name: joeynmt.stack(depth, model.num_heads, model.model_dim, model.ff_dim, 0.0,
-                                model.norm) | {'activation': model.activation}
-            for name, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))}
-  joeynmt.write(folder / 'config.yaml', {
-      'name': 'run', 'model_dir': str(folder), 'use_cuda': False,
+  stacks = {
+    name: joeynmt.stack(depth, model.num_heads, model.model_dim, model.ff_dim, 0.0, model.norm)
+    | {'activation': model.activation}
+    for name, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
+  }
+  joeynmt.write(
+    folder / 'config.yaml',
+    {
+      'name': 'run',
+      'model_dir': str(folder),
+      'use_cuda': False,
       'data': {'train': '-', **sides},  # It wants some text to be named, and opens none.
       'training': {'batch_size': 1},
-      'testing': {'load_model': str(folder / 'weights.ckpt'), 'beam_size': decode.beam_size,
-                  'beam_alpha': decode.alpha, 'batch_type': 'token', 'batch_size': 1024,
-                  'max_output_length': run.config.data.max_length + decode.max_extra_length},
-      'model': {'tied_embeddings': model.share_embeddings, 'tied_softmax': model.tie_output,
-                **stacks}})
+      'testing': {
+        'load_model': str(folder / 'weights.ckpt'),
+        'beam_size': decode.beam_size,
+        'beam_alpha': decode.alpha,
+        'batch_type': 'token',
+        'batch_size': 1024,
+        'max_output_length': run.config.data.max_length + decode.max_extra_length,
+      },
+      'model': {
+        'tied_embeddings': model.share_embeddings,
+        'tied_softmax': model.tie_output,
+        **stacks,
+      },
+    },
+  )
 
 
 def make_command(source: str, output: str, python: str, folder: str):
   """Returns a function that runs `translate` of the JoeyNMT of another Python."""
   paths = [str(Path(folder, name)) for name in ('weights.npz', 'weights.ckpt')]
   done = subprocess.run(
-      [python, '-c', 'import sys, numpy, torch\n'
-       'arrays = numpy.load(sys.argv[1])\n'
-       'torch.save({"model_state": {name: torch.from_numpy(arrays[name]) for name in arrays}}, '
-       'sys.argv[2])', *paths], stderr=subprocess.PIPE, text=True, check=False)
+    [
+      python,
+      '-c',
+      'import sys, numpy, torch\n'
+      'arrays = numpy.load(sys.argv[1])\n'
+      'torch.save({"model_state": {name: torch.from_numpy(arrays[name]) for name in arrays}}, '
+      'sys.argv[2])',
+      *paths,
+    ],
+    stderr=subprocess.PIPE,
+    text=True,
+    check=False,
+  )
   if done.returncode:
     raise RuntimeError(done.stderr.rstrip().split('\n')[-1])
-  return side_by_side.make_command(source, output, python, '-m', 'joeynmt', 'translate',
-                                   str(Path(folder, 'config.yaml')))
+  return side_by_side.make_command(
+    source, output, python, '-m', 'joeynmt', 'translate', str(Path(folder, 'config.yaml'))
+  )
 
 
 def tensors(params: dict[str, np.ndarray], dim: int) -> dict[str, np.ndarray]:
   """Returns JoeyNMT's tensors by name, of parameters by path."""
   table = params.pop('target_embedding.table')
-  found = {'trg_embed.lut.weight': table,
-           'src_embed.lut.weight': params.pop('source_embedding.table', table),
-           'decoder.output_layer.weight': params.pop('output', table)}
+  found = {
+    'trg_embed.lut.weight': table,
+    'src_embed.lut.weight': params.pop('source_embedding.table', table),
+    'decoder.output_layer.weight': params.pop('output', table),
+  }
   found = {name: np.asarray(rows)[_order(len(rows))] for name, rows in found.items()}
   for path, values in params.items():
     array = np.asarray(values)

@@ -29,13 +29,21 @@ class PyTorchTransformer(nn.Module):
     super().__init__()
     self.scale = math.sqrt(config.model_dim)
     self.embedding = nn.Embedding(vocabulary_size, config.model_dim)
-    nn.init.normal_(self.embedding.weight, std=config.model_dim ** -0.5)
-    self.register_buffer('positions', torch.tensor(
-        np.asarray(sinusoidal_positions(length, config.model_dim))))
+    nn.init.normal_(self.embedding.weight, std=config.model_dim**-0.5)
+    self.register_buffer(
+      'positions', torch.tensor(np.asarray(sinusoidal_positions(length, config.model_dim)))
+    )
     self.dropout = nn.Dropout(config.dropout)
     self.transformer = nn.Transformer(
-        config.model_dim, config.num_heads, config.num_layers, config.num_layers, config.ff_dim,
-        config.dropout, batch_first=True, norm_first=config.norm == 'pre')
+      config.model_dim,
+      config.num_heads,
+      config.num_layers,
+      config.num_layers,
+      config.ff_dim,
+      config.dropout,
+      batch_first=True,
+      norm_first=config.norm == 'pre',
+    )
     if paper_dropout:
       for layer in [*self.transformer.encoder.layers, *self.transformer.decoder.layers]:
         layer.dropout = nn.Identity()
@@ -45,14 +53,17 @@ class PyTorchTransformer(nn.Module):
 
   def forward(self, source_BS, inputs_BT):
     """Token ids to logits [B, T, N]."""
+
     def embed(tokens):
-      x = self.embedding(tokens) * self.scale + self.positions[:tokens.shape[1]]
+      x = self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
       return self.dropout(x)
 
     mask_TT = nn.Transformer.generate_square_subsequent_mask(
-        inputs_BT.shape[1], device=inputs_BT.device)
-    out_BTD = self.transformer(embed(source_BS), embed(inputs_BT), tgt_mask=mask_TT,
-                               tgt_is_causal=True)
+      inputs_BT.shape[1], device=inputs_BT.device
+    )
+    out_BTD = self.transformer(
+      embed(source_BS), embed(inputs_BT), tgt_mask=mask_TT, tgt_is_causal=True
+    )
     return out_BTD @ self.embedding.weight.T
 
 
@@ -91,8 +102,11 @@ def make_step(work: Work, compiled: bool, paper_dropout: bool):
   torch.set_num_threads(len(os.sched_getaffinity(0)))
   torch.set_float32_matmul_precision('highest' if work.model.dtype == 'float32' else 'high')
   torch.manual_seed(0)
-  model = PyTorchTransformer(work.model, work.vocabulary_size, work.length,
-                             paper_dropout).to(device).train()
+  model = (
+    PyTorchTransformer(work.model, work.vocabulary_size, work.length, paper_dropout)
+    .to(device)
+    .train()
+  )
   optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
   loss_of = nn.CrossEntropyLoss(label_smoothing=work.label_smoothing)
 
@@ -104,8 +118,9 @@ def make_step(work: Work, compiled: bool, paper_dropout: bool):
   forward_loss = torch.compile(forward_loss) if compiled else forward_loss
   source, target = work.batch()
   inputs = np.concatenate([np.full_like(target[:, :1], BOS_ID), target[:, :-1]], axis=1)
-  given = [torch.tensor(array, dtype=torch.long, device=device)
-           for array in (source, inputs, target)]
+  given = [
+    torch.tensor(array, dtype=torch.long, device=device) for array in (source, inputs, target)
+  ]
 
   def step():
     optimizer.zero_grad(set_to_none=True)

@@ -27,50 +27,76 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 def main(_):
   """Wires flags to the compiler."""
-  refuse((_CONFIG.value is None or not _TOPOLOGY.value,
-          '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'))
+  refuse(
+    (
+      _CONFIG.value is None or not _TOPOLOGY.value,
+      '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed',
+    )
+  )
   settings = Config.from_dict(_CONFIG.value.to_dict())
   refuse(
-      (settings.model.attention == 'cudnn',
-       'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'),
-      (settings.train.objective_runs, f'train.objective_runs must be empty here, where no run is '
-       f'read; got {", ".join(settings.train.objective_runs)}; leave them out'))
+    (
+      settings.model.attention == 'cudnn',
+      'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference',
+    ),
+    (
+      settings.train.objective_runs,
+      f'train.objective_runs must be empty here, where no run is '
+      f'read; got {", ".join(settings.train.objective_runs)}; leave them out',
+    ),
+  )
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
   from benchmarks.tpu_costs import estimate
+
   result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
-  print(f'{_TOPOLOGY.value}, {result["chips"]} chips: {result["rows"]:,} rows of '
-        f'{result["max_length"]} + {result["max_length"]} tokens, {result["dtype"]}, commit '
-        f'{result["commit"][:7]}')
+  print(
+    f'{_TOPOLOGY.value}, {result["chips"]} chips: {result["rows"]:,} rows of '
+    f'{result["max_length"]} + {result["max_length"]} tokens, {result["dtype"]}, commit '
+    f'{result["commit"][:7]}'
+  )
   rows = table(result)
   widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
   for name, value in rows:
     print(f'{name.ljust(widths[0])}  {value.rjust(widths[1])}')
   if not estimate.fits(result):
-    print('it does not fit into the memory of a chip; lower train.tokens_per_batch, split more by '
-          'config.mesh, or set --config.model.remat=True')
+    print(
+      'it does not fit into the memory of a chip; lower train.tokens_per_batch, split more by '
+      'config.mesh, or set --config.model.remat=True'
+    )
   if _JSON.value is not None:
-    outputs.write(Path(_JSON.value).expanduser(), files.as_json(
-        {'topology': _TOPOLOGY.value, 'meshes': [result]}))
+    outputs.write(
+      Path(_JSON.value).expanduser(),
+      files.as_json({'topology': _TOPOLOGY.value, 'meshes': [result]}),
+    )
 
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   """Returns the figures of `estimate.update_cost` for people: names and values."""
   from benchmarks.tpu_costs import estimate
+
   memory, size = result['memory'], estimate.CHIPS[result['device_kind']].memory
   mesh = ' × '.join(f'{axis} {n}' for axis, n in result['mesh'].items() if n > 1)
-  rows = [('mesh', mesh or 'one chip'),
-          (f'memory, of {size / 1e9:.0f} GB',
-           f'{memory["total"] / 1e9:.2f} GB' if memory else 'too much to compile')]
+  rows = [
+    ('mesh', mesh or 'one chip'),
+    (
+      f'memory, of {size / 1e9:.0f} GB',
+      f'{memory["total"] / 1e9:.2f} GB' if memory else 'too much to compile',
+    ),
+  ]
   if memory:
-    rows += [(kind, f'{total["bytes"] / 1e6:,.1f} MB in {total["count"]:,}')
-             for kind, total in result['collectives'].items()]
-    rows += [('FLOPs of the model', f'{result["flops"]["model"] / 1e9:,.0f} G'),
-             ('FLOPs that XLA counts', f'{result["flops"]["xla"] / 1e9:,.0f} G'),
-             ('estimated arithmetic', f'{1e3 * result["seconds"]["arithmetic"]:.2f} ms'),
-             ('estimated wire', f'{1e3 * result["seconds"]["wire"]:.2f} ms'),
-             ('utilisation, estimated', f'{result["utilisation"]:.1%}')]
+    rows += [
+      (kind, f'{total["bytes"] / 1e6:,.1f} MB in {total["count"]:,}')
+      for kind, total in result['collectives'].items()
+    ]
+    rows += [
+      ('FLOPs of the model', f'{result["flops"]["model"] / 1e9:,.0f} G'),
+      ('FLOPs that XLA counts', f'{result["flops"]["xla"] / 1e9:,.0f} G'),
+      ('estimated arithmetic', f'{1e3 * result["seconds"]["arithmetic"]:.2f} ms'),
+      ('estimated wire', f'{1e3 * result["seconds"]["wire"]:.2f} ms'),
+      ('utilisation, estimated', f'{result["utilisation"]:.1%}'),
+    ]
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 
 

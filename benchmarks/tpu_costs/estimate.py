@@ -23,10 +23,26 @@ from transformer.training.update import make_update
 # The slices that Google offers, smallest first, and their numbers of chips. A v5e slice is a plane
 # of at most 256 chips, a v5p slice a block.
 TOPOLOGIES = {
-    name: math.prod(map(int, name.partition(':')[2].split('x')))
-    for name in ('v5e:2x2', 'v5e:2x4', 'v5e:4x4', 'v5e:4x8', 'v5e:8x8', 'v5e:8x16', 'v5e:16x16',
-                 'v5p:2x2x1', 'v5p:2x2x2', 'v5p:2x2x4', 'v5p:2x4x4', 'v5p:4x4x4', 'v5p:4x4x8',
-                 'v5p:4x8x8', 'v5p:8x8x8', 'v5p:8x8x16')}
+  name: math.prod(map(int, name.partition(':')[2].split('x')))
+  for name in (
+    'v5e:2x2',
+    'v5e:2x4',
+    'v5e:4x4',
+    'v5e:4x8',
+    'v5e:8x8',
+    'v5e:8x16',
+    'v5e:16x16',
+    'v5p:2x2x1',
+    'v5p:2x2x2',
+    'v5p:2x2x4',
+    'v5p:2x4x4',
+    'v5p:4x4x4',
+    'v5p:4x4x8',
+    'v5p:4x8x8',
+    'v5p:8x8x8',
+    'v5p:8x8x16',
+  )
+}
 
 
 class Chip(NamedTuple):
@@ -43,9 +59,14 @@ class Chip(NamedTuple):
 CHIPS = {'TPU v5 lite': Chip(16e9, 1.50e9, 200e9), 'TPU v5': Chip(95e9, 1.75e9, 600e9)}
 # Without these variables, libtpu looks for the TPUs of this machine and prints errors. Several
 # processes may load libtpu, since none of them uses TPUs.
-_NO_MACHINE = {'TPU_SKIP_MDS_QUERY': '1', 'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
-               'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_MIN_LOG_LEVEL': '3',
-               'TPU_STDERR_LOG_LEVEL': '3', 'ALLOW_MULTIPLE_LIBTPU_LOAD': '1'}
+_NO_MACHINE = {
+  'TPU_SKIP_MDS_QUERY': '1',
+  'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+  'TPU_WORKER_HOSTNAMES': 'localhost',
+  'TPU_MIN_LOG_LEVEL': '3',
+  'TPU_STDERR_LOG_LEVEL': '3',
+  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+}
 
 
 def devices_of(topology: str) -> list[Any]:
@@ -53,14 +74,17 @@ def devices_of(topology: str) -> list[Any]:
   if topology not in TOPOLOGIES:
     raise UserError(f'--topology must be one of {", ".join(TOPOLOGIES)}; got {topology!r}')
   if importlib.util.find_spec('libtpu') is None:
-    raise UserError('--topology needs the compiler for TPUs, libtpu, which is not installed; '
-                    'install it with: pip install "jax[tpu]"')
+    raise UserError(
+      '--topology needs the compiler for TPUs, libtpu, which is not installed; '
+      'install it with: pip install "jax[tpu]"'
+    )
   for name, value in _NO_MACHINE.items():
     os.environ.setdefault(name, value)
   jax.config.update('jax_platforms', 'cpu')  # Does not use a TPU of this machine.
   # Programs for devices of another machine could be stored in the cache, but not loaded.
   jax.config.update('jax_enable_compilation_cache', False)
   from jax.experimental import topologies  # The import itself needs libtpu.
+
   return list(topologies.get_topology_desc(platform='tpu', topology_name=topology).devices)
 
 
@@ -77,10 +101,17 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   objective = make_objective(settings)(None)
   update = make_update(settings, model, mesh, objective)
   result = {
-      'chips': len(devices), 'device_kind': devices[0].device_kind, 'mesh': dict(mesh.shape),
-      'rows': rows, 'max_length': data.max_length, 'tokens_per_batch': tokens,
-      'dtype': settings.model.dtype, 'commit': commit(), 'jax': jax.__version__,
-      'libtpu': importlib.metadata.version('libtpu')}
+    'chips': len(devices),
+    'device_kind': devices[0].device_kind,
+    'mesh': dict(mesh.shape),
+    'rows': rows,
+    'max_length': data.max_length,
+    'tokens_per_batch': tokens,
+    'dtype': settings.model.dtype,
+    'commit': commit(),
+    'jax': jax.__version__,
+    'libtpu': importlib.metadata.version('libtpu'),
+  }
   start = time.monotonic()
   try:
     compiled = update.lower((rows, data.max_length, data.max_length)).compile()
@@ -96,10 +127,13 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
 def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
   """Returns the costs of a compiled update whose model takes `flops` on each chip."""
   memory = compiled.memory_analysis()
-  parts = {'arguments': memory.argument_size_in_bytes,
-           # Some outputs take the memory of arguments.
-           'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
-           'temporaries': memory.temp_size_in_bytes, 'code': memory.generated_code_size_in_bytes}
+  parts = {
+    'arguments': memory.argument_size_in_bytes,
+    # Some outputs take the memory of arguments.
+    'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
+    'temporaries': memory.temp_size_in_bytes,
+    'code': memory.generated_code_size_in_bytes,
+  }
   communications, cycles = hlo.read(compiled.as_text(), len(devices))
   chip, peak = CHIPS[devices[0].device_kind], peak_flops(devices[0].device_kind)
   collectives = {kind: {'count': 0, 'bytes': 0, 'sent': 0.0} for kind in hlo.KINDS}
@@ -110,9 +144,13 @@ def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
     total['sent'] += collective.sent
   sent = sum(total['sent'] for total in collectives.values())
   seconds = {'arithmetic': cycles / chip.clock, 'wire': sent / chip.wire}
-  return {'memory': {**parts, 'total': sum(parts.values())}, 'collectives': collectives,
-          'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
-          'seconds': seconds, 'utilisation': flops / peak / sum(seconds.values())}
+  return {
+    'memory': {**parts, 'total': sum(parts.values())},
+    'collectives': collectives,
+    'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
+    'seconds': seconds,
+    'utilisation': flops / peak / sum(seconds.values()),
+  }
 
 
 def fits(result: dict[str, Any]) -> bool:

@@ -14,8 +14,10 @@ KINDS = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective
 _COMPUTATION = re.compile(r'(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _INSTRUCTION = re.compile(r'\s+(?:ROOT )?%?[\w.\-]+ = (\(.*?\)|\S+) ([\w\-]+)\((.*)')
 _ARRAY = re.compile(r'\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]')
-_CALLED = re.compile(r'(?:calls|to_apply|body|condition|true_computation|false_computation)='
-                     r'%?([\w.\-]+)')
+_CALLED = re.compile(
+  r'(?:calls|to_apply|body|condition|true_computation|false_computation)='
+  r'%?([\w.\-]+)'
+)
 _BRANCHES = re.compile(r'branch_computations=\{([^}]*)\}')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
@@ -112,10 +114,11 @@ def _group(rest: str, devices: int) -> int:
 
 def _size(kind: str, operation: str, shape: str, group: int) -> int:
   """Returns the bytes of a shape's arrays; operands and counters of a `-start` do not count."""
-  sizes = [math.prod(int(dim) for dim in dims.split(',') if dim)
-           * (max(int(bits), 8) // 8 if bits else 1)
-           for name, bits, dims in _ARRAY.findall(shape)
-           if operation == kind or (name, dims) != ('u32', '')]  # Counters of a `-start`.
+  sizes = [
+    math.prod(int(dim) for dim in dims.split(',') if dim) * (max(int(bits), 8) // 8 if bits else 1)
+    for name, bits, dims in _ARRAY.findall(shape)
+    if operation == kind or (name, dims) != ('u32', '')
+  ]  # Counters of a `-start`.
   if operation != kind and kind != 'all-reduce':
-    sizes = sizes[len(sizes) // 2:]
+    sizes = sizes[len(sizes) // 2 :]
   return sum(sizes) * (group if kind == 'reduce-scatter' else 1)

@@ -31,7 +31,7 @@ def delete_of_losers(sweep: Sweep):
   """
   if sweep.keep_best is None:
     return
-  best = {trial.number for trial in sweep.ranked()[:sweep.keep_best]}
+  best = {trial.number for trial in sweep.ranked()[: sweep.keep_best]}
   for number, run in _ended(sweep):
     if number not in best and (_holds_some(run) or any((run / DELETED).glob('*'))):
       try:
@@ -40,16 +40,22 @@ def delete_of_losers(sweep: Sweep):
       except UserError as error:
         logging.info('the checkpoints of trial %d stay for now: %s', number, error)
       except OSError as error:
-        logging.warning('the checkpoints of trial %d are not deleted, and the next trial that ends '
-                        'tries again: %s', number, type_and_message(error))
+        logging.warning(
+          'the checkpoints of trial %d are not deleted, and the next trial that ends '
+          'tries again: %s',
+          number,
+          type_and_message(error),
+        )
 
 
 def check_there(run: Path):
   """Refuses a trial that must go on, but whose checkpoints were deleted."""
   if (run / DELETED).exists() and not _holds_some(run):
-    raise UserError(f'the trial in {run} must go on, but --keep_best has deleted its checkpoints '
-                    f'after it had ended: the list of trials is older than the runs; restore the '
-                    f'newer list, or remove {run} to train this trial again')
+    raise UserError(
+      f'the trial in {run} must go on, but --keep_best has deleted its checkpoints '
+      f'after it had ended: the list of trials is older than the runs; restore the '
+      f'newer list, or remove {run} to train this trial again'
+    )
 
 
 def state(run: Path) -> str:
@@ -67,11 +73,14 @@ def summary(sweep: Sweep) -> str:
     return ''
   kept = ', '.join(str(number) for number, known in states.items() if known == 'kept') or 'none'
   text = f'the checkpoints of {len(deleted)} trial(s) are deleted, those of {kept} are kept'
-  missed = [trial.number for trial in sweep.ranked()[:sweep.keep_best or 1]
-            if trial.number in deleted]
+  missed = [
+    trial.number for trial in sweep.ranked()[: sweep.keep_best or 1] if trial.number in deleted
+  ]
   if missed:
-    text += (f'; {", ".join(map(str, missed))} would be kept, too, but lost them when fewer were '
-             f'to be kept')
+    text += (
+      f'; {", ".join(map(str, missed))} would be kept, too, but lost them when fewer were '
+      f'to be kept'
+    )
   return text
 
 

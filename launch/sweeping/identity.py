@@ -10,8 +10,13 @@ from transformer.config import Config
 from transformer.errors import shown
 
 # Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
-_MAY_DIFFER = ('train.grace_seconds', 'train.log_every', 'train.checkpoint_every', 'train.keep',
-               *UNREAD)
+_MAY_DIFFER = (
+  'train.grace_seconds',
+  'train.log_every',
+  'train.checkpoint_every',
+  'train.keep',
+  *UNREAD,
+)
 
 
 def about(config: Config, space: Space) -> dict[str, Any]:
@@ -23,9 +28,11 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
   """Returns a phrase for each difference to a sweep, by its `about`, that would change trials."""
   old = before['settings']
   new = plain_settings(config)
-  phrases = [f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
-             for name in sorted({*old, *new})
-             if old.get(name) != new.get(name) and name not in _MAY_DIFFER]
+  phrases = [
+    f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
+    for name in sorted({*old, *new})
+    if old.get(name) != new.get(name) and name not in _MAY_DIFFER
+  ]
   # Without comments and layout.
   if ast.dump(ast.parse(before['space'])) != ast.dump(ast.parse(space.text)):
     phrases.append('the search space has changed')

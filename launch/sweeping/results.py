@@ -18,12 +18,16 @@ from transformer import files
 from transformer.commands.config_file import changed, config_file
 
 BEST, PAGE = 'best.py', 'sweep.html'
-_STATES = {TrialState.WAITING: 'waiting', TrialState.RUNNING: 'running',
-           TrialState.COMPLETE: 'complete', TrialState.PRUNED: 'pruned', TrialState.FAIL: 'failed'}
+_STATES = {
+  TrialState.WAITING: 'waiting',
+  TrialState.RUNNING: 'running',
+  TrialState.COMPLETE: 'complete',
+  TrialState.PRUNED: 'pruned',
+  TrialState.FAIL: 'failed',
+}
 _STYLE = 'body { font: 15px/1.4 sans-serif; margin: 2em } pre { overflow-x: auto }'
 # No link to plotly's site, and no button that sends the data there.
-_PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '',
-          'responsive': True}
+_PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '', 'responsive': True}
 
 
 def write(sweep: Sweep, command: str):
@@ -37,30 +41,50 @@ def write(sweep: Sweep, command: str):
     best = sweep.best()
     if best is not None:
       files.write(sweep.folder / BEST, _best_config(sweep, best))
-    files.write(sweep.folder / PAGE, page(sweep.study, sweep.space.objective, summary(sweep), {
-        'Trials': in_columns(table(sweep)), 'Started by': command,
-        f'The search space, {sweep.space.filename}': sweep.space.text}))
+    files.write(
+      sweep.folder / PAGE,
+      page(
+        sweep.study,
+        sweep.space.objective,
+        summary(sweep),
+        {
+          'Trials': in_columns(table(sweep)),
+          'Started by': command,
+          f'The search space, {sweep.space.filename}': sweep.space.text,
+        },
+      ),
+    )
 
 
 def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]) -> bytes:
   """Returns an HTML page with texts by title, Optuna's plots and plotly's JavaScript."""
-  parts = [f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-           f'<title>Sweep</title>\n<style>{_STYLE}</style>\n'
-           f'<script>{plotly.offline.get_plotlyjs()}</script>\n</head>\n<body>\n<h1>Sweep</h1>\n'
-           f'<p>{html.escape(headline)}.</p>']
-  parts += [f'<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>'
-            for title, text in texts.items()]
+  parts = [
+    f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    f'<title>Sweep</title>\n<style>{_STYLE}</style>\n'
+    f'<script>{plotly.offline.get_plotlyjs()}</script>\n</head>\n<body>\n<h1>Sweep</h1>\n'
+    f'<p>{html.escape(headline)}.</p>'
+  ]
+  parts += [
+    f'<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>'
+    for title, text in texts.items()
+  ]
   for title, plot, arguments in (
-      ('Optimisation history', visualization.plot_optimization_history, {'target_name': objective}),
-      ('Parameter importances', visualization.plot_param_importances, {'target_name': objective}),
-      ('Intermediate values', visualization.plot_intermediate_values, {}),
-      ('Parallel coordinates', visualization.plot_parallel_coordinate, {'target_name': objective})):
+    ('Optimisation history', visualization.plot_optimization_history, {'target_name': objective}),
+    ('Parameter importances', visualization.plot_param_importances, {'target_name': objective}),
+    ('Intermediate values', visualization.plot_intermediate_values, {}),
+    ('Parallel coordinates', visualization.plot_parallel_coordinate, {'target_name': objective}),
+  ):
     try:
       with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
         figure = plot(study, **arguments).update_layout(title=None, margin_t=30)
-      drawn = figure.to_html(config=_PLOTS, include_plotlyjs=False, full_html=False,
-                             default_height='480px', div_id=title.lower().replace(' ', '-'))
+      drawn = figure.to_html(
+        config=_PLOTS,
+        include_plotlyjs=False,
+        full_html=False,
+        default_height='480px',
+        div_id=title.lower().replace(' ', '-'),
+      )
     except (ValueError, RuntimeError, UserWarning) as error:  # There are too few trials.
       drawn = f'<p>{html.escape(str(error))}</p>'
     parts.append(f'<h2>{title}</h2>\n{drawn}')
@@ -73,15 +97,26 @@ def table(sweep: Sweep) -> list[list[str]]:
   The column `checkpoints` is there only if some were deleted.
   """
   trials, best = sweep.all(), sweep.best()
-  kept = {trial.number: checkpoints.state(sweep.folder / TRIALS / str(trial.number))
-          for trial in trials}
+  kept = {
+    trial.number: checkpoints.state(sweep.folder / TRIALS / str(trial.number)) for trial in trials
+  }
   if 'deleted' not in kept.values():
     kept = {}
-  names = list(dict.fromkeys(
-      name for trial in trials for name in trial.user_attrs.get('settings', {})))
-  rows = [['trial', 'state', sweep.space.objective, 'step', 'time',
-           *(name.rpartition('.')[2] for name in names),
-           *(['checkpoints'] if kept else []), 'reason']]
+  names = list(
+    dict.fromkeys(name for trial in trials for name in trial.user_attrs.get('settings', {}))
+  )
+  rows = [
+    [
+      'trial',
+      'state',
+      sweep.space.objective,
+      'step',
+      'time',
+      *(name.rpartition('.')[2] for name in names),
+      *(['checkpoints'] if kept else []),
+      'reason',
+    ]
+  ]
   for trial in trials:
     attributes = trial.user_attrs
     step = attributes.get('step', trial.last_step)
@@ -89,11 +124,18 @@ def table(sweep: Sweep) -> list[list[str]]:
     seconds = attributes.get('seconds')
     settings = attributes.get('settings', {})
     star = ' *' if best is not None and trial.number == best.number else ''
-    rows.append([
-        f'{trial.number}{star}', _STATES[trial.state], _shown(value), _shown(step),
+    rows.append(
+      [
+        f'{trial.number}{star}',
+        _STATES[trial.state],
+        _shown(value),
+        _shown(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         *(_shown(settings.get(name)) for name in names),
-        *([kept[trial.number]] if kept else []), attributes.get('reason', '')])
+        *([kept[trial.number]] if kept else []),
+        attributes.get('reason', ''),
+      ]
+    )
   return rows
 
 
@@ -111,12 +153,18 @@ def summary(sweep: Sweep) -> str:
   """Returns a line: how many trials are in each state, the best, and whose checkpoints are kept."""
   states = [trial.state for trial in sweep.all()]
   states += [TrialState.WAITING] * sweep.to_begin()
-  counts = ', '.join(f'{states.count(state)} {name}' for state, name in _STATES.items()
-                     if state in states)
+  counts = ', '.join(
+    f'{states.count(state)} {name}' for state, name in _STATES.items() if state in states
+  )
   best = sweep.best()
-  outcome = 'none is complete' if best is None else (
+  outcome = (
+    'none is complete'
+    if best is None
+    else (
       f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
-      f'{best.user_attrs["step"]}')
+      f'{best.user_attrs["step"]}'
+    )
+  )
   parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
   return '; '.join(filter(None, parts))
 

@@ -28,15 +28,34 @@ from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import converted
 
 # The measures by which trials may be compared, each with the direction that is better.
-OBJECTIVES = {'valid/bleu': 'maximize', 'valid/f1': 'maximize', 'valid/chrf': 'maximize',
-              'valid/loss': 'minimize'}
+OBJECTIVES = {
+  'valid/bleu': 'maximize',
+  'valid/f1': 'maximize',
+  'valid/chrf': 'maximize',
+  'valid/loss': 'minimize',
+}
 # Keys that change how a run is measured, not how good it is.
-_MEASURE = ('data.source', 'data.name', 'data.dir', 'data.valid', 'data.source_language',
-            'data.target_language', 'decode.bleu_tokenize')
+_MEASURE = (
+  'data.source',
+  'data.name',
+  'data.dir',
+  'data.valid',
+  'data.source_language',
+  'data.target_language',
+  'decode.bleu_tokenize',
+)
 # Keys that change what a token is, or which tokens are counted.
-_TOKENS = ('data.vocabulary_size', 'data.vocabulary', 'data.train',
-           'data.shared_vocabulary', 'data.source_vocabulary_size', 'data.source_vocabulary',
-           'data.max_length', 'train.init_from', 'train.objective_runs')
+_TOKENS = (
+  'data.vocabulary_size',
+  'data.vocabulary',
+  'data.train',
+  'data.shared_vocabulary',
+  'data.source_vocabulary_size',
+  'data.source_vocabulary',
+  'data.max_length',
+  'train.init_from',
+  'train.objective_runs',
+)
 # Keys that the search of an evaluation does not read: it is greedy.
 UNREAD = ('decode.beam_size', 'decode.alpha')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
@@ -66,28 +85,38 @@ def load(filename: str) -> Space:
     text = Path(filename).read_text(encoding='utf-8')
     defined = runpy.run_path(filename)
   except OSError as error:
-    raise UserError(f'--sweep must be the file of a search space, such as '
-                    f'configs/sweeps/quickstart.py; {filename}: {error.strerror}') from error
+    raise UserError(
+      f'--sweep must be the file of a search space, such as '
+      f'configs/sweeps/quickstart.py; {filename}: {error.strerror}'
+    ) from error
   except (Exception, SystemExit) as error:  # A program may raise anything.
     raise UserError(f'{filename} cannot be loaded: {type_and_message(error)}') from error
   _check_names(filename, defined)
   objective = defined.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
-    raise UserError(f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got '
-                    f'{shown(objective)}')
-  space = Space(filename, text, defined['suggest'], objective,
-                defined.get('pruner', optuna.pruners.MedianPruner),
-                defined.get('sampler', lambda seed: optuna.samplers.TPESampler(seed=seed)))
+    raise UserError(
+      f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got {shown(objective)}'
+    )
+  space = Space(
+    filename,
+    text,
+    defined['suggest'],
+    objective,
+    defined.get('pruner', optuna.pruners.MedianPruner),
+    defined.get('sampler', lambda seed: optuna.samplers.TPESampler(seed=seed)),
+  )
   for call, kind, make in (
-      ('pruner()', optuna.pruners.BasePruner, space.pruner),
-      ('sampler(seed)', optuna.samplers.BaseSampler, lambda: space.sampler(0))):
+    ('pruner()', optuna.pruners.BasePruner, space.pruner),
+    ('sampler(seed)', optuna.samplers.BaseSampler, lambda: space.sampler(0)),
+  ):
     try:
       made = make()
     except Exception as error:
       raise UserError(f'{filename}: {call} failed: {type_and_message(error)}') from error
     if not isinstance(made, kind):
-      raise UserError(f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; '
-                      f'got {shown(made)}')
+      raise UserError(
+        f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; got {shown(made)}'
+      )
   return space
 
 
@@ -98,11 +127,15 @@ def check(space: Space, config: Config, taken: Collection[str]):
   the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
-    raise UserError(f'{space.filename}: objective \'valid/f1\' is computed only by a function of '
-                    f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none')
+    raise UserError(
+      f"{space.filename}: objective 'valid/f1' is computed only by a function of "
+      f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none'
+    )
   if space.objective == 'valid/chrf' and config.train.best_by.rpartition('/')[2] != 'chrf':
-    raise UserError(f'{space.filename}: objective \'valid/chrf\' is computed only with '
-                    f'--config.train.best_by=chrf; got {shown(config.train.best_by)}')
+    raise UserError(
+      f"{space.filename}: objective 'valid/chrf' is computed only with "
+      f'--config.train.best_by=chrf; got {shown(config.train.best_by)}'
+    )
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
   for _ in range(_DRAWS):
@@ -124,12 +157,16 @@ def check(space: Space, config: Config, taken: Collection[str]):
     ignored = trial.optimizer.ignored_rate_key
     # Where trials have different schedules, each key may be read in some.
     if f'optimizer.{ignored}' in settings and 'optimizer.schedule' not in settings:
-      raise UserError(f'{space.filename} searches optimizer.{ignored}, which does nothing with '
-                      f'optimizer.schedule={trial.optimizer.schedule}; set '
-                      f'--config.optimizer.schedule')
+      raise UserError(
+        f'{space.filename} searches optimizer.{ignored}, which does nothing with '
+        f'optimizer.schedule={trial.optimizer.schedule}; set '
+        f'--config.optimizer.schedule'
+      )
   if len(refused) == _DRAWS:
-    raise UserError(f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
-                    f'to check it; the first one: {refused[0]}')
+    raise UserError(
+      f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
+      f'to check it; the first one: {refused[0]}'
+    )
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
@@ -144,13 +181,18 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   except (OSError, *DATABASE_ERRORS):
     raise  # The storage takes what is drawn; the space is not at fault.
   except UserWarning as error:
-    raise UserError(f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
-                    f'look the value up by it') from error
+    raise UserError(
+      f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
+      f'look the value up by it'
+    ) from error
   except Exception as error:
     raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
-  wanted = f'{space.filename}: suggest(trial) must return a dict such as {{\'model.dropout\': 0.1}}'
-  if not isinstance(settings, dict) or not settings or not all(
-      isinstance(name, str) for name in settings):
+  wanted = f"{space.filename}: suggest(trial) must return a dict such as {{'model.dropout': 0.1}}"
+  if (
+    not isinstance(settings, dict)
+    or not settings
+    or not all(isinstance(name, str) for name in settings)
+  ):
     raise UserError(f'{wanted}; got {shown(settings)}')
   for name, value in settings.items():
     try:
@@ -158,15 +200,21 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     except UserError as error:
       raise UserError(f'{space.filename}: {error}') from error
     if name in _MEASURE:
-      raise UserError(f'{space.filename}: trials must be measured alike, so {name} must be the '
-                      f'same for all; set it with --config.{name}')
+      raise UserError(
+        f'{space.filename}: trials must be measured alike, so {name} must be the '
+        f'same for all; set it with --config.{name}'
+      )
     if name in UNREAD:
-      raise UserError(f'{space.filename}: evaluations search greedily, so {name} changes none of '
-                      f'them; choose it afterwards, by eval.py on the validation text')
+      raise UserError(
+        f'{space.filename}: evaluations search greedily, so {name} changes none of '
+        f'them; choose it afterwards, by eval.py on the validation text'
+      )
     if name in _TOKENS and space.objective == 'valid/loss':
-      raise UserError(f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
-                      f'the tokens, so valid/loss cannot compare trials; set objective = '
-                      f'\'valid/bleu\'')
+      raise UserError(
+        f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
+        f'the tokens, so valid/loss cannot compare trials; set objective = '
+        f"'valid/bleu'"
+      )
   return settings
 
 
@@ -176,11 +224,15 @@ def _check_names(filename: str, defined: dict[str, Any]):
     # An imported name is a module, or an object whose `__module__` is another module.
     ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']
     if ours and not (name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)):
-      raise UserError(f'{filename} defines {name}, which means nothing to a sweep; the names are '
-                      f'{", ".join(_NAMES)}; let names of your own begin with _')
+      raise UserError(
+        f'{filename} defines {name}, which means nothing to a sweep; the names are '
+        f'{", ".join(_NAMES)}; let names of your own begin with _'
+      )
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):
       raise UserError(f'{filename}: {name} must be a function; got {shown(defined[name])}')
   if 'suggest' not in defined:
-    raise UserError(f'{filename} must define suggest(trial), which returns a dict such as '
-                    f'{{\'model.dropout\': trial.suggest_float(\'dropout\', 0.0, 0.5)}}')
+    raise UserError(
+      f'{filename} must define suggest(trial), which returns a dict such as '
+      f"{{'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}}"
+    )

@@ -60,8 +60,11 @@ class Database(RDBStorage):
     try:
       super().record_heartbeat(trial_id)
     except DATABASE_ERRORS as error:
-      logging.warning('the database did not take a heartbeat, and is tried again in %d seconds: %s',
-                      self.get_heartbeat_interval(), type_and_message(error))
+      logging.warning(
+        'the database did not take a heartbeat, and is tried again in %d seconds: %s',
+        self.get_heartbeat_interval(),
+        type_and_message(error),
+      )
 
 
 def open_journal(path: Path) -> JournalStorage:
@@ -69,25 +72,36 @@ def open_journal(path: Path) -> JournalStorage:
   try:
     return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
-    raise UserError(f'{path} should hold the sweep\'s trials, and is damaged: {error}; restore it '
-                    f'from a copy, or choose another --workdir') from error
+    raise UserError(
+      f"{path} should hold the sweep's trials, and is damaged: {error}; restore it "
+      f'from a copy, or choose another --workdir'
+    ) from error
 
 
 def open_database(url: str) -> Database:
   """Opens a database, and creates Optuna's tables if there are none."""
   with database_errors(url):
     try:
-      return Database(url, {'pool_pre_ping': True}, heartbeat_interval=HEARTBEAT_SECONDS,
-                      grace_period=STALE_SECONDS, heartbeat_stale_trial_callback=run_again)
+      return Database(
+        url,
+        {'pool_pre_ping': True},
+        heartbeat_interval=HEARTBEAT_SECONDS,
+        grace_period=STALE_SECONDS,
+        heartbeat_stale_trial_callback=run_again,
+      )
     except ImportError as error:
       missing = getattr(error.__cause__, 'name', None) or 'a driver'
-      raise UserError(f'--storage={without_password(url)} needs {missing}, which is not installed; '
-                      f'install it, or use another driver, such as that of postgresql+psycopg://: '
-                      f'pip install "psycopg[binary]"') from error
+      raise UserError(
+        f'--storage={without_password(url)} needs {missing}, which is not installed; '
+        f'install it, or use another driver, such as that of postgresql+psycopg://: '
+        f'pip install "psycopg[binary]"'
+      ) from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-      raise UserError(f'--storage must be the URL of a database, such as '
-                      f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
-                      f'{type_and_message(error)}') from error
+      raise UserError(
+        f'--storage must be the URL of a database, such as '
+        f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
+        f'{type_and_message(error)}'
+      ) from error
 
 
 @contextmanager
@@ -100,8 +114,10 @@ def database_errors(url: str | None) -> Iterator[None]:
   except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     reason = type_and_message(getattr(cause, 'orig', None) or error)
-    raise UserError(f'the database {without_password(url or "")} cannot be used: {reason}; once '
-                    f'the database works, the same command goes on') from error
+    raise UserError(
+      f'the database {without_password(url or "")} cannot be used: {reason}; once '
+      f'the database works, the same command goes on'
+    ) from error
 
 
 def without_password(url: str) -> str:

@@ -41,8 +41,15 @@ _STUDY = 'sweep'
 class Sweep:
   """A fixed number of trials, each run by one worker at a time."""
 
-  def __init__(self, folder: Path, space: Space, config: Config, trials: int,
-               url: str | None = None, keep_best: int | None = None):
+  def __init__(
+    self,
+    folder: Path,
+    space: Space,
+    config: Config,
+    trials: int,
+    url: str | None = None,
+    keep_best: int | None = None,
+  ):
     """Prepares the sweep, and opens nothing yet.
 
     Args:
@@ -63,8 +70,10 @@ class Sweep:
     """Creates the study or opens it; raises `UserError` if it belongs to another sweep."""
     self.folder.mkdir(parents=True, exist_ok=True)
     if self.url and self._journal.exists():
-      raise UserError(f'{self.folder} holds a sweep without --storage; leave --storage out, or '
-                      f'choose another --workdir')
+      raise UserError(
+        f'{self.folder} holds a sweep without --storage; leave --storage out, or '
+        f'choose another --workdir'
+      )
     known = self.folder / TRIALS if self.url else self._journal
     if not known.exists() and not run_directory.holds_nothing(self.folder):
       raise UserError(f'{self.folder} is not empty and holds no sweep; choose another --workdir')
@@ -77,8 +86,10 @@ class Sweep:
     self.study.store_left()
     ended = sum(record.state.is_finished() for record in self.study.records())
     if self.trials < ended:
-      raise UserError(f'--trials={self.trials} is fewer than the {ended} that {self._place} '
-                      f'has finished; give at least {ended}, or choose another --workdir')
+      raise UserError(
+        f'--trials={self.trials} is fewer than the {ended} that {self._place} '
+        f'has finished; give at least {ended}, or choose another --workdir'
+      )
 
   def join(self):
     """Opens the study that another process has begun; raises `UserError` if there is none."""
@@ -87,8 +98,9 @@ class Sweep:
         raise KeyError(self._journal)
       self._open()
     except KeyError as error:
-      raise UserError(f'{self._place} should hold the sweep of this worker; start the sweep '
-                      f'without --worker') from error
+      raise UserError(
+        f'{self._place} should hold the sweep of this worker; start the sweep without --worker'
+      ) from error
     self._check_same_sweep()
 
   def all(self) -> list[FrozenTrial]:
@@ -96,7 +108,7 @@ class Sweep:
 
     A record beyond the last trial is left out: two machines may add the last one at the same time.
     """
-    trials = [copy.copy(record) for record in self.study.records()[:self.trials]]
+    trials = [copy.copy(record) for record in self.study.records()[: self.trials]]
     for number, trial in enumerate(trials):
       trial.number = number
     return trials
@@ -104,8 +116,9 @@ class Sweep:
   def ranked(self) -> list[FrozenTrial]:
     """Returns the complete trials, best first; among equal values, the first trial is first."""
     complete = [trial for trial in self.all() if trial.state == TrialState.COMPLETE]
-    return sorted(complete, key=lambda trial: trial.value,
-                  reverse=self.space.direction == 'maximize')
+    return sorted(
+      complete, key=lambda trial: trial.value, reverse=self.space.direction == 'maximize'
+    )
 
   def best(self) -> FrozenTrial | None:
     """Returns the complete trial with the best value; None if no trial is complete."""
@@ -113,8 +126,9 @@ class Sweep:
 
   def left(self) -> int:
     """Returns the number of trials that have not ended."""
-    return self.to_begin() + sum(was_left(trial) or not trial.state.is_finished()
-                                  for trial in self.all())
+    return self.to_begin() + sum(
+      was_left(trial) or not trial.state.is_finished() for trial in self.all()
+    )
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
     """Runs the first trial that no worker runs; returns it afterwards, or None if none was free.
@@ -159,12 +173,14 @@ class Sweep:
   def _open(self, creates: bool = False):
     opened = storage.open_database(self.url) if self.url else storage.open_journal(self._journal)
     if creates:
-      optuna.create_study(storage=opened, study_name=self._name, direction=self.space.direction,
-                          load_if_exists=True)
+      optuna.create_study(
+        storage=opened, study_name=self._name, direction=self.space.direction, load_if_exists=True
+      )
     self.study = Study(self._name, opened, self._sampler(0), self.space.pruner())
 
   def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
     """Returns the sampler of a trial; a grid has one order for all trials."""
+
     def seeded(number):
       seed = np.random.SeedSequence((self.config.seed, number)).generate_state(1)[0]
       return self.space.sampler(int(seed))
@@ -184,8 +200,7 @@ class Sweep:
     It takes a while to learn whether a worker on another host is alive.
     """
     self._release(host)
-    return self.to_begin() > 0 or any(
-        trial.state == TrialState.WAITING for trial in self.all())
+    return self.to_begin() > 0 or any(trial.state == TrialState.WAITING for trial in self.all())
 
   def _release(self, host: str | None):
     """Stores the trials again whose workers are gone."""
@@ -216,7 +231,8 @@ class Sweep:
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
-    if differences := identity.differences(
-        self.study.user_attrs['about'], self.config, self.space):
-      raise UserError(f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
-                      f'another --workdir, or the same settings')
+    if differences := identity.differences(self.study.user_attrs['about'], self.config, self.space):
+      raise UserError(
+        f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
+        f'another --workdir, or the same settings'
+      )

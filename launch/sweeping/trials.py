@@ -33,8 +33,9 @@ _LOG_TAIL = 1 << 16
 _STEP = re.compile(r'\] (step \d+/.*)')  # In a log line of train.py.
 
 
-def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
-              signals: Sequence[str]) -> float:
+def run_trial(
+  sweep: Sweep, trial: Trial, children: list[subprocess.Popen], signals: Sequence[str]
+) -> float:
   """Trains a trial to its end; returns its best evaluation, or NaN if it failed.
 
   The trial's attributes are then `settings`, `step`, `seconds`, `commit` and, where it failed,
@@ -58,8 +59,9 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
   checkpoints.check_there(run)
   docstring = f'Trial {trial.number} of a sweep with {sweep.space.filename}.'
   files.write(run.with_name(f'{run.name}.py'), config_file(docstring, config, settings))
-  logging.info('trial %d: %s', trial.number, ', '.join(
-      f'{name} {value}' for name, value in settings.items()))
+  logging.info(
+    'trial %d: %s', trial.number, ', '.join(f'{name} {value}' for name, value in settings.items())
+  )
   evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
   status = EXIT_STATUS
   while status == EXIT_STATUS:  # Another process may have stopped it.
@@ -75,8 +77,13 @@ def run_trial(sweep: Sweep, trial: Trial, children: list[subprocess.Popen],
     return _failed(trial, f'{sweep.space.objective} was never a finite number')
   trial.set_user_attr('step', best['step'])
   value = best[sweep.space.objective]
-  logging.info('trial %d: complete, %s %.4g at step %d', trial.number, sweep.space.objective, value,
-               best['step'])
+  logging.info(
+    'trial %d: complete, %s %.4g at step %d',
+    trial.number,
+    sweep.space.objective,
+    value,
+    best['step'],
+  )
   return value
 
 
@@ -92,8 +99,11 @@ class Evaluations:
 
   def rows(self) -> list[dict[str, float]]:
     """Returns the evaluations that are written so far, with NaN where a value is not finite."""
-    return [{name: math.nan if value is None else value for name, value in row.items()}
-            for row in read_metrics(self._run / METRICS) if self._objective in row]
+    return [
+      {name: math.nan if value is None else value for name, value in row.items()}
+      for row in read_metrics(self._run / METRICS)
+      if self._objective in row
+    ]
 
   def report(self):
     """Shows the pruner what is new; raises `TrialPruned` if it ends the trial."""
@@ -139,19 +149,24 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
         return
     except UserError as error:
       logging.log_every_n_seconds(
-          logging.INFO, 'waiting for another process to leave the run: %s', 60, error)
+        logging.INFO, 'waiting for another process to leave the run: %s', 60, error
+      )
       time.sleep(_POLL_SECONDS)
   raise child_process.preempted(signals)
 
 
-def _train(trial: Trial, run: Path, evaluations: Evaluations, children: list[subprocess.Popen],
-           signals: Sequence[str]) -> int:
+def _train(
+  trial: Trial,
+  run: Path,
+  evaluations: Evaluations,
+  children: list[subprocess.Popen],
+  signals: Sequence[str],
+) -> int:
   """Runs train.py until it ends or is pruned; returns its exit status."""
   began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with Path(f'{run}.log').open('ab') as log:
-    child_process.add(children, signals, command, stdin=subprocess.DEVNULL, stdout=log,
-                      stderr=log)
+    child_process.add(children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
   process, logged = children[-1], began
   try:
     status = None

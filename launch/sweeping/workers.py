@@ -51,9 +51,11 @@ def work(sweep: Sweep, alone: bool, command: str):
         results.write(sweep, command)
       reasons.append(_reason_of_early_failure(trial))
       if len(reasons) == _FIRST_TRIALS and reasons[0] and len(set(reasons)) == 1:
-        raise UserError(f'the first {_FIRST_TRIALS} trials of this worker failed before an '
-                        f'evaluation, for one reason: {reasons[0]}; mend it, and start this again '
-                        f'to go on with the other trials')
+        raise UserError(
+          f'the first {_FIRST_TRIALS} trials of this worker failed before an '
+          f'evaluation, for one reason: {reasons[0]}; mend it, and start this again '
+          f'to go on with the other trials'
+        )
   raise child_process.preempted(signals)
 
 
@@ -84,18 +86,24 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
     raise Preempted(f'stopped by {signals[0]}, {left}; the same command goes on')
   if sweep.left():
     statuses = ', '.join(str(child.returncode) for child in children)
-    raise UserError(f'all workers have ended, with status {statuses}, and {left}; start this again '
-                    f'to go on with them')
+    raise UserError(
+      f'all workers have ended, with status {statuses}, and {left}; start this again '
+      f'to go on with them'
+    )
 
 
 def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str]):
   """Returns the command line that submits an array of `workers` jobs, and its script."""
   # Slurm replaces a % in the name of an output file.
   logs = str(workdir / LOGS).replace('%', '%%')
-  return (sbatch.submission('sweep', options, f'--array=0-{workers - 1}',
-                            f'--output={logs}/%a.log'),
-          sbatch.script(f'{shlex.join(sbatch.with_grace(command))} --worker=$SLURM_ARRAY_TASK_ID',
-                        f'{shlex.quote(str(workdir))}/{TRIALS}/*', sbatch.PART_OF_ARRAY))
+  return (
+    sbatch.submission('sweep', options, f'--array=0-{workers - 1}', f'--output={logs}/%a.log'),
+    sbatch.script(
+      f'{shlex.join(sbatch.with_grace(command))} --worker=$SLURM_ARRAY_TASK_ID',
+      f'{shlex.quote(str(workdir))}/{TRIALS}/*',
+      sbatch.PART_OF_ARRAY,
+    ),
+  )
 
 
 def worker_command(arguments: Sequence[str], *more: str) -> list[str]:
@@ -113,8 +121,9 @@ def take_share(worker: int, workers: int):
     os.sched_setaffinity(0, cores)
 
 
-def share(worker: int, workers: int, cores: Collection[int],
-          environment: Mapping[str, str]) -> tuple[set[int], dict[str, str]]:
+def share(
+  worker: int, workers: int, cores: Collection[int], environment: Mapping[str, str]
+) -> tuple[set[int], dict[str, str]]:
   """Returns the cores of one worker, and the variables that give it its part of the GPUs.
 
   A worker gets one or several GPUs, or a part of one GPU's memory.
@@ -133,7 +142,7 @@ def _part(worker: int, workers: int, things: Sequence) -> Sequence:
   """Returns a worker's part of things; with more workers than things, workers share a thing."""
   if workers > len(things):
     return [things[worker % len(things)]]
-  return things[worker * len(things) // workers:(worker + 1) * len(things) // workers]
+  return things[worker * len(things) // workers : (worker + 1) * len(things) // workers]
 
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:

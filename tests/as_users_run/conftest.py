@@ -18,21 +18,37 @@ def environment(tmp_path_factory):
   The cache of compiled programs is shared with the tests, whose programs have other keys.
   """
   compiled = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(tmp_path_factory.mktemp('compiled'))
-  others = {name: value for name, value in os.environ.items()
-            if not name.startswith(('JAX_', 'XLA_'))}
+  others = {
+    name: value for name, value in os.environ.items() if not name.startswith(('JAX_', 'XLA_'))
+  }
   # Busy threads of NumPy would slow down those of XLA.
-  return {**others, 'JAX_PLATFORMS': 'cpu', 'JAX_COMPILATION_CACHE_DIR': compiled,
-          'OPENBLAS_NUM_THREADS': '1'}
+  return {
+    **others,
+    'JAX_PLATFORMS': 'cpu',
+    'JAX_COMPILATION_CACHE_DIR': compiled,
+    'OPENBLAS_NUM_THREADS': '1',
+  }
 
 
 @pytest.fixture(scope='session')
 def measure(environment, tmp_path_factory):
   """Returns a function (subject, **environment) -> the JSON that `child` prints."""
+
   def run(subject, **settings):
     done = subprocess.run(
-        [sys.executable, '-m', 'tests.as_users_run.child', subject,
-         str(tmp_path_factory.mktemp(subject))],
-        cwd=ROOT, env={**environment, **settings}, capture_output=True, text=True, check=False)
+      [
+        sys.executable,
+        '-m',
+        'tests.as_users_run.child',
+        subject,
+        str(tmp_path_factory.mktemp(subject)),
+      ],
+      cwd=ROOT,
+      env={**environment, **settings},
+      capture_output=True,
+      text=True,
+      check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -16,11 +16,20 @@ def measure(folder):
   del folder
   exact = {'model__dropout': 0.0, 'optimizer__warmup_steps': 1}
   return {
-      'full': compare(tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY),
-      # More than 2¹⁵ positions, beyond which some kernels have failed.
-      'rows': compare(tiny.make_config(
-          **exact, model__norm='pre', model__num_layers=1, data__max_length=8,
-          train__tokens_per_batch=33_792), tiny.random_pairs(9000, 8, 499, typical=4), 499)}
+    'full': compare(tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY),
+    # More than 2¹⁵ positions, beyond which some kernels have failed.
+    'rows': compare(
+      tiny.make_config(
+        **exact,
+        model__norm='pre',
+        model__num_layers=1,
+        data__max_length=8,
+        train__tokens_per_batch=33_792,
+      ),
+      tiny.random_pairs(9000, 8, 499, typical=4),
+      499,
+    ),
+  }
 
 
 def compare(config, pairs, vocabulary: int) -> dict:
@@ -40,8 +49,9 @@ def compare(config, pairs, vocabulary: int) -> dict:
   adam = state.optimizer[0]
 
   packed = tiny.pairs_of(batches, 0)
-  losses, gradients = reference.loss_and_gradients(config.model, before, packed,
-                                                   config.train.label_smoothing)
+  losses, gradients = reference.loss_and_gradients(
+    config.model, before, packed, config.train.label_smoothing
+  )
 
   def found_gradient(mean):
     return mean / (1 - _B1)
@@ -52,24 +62,39 @@ def compare(config, pairs, vocabulary: int) -> dict:
     return -config.optimizer.peak_learning_rate * found_gradient(mean) / scale
 
   return {
-      'rows': batches.shape.rows, 'pairs': len(packed), 'tokens': losses.tokens,
-      'weights': [float(metrics['weight']), float(valid['weight'])],
-      'train': [float(metrics['loss']), losses.loss],
-      'nll': [float(metrics['nll']), losses.nll],
-      'valid': [float(valid['loss']), losses.nll],
-      'norm': [float(metrics['gradient_norm']), float(np.sqrt(sum(
-          np.sum((leaf / losses.tokens) ** 2) for leaf in jax.tree.leaves(gradients))))],
-      'gradients': errors(jax.tree.map(found_gradient, adam.mu),
-                          jax.tree.map(lambda leaf: leaf / losses.tokens, gradients)),
-      'updates': errors(jax.tree.map(np.subtract, state.params, before),
-                        jax.tree.map(update, adam.mu, adam.nu))}
+    'rows': batches.shape.rows,
+    'pairs': len(packed),
+    'tokens': losses.tokens,
+    'weights': [float(metrics['weight']), float(valid['weight'])],
+    'train': [float(metrics['loss']), losses.loss],
+    'nll': [float(metrics['nll']), losses.nll],
+    'valid': [float(valid['loss']), losses.nll],
+    'norm': [
+      float(metrics['gradient_norm']),
+      float(
+        np.sqrt(sum(np.sum((leaf / losses.tokens) ** 2) for leaf in jax.tree.leaves(gradients)))
+      ),
+    ],
+    'gradients': errors(
+      jax.tree.map(found_gradient, adam.mu),
+      jax.tree.map(lambda leaf: leaf / losses.tokens, gradients),
+    ),
+    'updates': errors(
+      jax.tree.map(np.subtract, state.params, before), jax.tree.map(update, adam.mu, adam.nu)
+    ),
+  }
 
 
 def errors(found, wanted) -> dict[str, list[float]]:
   """Returns, for each array, the largest error and wanted entry, and the norms of both."""
   assert jax.tree.structure(found) == jax.tree.structure(wanted)
-  return {jax.tree_util.keystr(path, simple=True, separator='.'):
-          [float(norm(array)) for norm in (lambda x: np.abs(x).max(), np.linalg.norm)
-           for array in (leaf - other, other)]
-          for (path, leaf), other in zip(jax.tree_util.tree_leaves_with_path(found),
-                                         jax.tree.leaves(wanted), strict=True)}
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='.'): [
+      float(norm(array))
+      for norm in (lambda x: np.abs(x).max(), np.linalg.norm)
+      for array in (leaf - other, other)
+    ]
+    for (path, leaf), other in zip(
+      jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True
+    )
+  }

@@ -42,8 +42,11 @@ def measure(folder):
     batch = assemble(batches.corpora, rows, shape)
     found = np.asarray(log_probs(params, batch))
     starts = np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])
-    of_pair = {pair: found[row][batch.target_segments[row] == segment]
-               for row, pairs in enumerate(starts) for segment, pair in enumerate(pairs, 1)}
+    of_pair = {
+      pair: found[row][batch.target_segments[row] == segment]
+      for row, pairs in enumerate(starts)
+      for segment, pair in enumerate(pairs, 1)
+    }
     if shape != batches.shape:
       return of_pair, None
     return of_pair, float(update.eval_step(params, place(batch, batch_sharding(mesh)))['nll'])
@@ -51,7 +54,7 @@ def measure(folder):
   rows = batches.deal(0)[0]
   packed, whole = of_pairs(rows, batches.shape)
   otherwise, _ = of_pairs(batches.deal(1)[0], batches.shape)
-  some = np.sort(rows.pairs)[:batches.shape.rows]
+  some = np.sort(rows.pairs)[: batches.shape.rows]
   single = Rows(some, np.ones_like(some))
   alone, of_some = of_pairs(single, batches.shape)
   longer, _ = of_pairs(single, Shape(batches.shape.rows, 83, 97))
@@ -59,19 +62,31 @@ def measure(folder):
   def difference(other):
     return max(float(np.abs(packed[pair] - found).max()) for pair, found in other.items())
 
-  return {'pairs': len(alone), 'fullest': int(rows.sizes.max()), 'all': len(packed),
-          'spread': float(np.std(np.concatenate(list(packed.values())))),
-          'otherwise': difference(otherwise), 'alone': difference(alone),
-          'longer': difference(longer),
-          'evaluated': {'batch': [whole, -float(sum(scores.sum() for scores in packed.values()))],
-                        'alone': [of_some, -float(sum(packed[pair].sum() for pair in some))]}}
+  return {
+    'pairs': len(alone),
+    'fullest': int(rows.sizes.max()),
+    'all': len(packed),
+    'spread': float(np.std(np.concatenate(list(packed.values())))),
+    'otherwise': difference(otherwise),
+    'alone': difference(alone),
+    'longer': difference(longer),
+    'evaluated': {
+      'batch': [whole, -float(sum(scores.sum() for scores in packed.values()))],
+      'alone': [of_some, -float(sum(packed[pair].sum() for pair in some))],
+    },
+  }
 
 
 def token_log_probs(model: Transformer, params, batch):
   """Returns the log-probability of each target token by teacher forcing, [B, T]."""
   x_BTD, _ = model.apply(
-      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
-      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
-      batch.target_positions)
+    {'params': params},
+    batch.source_tokens,
+    batch.source_segments,
+    batch.source_positions,
+    shift_right(batch.target_tokens, batch.target_positions),
+    batch.target_segments,
+    batch.target_positions,
+  )
   log_probs_BTN = jax.nn.log_softmax(model.apply({'params': params}, x_BTD, method='logits'))
   return jnp.take_along_axis(log_probs_BTN, batch.target_tokens[..., None], -1)[..., 0]

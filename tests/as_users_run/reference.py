@@ -30,9 +30,11 @@ class Losses(NamedTuple):
 
 def loss_and_gradients(config: ModelConfig, params, pairs: Sequence[Pair], smoothing: float):
   """Returns `Losses` of the label-smoothed cross entropy (section 5.4), and its gradients."""
+
   def loss(params, source, target):
-    log_probs = jax.nn.log_softmax(_outputs(config, params, source, target)
-                                   @ params['target_embedding']['table'].T)
+    log_probs = jax.nn.log_softmax(
+      _outputs(config, params, source, target) @ params['target_embedding']['table'].T
+    )
     real = target > 0
     nll = -jnp.sum(jnp.take_along_axis(log_probs, target[..., None], -1)[..., 0] * real)
     return (1 - smoothing) * nll - smoothing * jnp.sum(log_probs.mean(-1) * real), nll
@@ -68,14 +70,16 @@ def outputs_of(config: ModelConfig, params, pairs: Sequence[Pair]) -> list[np.nd
     run, params = jax.jit(functools.partial(_outputs, config)), formulas.exact(params)
     for source, target, numbers in _padded(pairs):
       outputs |= zip(numbers, np.asarray(run(params, source, target)), strict=True)
-  return [outputs[number][:len(target)] for number, (_, target) in enumerate(pairs)]
+  return [outputs[number][: len(target)] for number, (_, target) in enumerate(pairs)]
 
 
 def _outputs(config, params, source_BS, target_BT):
   def of_pair(source_S, target_T):
     inputs_T = jnp.pad(target_T, (1, 0), constant_values=_BEGIN)[:-1]
-    return formulas.outputs(config, params, source_S, inputs_T,
-                            jnp.where(source_S > 0, 0.0, -jnp.inf))
+    return formulas.outputs(
+      config, params, source_S, inputs_T, jnp.where(source_S > 0, 0.0, -jnp.inf)
+    )
+
   return jax.vmap(of_pair)(source_BS, target_BT)
 
 
@@ -88,5 +92,5 @@ def _padded(pairs) -> Iterator[tuple[np.ndarray, np.ndarray, list[int]]]:
     sides = [np.zeros((len(numbers), length), np.int64) for length in lengths]
     for side, array in enumerate(sides):
       for row, number in zip(array, numbers, strict=True):
-        row[:len(pairs[number][side])] = pairs[number][side]
+        row[: len(pairs[number][side])] = pairs[number][side]
     yield *sides, numbers

@@ -32,7 +32,7 @@ def case(request, found):
 def test_batches_have_the_intended_sizes(found):
   assert found['full']['rows'] == 128 and found['full']['tokens'] > 7900
   assert found['full']['pairs'] > 4 * 128
-  assert found['rows']['rows'] * 8 > 2 ** 15 and found['rows']['tokens'] > 30_000
+  assert found['rows']['rows'] * 8 > 2**15 and found['rows']['tokens'] > 30_000
 
 
 def test_losses_are_those_of_the_formulas(case):

@@ -27,15 +27,29 @@ def start(environment, tmp_path_factory):
 
   def run(name):
     settings = {
-        'data.dir': data, 'data.valid': 'valid', 'data.vocabulary_size': tiny.VOCABULARY,
-        'optimizer.warmup_steps': 3, 'train.steps': STEPS, 'train.log_every': 1,
-        'train.eval_every': 3, 'train.checkpoint_every': 2, 'decode.max_extra_length': 5}
+      'data.dir': data,
+      'data.valid': 'valid',
+      'data.vocabulary_size': tiny.VOCABULARY,
+      'optimizer.warmup_steps': 3,
+      'train.steps': STEPS,
+      'train.log_every': 1,
+      'train.eval_every': 3,
+      'train.checkpoint_every': 2,
+      'decode.max_extra_length': 5,
+    }
     with (runs / f'{name}.log').open('ab') as log:
       return runs / name, subprocess.Popen(
-          [sys.executable, 'train.py', '--config=configs/multi30k_tiny.py',
-           f'--workdir={runs / name}',
-           *(f'--config.{key}={value}' for key, value in settings.items())],
-          cwd=ROOT, env=environment, stderr=log)
+        [
+          sys.executable,
+          'train.py',
+          '--config=configs/multi30k_tiny.py',
+          f'--workdir={runs / name}',
+          *(f'--config.{key}={value}' for key, value in settings.items()),
+        ],
+        cwd=ROOT,
+        env=environment,
+        stderr=log,
+      )
 
   return run
 
@@ -56,8 +70,9 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(start)
 
   killed, process = start('killed')
   # The kill is between two checkpoints, so that the resumed run repeats a step.
-  while process.poll() is None and not (max(losses(killed), default=0) >= 3
-                                        and (killed / 'checkpoints' / '2').exists()):
+  while process.poll() is None and not (
+    max(losses(killed), default=0) >= 3 and (killed / 'checkpoints' / '2').exists()
+  ):
     time.sleep(0.01)
   process.send_signal(signal.SIGKILL)
   assert process.wait() == -signal.SIGKILL, killed.with_suffix('.log').read_text()

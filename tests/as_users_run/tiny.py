@@ -18,7 +18,8 @@ def make_config(**changes) -> Config:
   """Returns the config with changes, such as `model__dropout=0.0`."""
   config = multi30k_tiny.get_config()
   config.update_from_flattened_dict(
-      {name.replace('__', '.'): value for name, value in changes.items()})
+    {name.replace('__', '.'): value for name, value in changes.items()}
+  )
   return Config.from_dict(config.to_dict())
 
 
@@ -33,8 +34,9 @@ def random_params(model: Transformer):
   return jax.tree_util.tree_map_with_path(changed, jax.jit(lambda: init_params(model, 1))())
 
 
-def random_pairs(count: int, longest: int, vocabulary: int = VOCABULARY,
-                 typical: int = 13) -> EncodedPairs:
+def random_pairs(
+  count: int, longest: int, vocabulary: int = VOCABULARY, typical: int = 13
+) -> EncodedPairs:
   """Returns sentence pairs with Multi30k's lengths, and with frequent and rare tokens."""
   rng = np.random.default_rng(12)
   sources = np.clip(rng.lognormal(np.log(typical), 0.4, count), 2, longest).astype(int)
@@ -43,8 +45,9 @@ def random_pairs(count: int, longest: int, vocabulary: int = VOCABULARY,
   def side(lengths):
     first = UNK_ID + 1
     return Sentences.join(
-        [*(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int), EOS_ID]
-        for length in lengths)
+      [*(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int), EOS_ID]
+      for length in lengths
+    )
 
   return EncodedPairs(side(sources), side(targets), {})
 
@@ -62,11 +65,13 @@ def random_lines(count: int, seed: int) -> list[str]:
   words = [''.join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(9000)]
   rng = np.random.default_rng(seed)
   lengths = np.clip(rng.lognormal(np.log(11), 0.4, count), 2, 25).astype(int)
-  return [' '.join(words[int(len(words) * place ** 3)] for place in rng.random(length))
-          for length in lengths]
+  return [
+    ' '.join(words[int(len(words) * place**3)] for place in rng.random(length))
+    for length in lengths
+  ]
 
 
 def pairs_of(batches: TrainingBatches, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
   """Returns the pairs of a step before packing."""
-  pairs, = batches.corpora
+  (pairs,) = batches.corpora
   return [(pairs.source[number], pairs.target[number]) for number in batches.deal(step)[0].pairs]

@@ -28,19 +28,25 @@ def measure(folder):
   config = tiny.make_config(data__max_length=LENGTH, decode__max_extra_length=10)
   lines = tiny.random_lines(2500, seed=1)
   vocabulary = Vocabulary.train(lines, tiny.VOCABULARY)
-  params = sharpened(tiny.random_params(Transformer(config.model, vocabulary.size)), config,
-                     encode(vocabulary, lines[:SENTENCES]))
+  params = sharpened(
+    tiny.random_params(Transformer(config.model, vocabulary.size)),
+    config,
+    encode(vocabulary, lines[:SENTENCES]),
+  )
   save_run(folder, config, vocabulary, params, [1])
   run = load(folder)
-  return {'in_batches': in_batches(run, lines[:SENTENCES], lines[SENTENCES:100]),
-          'by_teacher_forcing': {
-              str(beams): by_teacher_forcing(run, params, lines[:SENTENCES], beams)
-              for beams in (run.config.decode.beam_size, 1)}}
+  return {
+    'in_batches': in_batches(run, lines[:SENTENCES], lines[SENTENCES:100]),
+    'by_teacher_forcing': {
+      str(beams): by_teacher_forcing(run, params, lines[:SENTENCES], beams)
+      for beams in (run.config.decode.beam_size, 1)
+    },
+  }
 
 
 def encode(vocabulary, lines) -> list[list[int]]:
   """Returns token ids with end tokens, cut to the length at which translation cuts them."""
-  return [[*ids[:LENGTH - 1], EOS_ID] for ids in vocabulary.encode_batch(lines)]
+  return [[*ids[: LENGTH - 1], EOS_ID] for ids in vocabulary.encode_batch(lines)]
 
 
 def sharpened(params, config, sentences):
@@ -49,8 +55,9 @@ def sharpened(params, config, sentences):
   The last norm centres and scales the decoder's output for random sentence pairs, and the end
   token gets likelier.
   """
-  outputs = np.concatenate(reference.outputs_of(
-      config.model, params, list(zip(sentences, sentences[::-1], strict=True))))
+  outputs = np.concatenate(
+    reference.outputs_of(config.model, params, list(zip(sentences, sentences[::-1], strict=True)))
+  )
   sharper = 2.5 / outputs.std(0)
   last = params[f'decoder_{config.model.num_layers - 1}']['feed_forward_residual']['layer_norm']
   last['bias'] = np.float32((last['bias'] - outputs.mean(0)) * sharper)
@@ -73,11 +80,16 @@ def in_batches(run, lines, others) -> dict:
   decode = run.config.decode
   translate = run.translator(Decoding(decode, seed=0, nbest=decode.beam_size))
   together = translate([run.params], lines)
-  otherwise = translate([run.params], [*others, *lines[::-1]])[len(others):][::-1]
-  return {'together': together, 'otherwise': otherwise,
-          'alone': {number: translate([run.params], lines[number:number + 1])[0]
-                    for number in range(0, len(lines), 7)},
-          'tokens': list(map(len, encode(run.vocabulary, lines)))}
+  otherwise = translate([run.params], [*others, *lines[::-1]])[len(others) :][::-1]
+  return {
+    'together': together,
+    'otherwise': otherwise,
+    'alone': {
+      number: translate([run.params], lines[number : number + 1])[0]
+      for number in range(0, len(lines), 7)
+    },
+    'tokens': list(map(len, encode(run.vocabulary, lines))),
+  }
 
 
 def by_teacher_forcing(run, params, lines, beams: int) -> dict:
@@ -97,20 +109,26 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
   encoded = encode(run.vocabulary, lines)
   source = np.full((len(lines), LENGTH), PAD_ID, np.int32)
   for row, ids in zip(source, encoded, strict=True):
-    row[:len(ids)] = ids
+    row[: len(ids)] = ids
   limits = np.array([len(ids) + decode.max_extra_length for ids in encoded], np.int32)
   found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
   scorer = make_scorer((run.model,))
-  scored = np.stack([scorer((run.params,), source, found.tokens[:, beam])
-                     for beam in range(beams)], axis=1)
-  best = [tokens[0, :lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths,
-                                                            strict=True)]
+  scored = np.stack(
+    [scorer((run.params,), source, found.tokens[:, beam]) for beam in range(beams)], axis=1
+  )
+  best = [
+    tokens[0, : lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths, strict=True)
+  ]
   exact = reference.log_probs_of(run.config.model, params, list(zip(encoded, best, strict=True)))
-  return {'hypotheses': int((found.lengths > 0).sum()),
-          'distinct': len({tokens.tobytes() for tokens in found.tokens.reshape(-1, found.tokens
-                                                                               .shape[-1])}),
-          'lengths': sorted(map(len, best)),
-          'ended': sum(int(tokens[-1]) == EOS_ID for tokens in best),
-          'searched': found.log_probs.tolist(), 'scored': scored.tolist(),
-          'exact': [float(scores[0].sum()) for scores in exact],
-          'missed': max(float((scores[1] - scores[0]).max()) for scores in exact)}
+  return {
+    'hypotheses': int((found.lengths > 0).sum()),
+    'distinct': len(
+      {tokens.tobytes() for tokens in found.tokens.reshape(-1, found.tokens.shape[-1])}
+    ),
+    'lengths': sorted(map(len, best)),
+    'ended': sum(int(tokens[-1]) == EOS_ID for tokens in best),
+    'searched': found.log_probs.tolist(),
+    'scored': scored.tolist(),
+    'exact': [float(scores[0].sum()) for scores in exact],
+    'missed': max(float((scores[1] - scores[0]).max()) for scores in exact),
+  }

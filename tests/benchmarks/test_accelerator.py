@@ -29,9 +29,19 @@ from transformer.runs.loading import load_run, save_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What a machine for benchmarks may lack.
-ABSENT = ('ml_collections', 'grain', 'tensorflow_datasets', 'importlib_resources', 'sacrebleu',
-          'sacremoses', 'tensorboardX', 'tqdm', 'matplotlib', 'PIL')
-BARE = f'''
+ABSENT = (
+  'ml_collections',
+  'grain',
+  'tensorflow_datasets',
+  'importlib_resources',
+  'sacrebleu',
+  'sacremoses',
+  'tensorboardX',
+  'tqdm',
+  'matplotlib',
+  'PIL',
+)
+BARE = f"""
 import sys
 class Finder:
   def __init__(self, finder):
@@ -43,7 +53,7 @@ class Finder:
   def __getattr__(self, name):
     return getattr(self._finder, name)
 sys.meta_path[:] = map(Finder, sys.meta_path)
-'''
+"""
 
 
 @pytest.fixture
@@ -56,23 +66,39 @@ def bare(tmp_path):
 
 
 def accelerator(*flags, environment=None):
-  done = subprocess.run([sys.executable, 'benchmarks/accelerator.py', *flags], cwd=ROOT, text=True,
-                        capture_output=True, env=environment)
+  done = subprocess.run(
+    [sys.executable, 'benchmarks/accelerator.py', *flags],
+    cwd=ROOT,
+    text=True,
+    capture_output=True,
+    env=environment,
+  )
   assert done.returncode == 0, done.stderr
   return done.stdout
 
 
 def measured(rows, error=None):
-  return {'rows': rows, 'error': error, 'seconds': 1.0, 'machine': 'a', 'versions': 'b',
-          'commit': 'c', 'time': 'd'}
+  return {
+    'rows': rows,
+    'error': error,
+    'seconds': 1.0,
+    'machine': 'a',
+    'versions': 'b',
+    'commit': 'c',
+    'time': 'd',
+  }
 
 
 def test_measurements_need_few_packages(bare):
   modules = sorted({f'accelerator_parts.{section.module}' for section in sections('full')})
   code = f'import {", ".join(modules)}, peers, this_project, work'
-  done = subprocess.run([sys.executable, '-c', code], cwd=ROOT / 'benchmarks', text=True,
-                        capture_output=True,
-                        env={**bare, 'PYTHONPATH': f'{bare["PYTHONPATH"]}{os.pathsep}{ROOT}'})
+  done = subprocess.run(
+    [sys.executable, '-c', code],
+    cwd=ROOT / 'benchmarks',
+    text=True,
+    capture_output=True,
+    env={**bare, 'PYTHONPATH': f'{bare["PYTHONPATH"]}{os.pathsep}{ROOT}'},
+  )
   assert not done.returncode, done.stderr
 
 
@@ -100,18 +126,28 @@ def test_a_record_keeps_what_it_has(tmp_path):
 def script(tmp_path, body):
   """Returns the command of a section that writes a row and then runs `body`."""
   path = tmp_path / 'section.py'
-  path.write_text(textwrap.dedent('''
+  path.write_text(
+    textwrap.dedent("""
       import subprocess, sys
       with open(sys.argv[1].removeprefix('--rows='), 'w') as file:
         file.write('{"x": 1}\\n')
-      ''') + textwrap.dedent(body))
+      """)
+    + textwrap.dedent(body)
+  )
   return [sys.executable, str(path)]
 
 
-@pytest.mark.parametrize(('body', 'error'), [
-    ('', None), ('sys.exit("no memory")', 'status 1: no memory'),
-    ('subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])',
-     'it took longer than 2 s')])
+@pytest.mark.parametrize(
+  ('body', 'error'),
+  [
+    ('', None),
+    ('sys.exit("no memory")', 'status 1: no memory'),
+    (
+      'subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"])',
+      'it took longer than 2 s',
+    ),
+  ],
+)
 def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, error):
   found = running.measure(script(tmp_path, body), 2 if 'time' in body else 60)
   assert found['rows'] == [{'x': 1}] and found['error'] == error and found['seconds'] < 60
@@ -131,13 +167,16 @@ def test_tables_hold_the_figures_of_both_systems():
   update = {'rows': 8, 'length': 16, 'least': 0.009, 'most': 0.012, 'device_bytes': 2e9, 'loss': 6}
   ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilisation': 0.4}
   theirs = {**update, 'seconds': 0.013, 'tokens_per_second': 9846.0, 'utilisation': None}
-  found = {'updates, base': measured([ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]),
-           'updates, base, PyTorch': measured([theirs]),
-           'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
-           'searches': measured([], 'it took longer than 5 s')}
+  found = {
+    'updates, base': measured([ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]),
+    'updates, base, PyTorch': measured([theirs]),
+    'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
+    'searches': measured([], 'it took longer than 5 s'),
+  }
   text = tables({'size': 'full', 'sections': found})
-  assert ('| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |'
-          in text)
+  assert (
+    '| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |' in text
+  )
   assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text
   assert '| searches | it took longer than 5 s |' in text
   assert r'| updates, base: rows 9, length 16 | no \| memory |' in text
@@ -158,8 +197,9 @@ def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
       continue
     assert section['error'] is None and section['rows'], (name, section)
     assert all('error' not in row for row in section['rows']), section['rows']
-  assert all(row['agrees'] and row.get('empty_are_zero', True)
-             for row in found['attention']['rows'])
+  assert all(
+    row['agrees'] and row.get('empty_are_zero', True) for row in found['attention']['rows']
+  )
   assert all(row['empty_queries'] for row in found['attention']['rows'][:-1])
   text = accelerator(f'--tables={path}')
   assert 'Failures' not in text or 'PyTorch' in text
@@ -172,9 +212,19 @@ def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
 def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
   vocabulary = Vocabulary.train(['a dog and a man', 'ein hund und ein mann'] * 9, 280)
   # A run that was trained on a GPU, whose kernels this machine lacks.
-  config = Config.from_dict({'model': {
-      'num_layers': 1, 'model_dim': 16, 'ff_dim': 12, 'num_heads': 2, 'dtype': 'bfloat16',
-      'attention': 'cudnn'}, 'train': {'ema_decay': 0.9}})
+  config = Config.from_dict(
+    {
+      'model': {
+        'num_layers': 1,
+        'model_dim': 16,
+        'ff_dim': 12,
+        'num_heads': 2,
+        'dtype': 'bfloat16',
+        'attention': 'cudnn',
+      },
+      'train': {'ema_decay': 0.9},
+    }
+  )
   params = jax.device_get(init_params(Transformer(config.model, vocabulary.size), 0))
   # Half way between two numbers of bfloat16, so it is rounded to the even one.
   tie = np.float32(1 + 3 / 256)
@@ -187,7 +237,7 @@ def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
   assert 'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
   assert len(list((tmp_path / 'out').glob('runs.*'))) > 1
   assert all(part.stat().st_size <= 3000 for part in (tmp_path / 'out').iterdir())
-  found, = packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
+  (found,) = packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
   rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
   again = load_run(found)
   chex.assert_trees_all_equal(jax.device_get(again.params), jax.device_get(rounded))
@@ -203,9 +253,18 @@ def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
     (tmp_path / prefix).parent.mkdir(parents=True, exist_ok=True)
     for language in ('en', 'de'):
       (tmp_path / f'{prefix}.{language}').write_text(f'{number}{language}\n')
-  config = Config.from_dict({'data': {
-      'source': 'text', 'dir': str(tmp_path), 'train': prefixes[:2], 'valid': 'valid', 'test': '',
-      'target_language': 'de'}})
+  config = Config.from_dict(
+    {
+      'data': {
+        'source': 'text',
+        'dir': str(tmp_path),
+        'train': prefixes[:2],
+        'valid': 'valid',
+        'test': '',
+        'target_language': 'de',
+      }
+    }
+  )
   packed_runs.pack(tmp_path / 'packed', config, 'two', 1, 'best', 1)
   data = tmp_path / 'packed' / 'data' / 'two'
   for number, prefix in enumerate(prefixes):
@@ -215,14 +274,24 @@ def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
 @pytest.mark.long
 def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
   def carry(*flags):
-    done = subprocess.run([sys.executable, 'benchmarks/carry.py', *flags], cwd=ROOT, text=True,
-                          capture_output=True, env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    done = subprocess.run(
+      [sys.executable, 'benchmarks/carry.py', *flags],
+      cwd=ROOT,
+      text=True,
+      capture_output=True,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
   packed, out = tmp_path / 'packed', tmp_path / 'out'
-  carry(f'--pack={packed}', f'--config={folder}/tiny.py', '--seeds=2', '--checkpoint=latest',
-        '--average=2')
+  carry(
+    f'--pack={packed}',
+    f'--config={folder}/tiny.py',
+    '--seeds=2',
+    '--checkpoint=latest',
+    '--average=2',
+  )
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'TMPDIR': str(tmp_path)}
   accelerator(f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment)
   report = json.loads((out / packed_runs.REPORT).read_text('utf-8'))['runs']

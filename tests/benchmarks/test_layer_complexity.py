@@ -20,12 +20,15 @@ EACH = pytest.mark.parametrize('layer', [*LAYERS, DILATED], ids=lambda layer: la
 
 def products(layer, n, d):
   """Returns the FLOPs of a layer's matrix products, counted by hand: two for a multiply-add."""
-  return {ATTENTION: 4 * n * n * d, PROJECTED: 4 * n * n * d + 8 * n * d * d,
-          RECURRENT: 4 * n * d * d,
-          # The first k − 1 positions have less than k inputs.
-          CONVOLUTION: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d * d,
-          SEPARABLE: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d + 2 * n * d * d,
-          RESTRICTED: 4 * NEIGHBOURHOOD * n * d}[layer]
+  return {
+    ATTENTION: 4 * n * n * d,
+    PROJECTED: 4 * n * n * d + 8 * n * d * d,
+    RECURRENT: 4 * n * d * d,
+    # The first k − 1 positions have less than k inputs.
+    CONVOLUTION: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d * d,
+    SEPARABLE: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d + 2 * n * d * d,
+    RESTRICTED: 4 * NEIGHBOURHOOD * n * d,
+  }[layer]
 
 
 @pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
@@ -41,30 +44,39 @@ def test_flops_are_those_of_the_products_and_little_more(layer, n, d):
 @EACH
 def test_sequential_operations_are_those_of_table_1(layer):
   counted = [layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
-  assert counted == ([5, 16, 33] if layer is RECURRENT else
-                     [{ATTENTION: 2, PROJECTED: 4, RESTRICTED: 2, SEPARABLE: 2}.get(layer, 1)] * 3)
+  assert counted == (
+    [5, 16, 33]
+    if layer is RECURRENT
+    else [{ATTENTION: 2, PROJECTED: 4, RESTRICTED: 2, SEPARABLE: 2}.get(layer, 1)] * 3
+  )
 
 
 @pytest.mark.long
 @EACH
 @pytest.mark.parametrize('n', [2, 5, 17, 40])
 def test_path_lengths_follow_from_the_reach_of_an_operation(layer, n):
-  wanted = {ATTENTION: 1, PROJECTED: 1, RECURRENT: n,
-            CONVOLUTION: -(-(n - 1) // (KERNEL - 1)), SEPARABLE: -(-(n - 1) // (KERNEL - 1)),
-            RESTRICTED: -(-(n - 1) // (NEIGHBOURHOOD // 2)),
-            DILATED: next(depth for depth in range(9) if KERNEL ** depth >= n)}[layer]
+  wanted = {
+    ATTENTION: 1,
+    PROJECTED: 1,
+    RECURRENT: n,
+    CONVOLUTION: -(-(n - 1) // (KERNEL - 1)),
+    SEPARABLE: -(-(n - 1) // (KERNEL - 1)),
+    RESTRICTED: -(-(n - 1) // (NEIGHBOURHOOD // 2)),
+    DILATED: next(depth for depth in range(9) if KERNEL**depth >= n),
+  }[layer]
   assert layers.path_length(layer, n) == wanted
 
 
-@pytest.mark.parametrize('layer', [CONVOLUTION, SEPARABLE, DILATED, RESTRICTED],
-                         ids=lambda layer: layer.name)
+@pytest.mark.parametrize(
+  'layer', [CONVOLUTION, SEPARABLE, DILATED, RESTRICTED], ids=lambda layer: layer.name
+)
 def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_not(layer):
   n = 35
   weights, x_TD = layers.inputs(layer, n, 2)
 
   def stack(x_TD, depth):
     for number in range(depth):
-      x_TD = layer.advance(weights, x_TD, x_TD, layer.dilation ** number)
+      x_TD = layer.advance(weights, x_TD, x_TD, layer.dilation**number)
     return x_TD.sum(axis=-1)
 
   depth = layers.path_length(layer, n)
@@ -84,6 +96,7 @@ def test_a_recurrent_layer_equals_its_loop():
 
 def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
   from transformer.ops.attention import dot_product_attention
+
   n = 2 * NEIGHBOURHOOD
   _, x_TD = layers.inputs(RESTRICTED, n, 5)
   near_TS = np.abs(np.arange(n)[:, None] - np.arange(n)[None, :]) <= NEIGHBOURHOOD // 2
@@ -95,26 +108,44 @@ def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
 def test_a_separable_convolution_is_one_whose_kernel_is_a_product():
   weights, x_TD = layers.inputs(SEPARABLE, 11, 5)
   kernel_SDD = weights.channels_S1D[:, 0, :, None] * weights.matrix_DD[None]
-  np.testing.assert_allclose(SEPARABLE.apply(weights, x_TD), layers.convolution(kernel_SDD, x_TD),
-                             rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    SEPARABLE.apply(weights, x_TD), layers.convolution(kernel_SDD, x_TD), rtol=1e-4, atol=1e-5
+  )
 
 
 def script(*flags):
-  return subprocess.run([sys.executable, 'benchmarks/layer_complexity.py', *flags], cwd=ROOT,
-                        text=True, capture_output=True)
+  return subprocess.run(
+    [sys.executable, 'benchmarks/layer_complexity.py', *flags],
+    cwd=ROOT,
+    text=True,
+    capture_output=True,
+  )
 
 
 @pytest.mark.long
 def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
-  done = script('--turns=0', '--lengths=32,64,128', '--widths=16,32', '--reaches=4,8,28',
-                '--fit_from_length=16', '--fit_from_width=16', f'--output={tmp_path}/plot.svg')
+  done = script(
+    '--turns=0',
+    '--lengths=32,64,128',
+    '--widths=16,32',
+    '--reaches=4,8,28',
+    '--fit_from_length=16',
+    '--fit_from_width=16',
+    f'--output={tmp_path}/plot.svg',
+  )
   assert done.returncode == 0, done.stderr
-  rows = {cells[0]: cells[1:] for cells in (
-      re.split(r' *\| *', line)[1:-1] for line in done.stdout.splitlines()) if len(cells) == 7}
+  rows = {
+    cells[0]: cells[1:]
+    for cells in (re.split(r' *\| *', line)[1:-1] for line in done.stdout.splitlines())
+    if len(cells) == 7
+  }
   assert len(rows) == 8
   for name, formula, by_n, by_d in (
-      ('self-attention', 'O(n²·d)', 2, 1), ('recurrent', 'O(n·d²)', 1, 2),
-      ('convolution', 'O(k·n·d²)', 1, 2), ('restricted self-attention', 'O(r·n·d)', 1, 1)):
+    ('self-attention', 'O(n²·d)', 2, 1),
+    ('recurrent', 'O(n·d²)', 1, 2),
+    ('convolution', 'O(k·n·d²)', 1, 2),
+    ('restricted self-attention', 'O(r·n·d)', 1, 1),
+  ):
     found = rows[name]
     assert found[0] == formula
     assert float(found[1].split()[0]) == pytest.approx(by_n, abs=0.1)
@@ -126,9 +157,14 @@ def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
   assert (tmp_path / 'plot.svg').read_text().count('longest path') == 1
 
 
-@pytest.mark.parametrize(('flag', 'fact'), [
+@pytest.mark.parametrize(
+  ('flag', 'fact'),
+  [
     ('--lengths=', '--lengths= names nothing'),
-    ('--length=0', '--length must be'), ('--output=plot.xyz', '--output must end in')])
+    ('--length=0', '--length must be'),
+    ('--output=plot.xyz', '--output must end in'),
+  ],
+)
 def test_a_mistake_is_one_line(flag, fact):
   done = script(flag)
   assert done.returncode == 1 and done.stderr.startswith(f'error: {fact}'), done.stderr

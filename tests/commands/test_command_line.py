@@ -12,9 +12,15 @@ from tests.running_commands import ROOT
 from transformer.system import installation
 
 
-@pytest.mark.parametrize('flags', [
-    '--workdir s3://b', '--source=file:///a', '--ensemble=run,gs://b',
-    '--reference=a --reference=hdfs://b'])
+@pytest.mark.parametrize(
+  'flags',
+  [
+    '--workdir s3://b',
+    '--source=file:///a',
+    '--ensemble=run,gs://b',
+    '--reference=a --reference=hdfs://b',
+  ],
+)
 def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
   message = evaluate.refuses(f'--workdir={tmp_path}/run', *flags.split())
   assert message.startswith(f'{re.split("[= ]", flags)[0]} must be a path on this machine')
@@ -23,14 +29,28 @@ def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
 
 @pytest.mark.parametrize('name', ['train', 'eval'])
 def test_as_a_process_a_command_helps_and_refuses_without_jax(
-    name, tmp_path, monkeypatch, one_error):
+  name, tmp_path, monkeypatch, one_error
+):
   def run(command, *flags):
-    done = subprocess.run([sys.executable, '-X', 'importtime', command, *flags], cwd=ROOT,
-                          text=True, capture_output=True, stdin=subprocess.DEVNULL,
-                          env={**os.environ, 'PYTHONSAFEPATH': '1'})
+    done = subprocess.run(
+      [sys.executable, '-X', 'importtime', command, *flags],
+      cwd=ROOT,
+      text=True,
+      capture_output=True,
+      stdin=subprocess.DEVNULL,
+      env={**os.environ, 'PYTHONSAFEPATH': '1'},
+    )
     imported = re.findall(r'^import time: .*\| +(\S+)$', done.stderr, re.MULTILINE)
-    heavy = {'jax', 'flax', 'optax', 'orbax', 'tensorflow_datasets', 'sentencepiece', 'sacrebleu',
-             'tensorboardX'}
+    heavy = {
+      'jax',
+      'flax',
+      'optax',
+      'orbax',
+      'tensorflow_datasets',
+      'sentencepiece',
+      'sacrebleu',
+      'tensorboardX',
+    }
     assert 'absl.flags' in imported
     assert not heavy & {module.split('.')[0] for module in imported}
     lines = [line for line in done.stderr.splitlines() if not line.startswith('import time: ')]
@@ -51,67 +71,85 @@ def test_as_a_process_a_command_helps_and_refuses_without_jax(
     assert len(err.splitlines()) == 1
 
   # An installed command says the same in its own words. Its script is as pip writes it.
-  script.write_text(f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-                    f'from {name} import start\nstart()\n')
+  script.write_text(
+    f'import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom {name} import start\nstart()\n'
+  )
   monkeypatch.setattr(sys, 'argv', [str(script)])
   spelled = installation.spell_commands(written)
   assert f'  attention-{name} ' in spelled
-  assert run(script, '-?')[:2] == (0, helped.replace(written, spelled).replace(
-      f'\n{path}:\n', f'\n{script}:\n'))
+  assert run(script, '-?')[:2] == (
+    0,
+    helped.replace(written, spelled).replace(f'\n{path}:\n', f'\n{script}:\n'),
+  )
 
 
 def run_code(main, *flags, **options):
   """Returns status, standard output and standard error of a command with this function `main`."""
-  code = f'''
+  code = f"""
 from absl import flags
 from transformer.errors import UserError
 from transformer.system import command_line
 lines = flags.DEFINE_integer('lines', 0, 'How many to print.')
 {main}
-command_line.run(main)'''
-  done = subprocess.run([sys.executable, '-c', code, *flags], cwd=ROOT, text=True, check=False,
-                        **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options})
+command_line.run(main)"""
+  done = subprocess.run(
+    [sys.executable, '-c', code, *flags],
+    cwd=ROOT,
+    text=True,
+    check=False,
+    **{'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options},
+  )
   return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(('raised', 'status', 'line'), [
+@pytest.mark.parametrize(
+  ('raised', 'status', 'line'),
+  [
     ("UserError('no')", 1, 'error: no'),
     ('KeyboardInterrupt()', 130, 'interrupted'),
     ('BrokenPipeError()', 0, ''),
-    ("PermissionError(13, 'Permission denied', 'x.json')", 1,
-     'error: x.json cannot be used: Permission denied'),
+    (
+      "PermissionError(13, 'Permission denied', 'x.json')",
+      1,
+      'error: x.json cannot be used: Permission denied',
+    ),
     ("ValueError('lost') from MemoryError()", 1, 'error: there is too little memory; '),
-])
+  ],
+)
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   ended, out, err = run_code(f'def main(_):\n  raise {raised}')
   assert (ended, out) == (status, '') and err.startswith(line) and err.count('\n') == bool(line)
 
 
-@pytest.mark.parametrize(('ending', 'status'), [
-    ('pass', 0), ('raise Preempted("stopped")', 75), ('raise KeyboardInterrupt("stopped")', 130)])
+@pytest.mark.parametrize(
+  ('ending', 'status'),
+  [('pass', 0), ('raise Preempted("stopped")', 75), ('raise KeyboardInterrupt("stopped")', 130)],
+)
 @pytest.mark.parametrize('number', ['SIGTERM', 'SIGINT'])
 def test_a_signal_after_the_end_changes_no_status(ending, status, number):
   """It comes while libraries clean up."""
-  ended, _, err = run_code(f'''
+  ended, _, err = run_code(f"""
 import atexit, os, signal, time
 from transformer.errors import Preempted
 atexit.register(lambda: os.kill(os.getpid(), signal.{number}))
 def main(_):
-  {ending}''')
+  {ending}""")
   assert (ended, err) == (status, 'stopped\n' if status else '')
 
 
 def test_closed_streams_are_no_error():
-  assert run_code('''
+  assert run_code("""
 import sys
 sys.stdout = sys.stderr = None  # As Python starts after `>&- 2>&-`.
 def main(_):
-  print('here')''') == (0, '', '')
+  print('here')""") == (0, '', '')
 
 
 def test_the_last_printed_line_arrives_and_a_bug_keeps_its_traceback():
-  status, out, err = run_code('def main(_):\n  print("here")\n  raise RuntimeError("why")', env={
-      name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'})
+  status, out, err = run_code(
+    'def main(_):\n  print("here")\n  raise RuntimeError("why")',
+    env={name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'},
+  )
   assert (status, out) == (1, 'here\n') and 'Traceback' in err and 'why' in err
   assert run_code('def main(_):\n  print("here")') == (0, 'here\n', '')
 
@@ -120,7 +158,8 @@ def test_the_last_printed_line_arrives_and_a_bug_keeps_its_traceback():
 def test_a_closed_pipe_is_no_error(flags):
   read, write = os.pipe()
   os.close(read)
-  status, _, err = run_code('def main(_):\n  print(*range(lines.value), sep="\\n")', *flags,
-                            stdout=write)
+  status, _, err = run_code(
+    'def main(_):\n  print(*range(lines.value), sep="\\n")', *flags, stdout=write
+  )
   os.close(write)
   assert (status, err) == (0, '')

@@ -7,16 +7,25 @@ from transformer.config import Config
 
 
 def test_every_config_comes_back_from_its_file(tmp_path):
-  settings = {'model.key_dim': 7, 'data.train': ('a "b" \\', 'c'), 'data.train_weights': (0.5, 1.0),
-              'optimizer.clip_norm': 2.5, 'model.tie_output': False, 'seed': 3,
-              'optimizer.peak_learning_rate': 1 / 3, 'data.dir': "it's", 'model.num_layers': 6}
+  settings = {
+    'model.key_dim': 7,
+    'data.train': ('a "b" \\', 'c'),
+    'data.train_weights': (0.5, 1.0),
+    'optimizer.clip_norm': 2.5,
+    'model.tie_output': False,
+    'seed': 3,
+    'optimizer.peak_learning_rate': 1 / 3,
+    'data.dir': "it's",
+    'model.num_layers': 6,
+  }
   config = changed(Config(), settings)
-  (tmp_path / 'file.py').write_bytes(config_file('By """ and \\.\n\nEnds in "', config,
-                                                 ['seed', 'model.num_layers']))
+  (tmp_path / 'file.py').write_bytes(
+    config_file('By """ and \\.\n\nEnds in "', config, ['seed', 'model.num_layers'])
+  )
   defined = runpy.run_path(str(tmp_path / 'file.py'))
   assert defined['__doc__'] == 'By """ and \\.\n\nEnds in "'
   assert Config.from_dict(defined['get_config']().to_dict()) == config
   lines = (tmp_path / 'file.py').read_text().splitlines()
   first = lines.index('  # The searched settings.')
-  assert lines[first + 1:first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
+  assert lines[first + 1 : first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
   assert sum('num_layers' in line for line in lines) == 1

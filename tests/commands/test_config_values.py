@@ -29,15 +29,30 @@ def settings_of(*arguments):
   return Config.from_dict(read('configs/text.py', *arguments))
 
 
-@pytest.mark.parametrize(('text', 'wanted'), [
-    ('news,web', ('news', 'web')), ('news, a b', ('news', 'a b')), ('news', ('news',)),
-    ('train[:9%],x', ('train[:9%]', 'x')), ('"a,b",c', ('a,b', 'c')), ("'a,b'", ('a,b',)),
-    ("('news', 'web')", ('news', 'web')), ("['news']", ('news',)),
-    ('news2019,2020', ('news2019', '2020')), ('-' * 9999 + '1', ('-' * 9999 + '1',)),
-    ('"\\d"', ('\\d',)), ('1is 2', ('1is 2',))])
+@pytest.mark.parametrize(
+  ('text', 'wanted'),
+  [
+    ('news,web', ('news', 'web')),
+    ('news, a b', ('news', 'a b')),
+    ('news', ('news',)),
+    ('train[:9%],x', ('train[:9%]', 'x')),
+    ('"a,b",c', ('a,b', 'c')),
+    ("'a,b'", ('a,b',)),
+    ("('news', 'web')", ('news', 'web')),
+    ("['news']", ('news',)),
+    ('news2019,2020', ('news2019', '2020')),
+    ('-' * 9999 + '1', ('-' * 9999 + '1',)),
+    ('"\\d"', ('\\d',)),
+    ('1is 2', ('1is 2',)),
+  ],
+)
 def test_lists_may_have_commas_or_be_tuples(text, wanted):
-  config = settings_of(f'--config.data.train={text}', f'--config.train.objective_runs={text}',
-                       f'--config.data.valid={text}', '--config.train.objective=my:loss')
+  config = settings_of(
+    f'--config.data.train={text}',
+    f'--config.train.objective_runs={text}',
+    f'--config.data.valid={text}',
+    '--config.train.objective=my:loss',
+  )
   assert (config.data.train, config.train.objective_runs) == (wanted, wanted)
   assert tuple(config.data.valid_sets.values()) == wanted
 
@@ -45,13 +60,22 @@ def test_lists_may_have_commas_or_be_tuples(text, wanted):
 def test_lists_of_numbers():
   config = settings_of('--config.data.train=x,y', '--config.data.train_weights=1,0.5')
   assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
-  config = settings_of('--config.data.train=x,y', '--config.data.train_stages=(0,1,0),(5,1,2)',
-                       '--config.data.valid', 'z')
+  config = settings_of(
+    '--config.data.train=x,y',
+    '--config.data.train_stages=(0,1,0),(5,1,2)',
+    '--config.data.valid',
+    'z',
+  )
   assert config.data.train_stages == ((0, 1, 0), (5, 1, 2)) and config.data.valid == 'z'
 
 
-VALUES = {bool: ('True', 'False'), int: ('1000', '2e3'), float: ('0.25', '0.5'),
-          str: ('a', 'b'), tuple: ('', 'x', 'x,y', "('x', 'z')", '[]', '(("x", 2.0),)', '()')}
+VALUES = {
+  bool: ('True', 'False'),
+  int: ('1000', '2e3'),
+  float: ('0.25', '0.5'),
+  str: ('a', 'b'),
+  tuple: ('', 'x', 'x,y', "('x', 'z')", '[]', '(("x", 2.0),)', '()'),
+}
 
 
 def all_keys():
@@ -59,8 +83,11 @@ def all_keys():
   for group, groups in typing.get_type_hints(Config).items():
     kinds = typing.get_type_hints(groups) if dataclasses.is_dataclass(groups) else {}
     for key, kind in kinds.items() or [('', groups)]:
-      kind = next(kind for kind in reversed(typing.get_args(kind) or [kind])
-                  if kind is not type(None)) if isinstance(kind, types.UnionType) else kind
+      kind = (
+        next(kind for kind in reversed(typing.get_args(kind) or [kind]) if kind is not type(None))
+        if isinstance(kind, types.UnionType)
+        else kind
+      )
       yield f'{group}.{key}'.rstrip('.'), typing.get_origin(kind) or kind
 
 
@@ -70,8 +97,10 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
     files.write_sealed(tmp_path / 'config.json', Config().to_dict())
     place = f'configs/base.py:{tmp_path}'
   for round in range(len(VALUES[tuple])):
-    first, last = ([f'--config.{name}={VALUES[kind][number % len(VALUES[kind])]}'
-                    for name, kind in all_keys()] for number in (round, round + 1))
+    first, last = (
+      [f'--config.{name}={VALUES[kind][number % len(VALUES[kind])]}' for name, kind in all_keys()]
+      for number in (round, round + 1)
+    )
     both, alone = read(place, *first, *last), read(place, *last)
     assert both == alone
     assert both['train']['report'] == both['data']['variations'] == both['data']['symbols']
@@ -79,29 +108,42 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
 
 @pytest.mark.parametrize('nothing', ['', '()', '[]', 'None'])
 def test_a_list_can_be_emptied(nothing):
-  config = settings_of('--config.data.train_weights=2', '--config.train.report=my:tracker',
-                       "--config.data.symbols=<a>", *(
-      f'--config.{key}={nothing}' for key in ('data.train_weights', 'train.report',
-                                              'data.symbols')))
+  config = settings_of(
+    '--config.data.train_weights=2',
+    '--config.train.report=my:tracker',
+    '--config.data.symbols=<a>',
+    *(
+      f'--config.{key}={nothing}' for key in ('data.train_weights', 'train.report', 'data.symbols')
+    ),
+  )
   assert (config.data.train_weights, config.train.report, config.data.symbols) == ((), (), ())
 
 
 def test_whole_numbers_and_keys_that_are_left_open():
-  config = settings_of('--config.train.steps=1e3', '--config.seed=1_000',
-                       '--config.model.key_dim=2', '--config.model.key_dim=None',
-                       '--config.model.decoder_layers=2.0')
+  config = settings_of(
+    '--config.train.steps=1e3',
+    '--config.seed=1_000',
+    '--config.model.key_dim=2',
+    '--config.model.key_dim=None',
+    '--config.model.decoder_layers=2.0',
+  )
   assert (config.train.steps, config.seed) == (1000, 1000)
   assert (config.model.key_dim, config.model.decoder_layers) == (None, 2)
   assert type(config.train.steps) is type(config.model.decoder_layers) is int
 
 
-@pytest.mark.parametrize(('argument', 'fact'), [
+@pytest.mark.parametrize(
+  ('argument', 'fact'),
+  [
     ('train.steps=1.5', 'a whole number is wanted, such as 1000 or 1e3'),
-    ('train.steps=10k', 'a whole number is wanted'), ('train.steps=inf', 'a whole number'),
+    ('train.steps=10k', 'a whole number is wanted'),
+    ('train.steps=inf', 'a whole number'),
     ('train.steps=None', 'train.steps must be of type int; got None'),
     ("data.train=('a',b)", 'text in a tuple needs quotes'),
-    ("data.valid=[a", 'text in a tuple needs quotes'),
-    (f'data.valid={"(" * 500}', 'text in a tuple needs quotes')])
+    ('data.valid=[a', 'text in a tuple needs quotes'),
+    (f'data.valid={"(" * 500}', 'text in a tuple needs quotes'),
+  ],
+)
 def test_what_is_neither_is_refused_in_one_line(argument, fact):
   with pytest.raises((flags.Error, ValueError), match=fact) as caught:
     settings_of(f'--config.{argument}')

@@ -27,8 +27,12 @@ def small_disk(tmp_path):
   """Yields a separate disk of 8 MB."""
   place = tmp_path / 'disk'
   place.mkdir()
-  if os.getuid() or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', place],
-                                   capture_output=True).returncode:
+  if (
+    os.getuid()
+    or subprocess.run(
+      ['mount', '-t', 'tmpfs', '-o', 'size=8m', 'tmpfs', place], capture_output=True
+    ).returncode
+  ):
     pytest.skip('mounting is not possible here')
   yield place
   subprocess.run(['umount', place], check=True)
@@ -43,7 +47,8 @@ def leave_free(disk, size):
 
 
 def test_a_full_disk_is_reported_in_one_line_and_the_run_can_be_resumed(
-    train, evaluate, folder, trained, small_disk, tmp_path):
+  train, evaluate, folder, trained, small_disk, tmp_path
+):
   flags = f'--config={folder}/tiny.py', *STEPS
   shutil.copytree(trained, tmp_path / 'whole')
   status, _, err = train(*flags, f'--workdir={tmp_path}/whole')
@@ -64,8 +69,7 @@ def test_a_full_disk_is_reported_in_one_line_and_the_run_can_be_resumed(
   assert differences(tmp_path / 'whole', workdir) == []
 
 
-def test_a_run_on_a_read_only_disk_can_be_read(
-    train, evaluate, folder, trained, small_disk):
+def test_a_run_on_a_read_only_disk_can_be_read(train, evaluate, folder, trained, small_disk):
   workdir = small_disk / 'run'
   shutil.copytree(trained, workdir)
   subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
@@ -82,8 +86,7 @@ def test_a_locked_run_can_be_read_and_not_trained(train, evaluate, folder, train
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
     check_intact(evaluate, workdir)
   assert f'{workdir} is in use by process {os.getpid()} on host {socket.gethostname()}' in message
-  assert {path: path.stat().st_mtime_ns
-          for path in workdir.rglob('*') if path.is_file()} == before
+  assert {path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()} == before
   with RunLock(tmp_path / 'new'):  # The holder has written nothing yet.
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
     assert 'in use by process' in message

@@ -15,31 +15,42 @@ from tests.test_notebooks import NOTEBOOKS, RUN
 pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).parents[2]
 # The data page comes first, since it makes the text that the README trains on.
-PAGES = ('docs/data.md', 'README.md',
-         *sorted(str(page.relative_to(ROOT)) for page in (ROOT / 'docs').glob('*.md')
-                 if page.name != 'data.md'))
+PAGES = (
+  'docs/data.md',
+  'README.md',
+  *sorted(
+    str(page.relative_to(ROOT)) for page in (ROOT / 'docs').glob('*.md') if page.name != 'data.md'
+  ),
+)
 
 
 def blocks_of(page, language):
   """Returns the code blocks of a page."""
   text = (ROOT / page).read_text('utf-8')
-  return [block.rstrip('\n') for block in re.findall(
-      rf'^```{language}\n(.*?)^```', text, re.MULTILINE | re.DOTALL)]
+  return [
+    block.rstrip('\n')
+    for block in re.findall(rf'^```{language}\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+  ]
 
 
-BLOCKS = {f'{page}-{number}': block for page in PAGES
-          for number, block in enumerate(blocks_of(page, 'sh'))}
+BLOCKS = {
+  f'{page}-{number}': block for page in PAGES for number, block in enumerate(blocks_of(page, 'sh'))
+}
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
-    'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$folder/run"'),
-    'transformer.tools.prepare': ('tests/tools/test_prepare.py',  # Downloads.
-                                  "'-m', 'transformer.tools.prepare'"),
-    'attention-train': ('tests/test_package.py', "['attention-train', "),
-    'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
-    'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
-    'chromium': ('tests/tools/attend/browser.py', '[CHROMIUM, '),
-    'benchmarks.tpu_costs': ('tests/benchmarks/tpu_costs/test_compile_for.py',  # TPUs' compiler.
-                             "start_command('benchmarks.tpu_costs.__main__')"),
+  'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$folder/run"'),
+  'transformer.tools.prepare': (
+    'tests/tools/test_prepare.py',  # Downloads.
+    "'-m', 'transformer.tools.prepare'",
+  ),
+  'attention-train': ('tests/test_package.py', "['attention-train', "),
+  'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
+  'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
+  'chromium': ('tests/tools/attend/browser.py', '[CHROMIUM, '),
+  'benchmarks.tpu_costs': (
+    'tests/benchmarks/tpu_costs/test_compile_for.py',  # TPUs' compiler.
+    "start_command('benchmarks.tpu_costs.__main__')",
+  ),
 }
 # Checks the commands for hosts of a cloud, and starts nothing.
 GCLOUD = """#!/bin/bash
@@ -47,12 +58,24 @@ for argument; do
   [[ $argument != --command=* ]] || bash -n -c "${argument#--command=}" || exit
 done
 """
-CUT = ' '.join(f'--config.{key}={value}' for key, value in {
-    'data.vocabulary_size': 400, 'data.max_length': 64,
-    'model.num_layers': 1, 'model.model_dim': 16, 'model.ff_dim': 16, 'model.num_heads': 2,
-    'optimizer.warmup_steps': 2, 'train.tokens_per_batch': 512, 'train.steps': 4,
-    'train.checkpoint_every': 2, 'train.eval_every': 4,
-    'decode.max_extra_length': 2, 'decode.batch_size': 8}.items())
+CUT = ' '.join(
+  f'--config.{key}={value}'
+  for key, value in {
+    'data.vocabulary_size': 400,
+    'data.max_length': 64,
+    'model.num_layers': 1,
+    'model.model_dim': 16,
+    'model.ff_dim': 16,
+    'model.num_heads': 2,
+    'optimizer.warmup_steps': 2,
+    'train.tokens_per_batch': 512,
+    'train.steps': 4,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'decode.max_extra_length': 2,
+    'decode.batch_size': 8,
+  }.items()
+)
 
 
 @pytest.fixture(scope='module')
@@ -61,8 +84,12 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   sandbox = tmp_path_factory.mktemp('documentation')
   for name in ('train.py', 'eval.py', 'transformer', 'configs', 'launch', 'benchmarks', 'docs'):
     (sandbox / name).symlink_to(ROOT / name)
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={sandbox}/RUN_A',
-                         '--config.train.steps=10', '--config.train.keep=10')
+  status, _, err = train(
+    f'--config={folder}/tiny.py',
+    f'--workdir={sandbox}/RUN_A',
+    '--config.train.steps=10',
+    '--config.train.keep=10',
+  )
   assert status == 0, err
   status, _, err = evaluate(f'--workdir={sandbox}/RUN_A')
   assert status == 0, err
@@ -76,23 +103,27 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   (sandbox / 'FILE5').write_text('der\n' * pairs)
   words = random.Random(0)
   for language in ('en', 'de'):
-    lines = (' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8))
-             for _ in range(2060))
+    lines = (
+      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8)) for _ in range(2060)
+    )
     (sandbox / f'all.{language}').write_text(''.join(f'{line}\n' for line in lines))
   for path in own_parts.iterdir():
     shutil.copy(path, sandbox)
   (sandbox / 'tables').mkdir()
   for split, count in (('train', 400), ('valid', 2), ('test', 2)):
-    rows = [' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4))
-            for _ in range(count)]
+    rows = [
+      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4)) for _ in range(count)
+    ]
     for ending, between in (('csv', ','), ('tsv', '\t')):
       (sandbox / 'tables' / f'{split}.{ending}').write_text(
-          ''.join(f'{row}{between}{row}\n' for row in rows))
+        ''.join(f'{row}{between}{row}\n' for row in rows)
+      )
   (sandbox / 'mytrees').mkdir()
   for split, count in (('train', 400), ('dev', 3), ('test', 3)):
     nouns = [''.join(words.choices('abcdefghij', k=7)) for _ in range(count)]
-    (sandbox / 'mytrees' / f'{split}.mrg').write_text(''.join(
-        f'( (S (NP-SBJ (DT the) (NN {noun}))\n     (VP (VBZ is))) )\n' for noun in nouns))
+    (sandbox / 'mytrees' / f'{split}.mrg').write_text(
+      ''.join(f'( (S (NP-SBJ (DT the) (NN {noun}))\n     (VP (VBZ is))) )\n' for noun in nouns)
+    )
   (sandbox / 'bin').mkdir()
   (sandbox / 'bin' / 'gcloud').write_text(GCLOUD)
   (sandbox / 'bin' / 'gcloud').chmod(0o755)
@@ -103,8 +134,9 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
 def shortened(block):
   """The block with less to do, and without what is installed already."""
   block = re.sub(r' *\\\n *', ' ', block)
-  lines = [line for line in block.splitlines()
-           if not line.startswith(('pip install', 'git bundle'))]
+  lines = [
+    line for line in block.splitlines() if not line.startswith(('pip install', 'git bundle'))
+  ]
   for place, line in enumerate(lines):
     line = re.sub(r'\s+#.*', '', line)
     if line.startswith(('python train.py', 'python launch/local.py')):
@@ -125,30 +157,47 @@ def test_what_is_run_elsewhere_is_on_a_page_and_run(name):
 def run(command, sandbox, devices=1):
   """Runs a command in the sandbox as a user would, on so many devices."""
   return subprocess.run(
-      command, cwd=sandbox, capture_output=True, text=True, timeout=500, check=False, env={
-          **os.environ, 'PYTHONPATH': str(ROOT),
-          'PATH': f'{sandbox}/bin:{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}',
-          'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)})
+    command,
+    cwd=sandbox,
+    capture_output=True,
+    text=True,
+    timeout=500,
+    check=False,
+    env={
+      **os.environ,
+      'PYTHONPATH': str(ROOT),
+      'PATH': f'{sandbox}/bin:{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}',
+      'JAX_PLATFORMS': 'cpu',
+      'JAX_NUM_CPU_DEVICES': str(devices),
+    },
+  )
 
 
 # In the order of the pages, since one block may begin with what another has left.
-@pytest.mark.parametrize('place', [place for place, block in BLOCKS.items()
-                                   if not any(name in block for name in ELSEWHERE)])
+@pytest.mark.parametrize(
+  'place',
+  [place for place, block in BLOCKS.items() if not any(name in block for name in ELSEWHERE)],
+)
 def test_commands_run_as_they_stand(sandbox, place):
   block = BLOCKS[place]
-  done = run(['bash', '-euo', 'pipefail', '-c', shortened(block)], sandbox,
-             8 if 'fsdp=8' in block else 1)
+  done = run(
+    ['bash', '-euo', 'pipefail', '-c', shortened(block)], sandbox, 8 if 'fsdp=8' in block else 1
+  )
   assert done.returncode == 0 and 'Traceback' not in done.stderr, f'{block}\n{done.stderr}'
 
 
 @pytest.mark.parametrize('page', ['README.md', 'docs/python.md'])
 def test_the_python_of_a_page_translates_and_gives_losses_with_gradients(sandbox, page):
   for program in blocks_of(page, 'python'):
-    checks = """
+    checks = (
+      """
 import math
 assert 0 < loss < 2 * math.log(run.vocabulary.size), loss
 assert all(0 < abs(leaf).sum() < math.inf for leaf in jax.tree.leaves(gradient))
-""" if 'loss, gradient' in program else ''
+"""
+      if 'loss, gradient' in program
+      else ''
+    )
     done = run([sys.executable, '-c', program + checks], sandbox)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
@@ -169,10 +218,14 @@ def test_a_notebook_runs_from_top_to_bottom(sandbox, notebook):
 def test_figures_are_drawn_and_not_stale(sandbox, tmp_path):
   done = run([sys.executable, 'docs/figures.py'], sandbox)
   assert done.returncode == 0, done.stderr
-  done = run([sys.executable, 'docs/figures.py', '--write', '--run', f'--folder={tmp_path}'],
-             sandbox)
+  done = run(
+    [sys.executable, 'docs/figures.py', '--write', '--run', f'--folder={tmp_path}'], sandbox
+  )
   assert done.returncode == 0, done.stderr
-  shown = {path for page in PAGES for path in re.findall(
-      r'\]\(figures/(\S+?)\)', (ROOT / page).read_text('utf-8'))}
+  shown = {
+    path
+    for page in PAGES
+    for path in re.findall(r'\]\(figures/(\S+?)\)', (ROOT / page).read_text('utf-8'))
+  }
   assert {path.name for path in tmp_path.iterdir()} == shown
   assert {path.name for path in (ROOT / 'docs' / 'figures').iterdir()} == shown

@@ -15,21 +15,27 @@ from tests.running_commands import GERMAN, ROOT
 FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference={folder}/test.de'
 
 
-@pytest.mark.parametrize(('flags', 'fact'), [
-    ('--workdir=', '--workdir= names nothing'), ('--workdir=/nowhere', '/nowhere holds no run'),
+@pytest.mark.parametrize(
+  ('flags', 'fact'),
+  [
+    ('--workdir=', '--workdir= names nothing'),
+    ('--workdir=/nowhere', '/nowhere holds no run'),
     ('--source=- --reference=-', 'must name a file; standard input is for --source'),
     ('--source=- --prefix=-', 'must name a file; standard input is for --source'),
-    ('--source=', '--source= names nothing'), ('--reference=x', '--reference needs --source'),
+    ('--source=', '--source= names nothing'),
+    ('--reference=x', '--reference needs --source'),
     ('--split=test --source=x', '--source excludes --split'),
     (f'{FILE} --data_dir=x', '--source excludes --data_dir'),
     ('--split=test,valid --output=-', '--split=test,valid names several texts'),
-    ('--split=test,nothing', 'nothing.en'), ('--source=/nowhere/x', 'there is no folder /nowhere'),
+    ('--split=test,nothing', 'nothing.en'),
+    ('--source=/nowhere/x', 'there is no folder /nowhere'),
     ('--data_dir=/nowhere', 'if the data lies elsewhere, give --data_dir=DIR'),
     ('--nbest=8 --output=-', '--nbest=8 needs as many beams, and there are 4; give --beam_size=8'),
     ('--nbest=3 --sample --output=-', 'there are 1; give --beam_size=3'),
     ('--nbest=0', '--nbest must be at least 1; got 0'),
     ('--nbest=2', '--nbest=2 gives lists of translations; add --output=FILE'),
-    ('--tokens', 'add --score'), ('--score', '--score needs --source=FILE and one --reference'),
+    ('--tokens', 'add --score'),
+    ('--score', '--score needs --source=FILE and one --reference'),
     (f'{BOTH} --score --seed=3 --examples=3', '--score excludes --examples and --seed'),
     (f'{BOTH} --score --results=r --prefix=x', '--score excludes --results and --prefix'),
     ('--checkpoint=all --output=-', '--checkpoint=all excludes --output'),
@@ -40,13 +46,16 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     (f'{FILE} --prefix={{folder}}/test.de --output={{folder}}/test.de', 'would replace what is'),
     ('--prefix={folder}/unequal.de', '--prefix must have a line for each sentence; there are 2'),
     (f'{FILE} --reference={{folder}}/unequal.de', 'unequal.de has 3 lines'),
-    ('--ensemble=/nowhere', '/nowhere holds no run'), ('--average=0', 'at least 1; got 0'),
+    ('--ensemble=/nowhere', '/nowhere holds no run'),
+    ('--average=0', 'at least 1; got 0'),
     ('--average=5', 'has 2 of its checkpoints up to step 2, fewer than the 5'),
     ('--checkpoint=bset', "best, latest or one of the steps 1, 2; got 'bset'"),
-    ('--beam_size=0', '--beam_size must be at least 1; got 0'), ('--beam_size=1.5', 'int'),
+    ('--beam_size=0', '--beam_size must be at least 1; got 0'),
+    ('--beam_size=1.5', 'int'),
     ('--dtype=half', "--dtype must be one of trained, float32, bfloat16; got 'half'"),
     ('--batch_size=0', '--batch_size must be at least 1; got 0'),
-    ('--top_p=0.5', '--top_p needs --sample'), ('--seed=0 --nosample', '--seed needs --sample'),
+    ('--top_p=0.5', '--top_p needs --sample'),
+    ('--seed=0 --nosample', '--seed needs --sample'),
     ('--sample --top_p=1.5', '--top_p must be above 0 and at most 1; got 1.5'),
     ('--sample --seed=-1', 'seed must be at least 0 and below 4294967296; got -1'),
     ('--source={folder}/latin.de', 'latin.de must be UTF-8; line 2 is not'),
@@ -56,7 +65,10 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     (f'{FILE} --output={{folder}}/run/vocabulary.model', 'would replace what is read'),
     (f'{FILE} --output={{folder}}/run/metrics.jsonl', 'would replace what is read'),
     ('--output={folder}/../{folder.name}/test.de', 'would replace what is read'),
-    ('--nonsense=3', "Unknown command line flag 'nonsense'"), ('stray', "argument 'stray'")])
+    ('--nonsense=3', "Unknown command line flag 'nonsense'"),
+    ('stray', "argument 'stray'"),
+  ],
+)
 def test_a_mistake_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
   before = (folder / 'test.de').read_bytes()
   message = evaluate.refuses(f'--workdir={trained}', *flags.format(folder=folder).split())
@@ -73,8 +85,15 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
 
 def test_a_split_is_scored_as_the_flags_say(evaluate, folder, trained, tmp_path):
   status, out, err = evaluate.at_a_terminal(
-      f'--workdir={trained}', f'--results={tmp_path}', '--split=valid', '--checkpoint=1',
-      '--alpha=1.5', '--beam_size=1', '--output=-', '--examples=1')
+    f'--workdir={trained}',
+    f'--results={tmp_path}',
+    '--split=valid',
+    '--checkpoint=1',
+    '--alpha=1.5',
+    '--beam_size=1',
+    '--output=-',
+    '--examples=1',
+  )
   assert status == 0, err
   assert err.count('BLEU') == 1 and '  translation  ' in err
   assert 'translating: 0/2 0% |' in err and re.search(r'translating: [12]/2', err)
@@ -85,48 +104,74 @@ def test_a_split_is_scored_as_the_flags_say(evaluate, folder, trained, tmp_path)
   assert (result['steps'], result['sentences']) == ([1], 2)
   assert (result['decode']['alpha'], result['decode']['beam_size']) == (1.5, 1)
   assert result['commit'] and '--alpha=1.5' in result['command']
-  lines = [json.loads(line) for line in
-           path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()]
+  lines = [
+    json.loads(line)
+    for line in path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()
+  ]
   assert [line['translation'] for line in lines] == out.splitlines()
   assert [[line['source'] for line in lines], [line['references'][0] for line in lines]] == [
-      (folder / f'valid.{language}').read_text('utf-8').splitlines() for language in ('en', 'de')]
+    (folder / f'valid.{language}').read_text('utf-8').splitlines() for language in ('en', 'de')
+  ]
   assert all(set(line) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for line in lines)
 
 
 def test_files_are_scored_by_several_protocols_whatever_their_names(
-    evaluate, folder, trained, tmp_path):
+  evaluate, folder, trained, tmp_path
+):
   source = tmp_path / 'n\udcffme.en'  # It is not UTF-8.
   shutil.copy(folder / 'test.en', source)
   status, out, err = evaluate(
-      f'--workdir={trained}', f'--source={source}', f'--reference={folder}/test.de',
-      f'--output={tmp_path}/o\udcfft', '--beam_size=1', '--protocols',
-      f'--results={tmp_path}/results', '--bleu_tokenize=none')
+    f'--workdir={trained}',
+    f'--source={source}',
+    f'--reference={folder}/test.de',
+    f'--output={tmp_path}/o\udcfft',
+    '--beam_size=1',
+    '--protocols',
+    f'--results={tmp_path}/results',
+    '--bleu_tokenize=none',
+  )
   assert status == 0, err
   assert len((tmp_path / 'o\udcfft').read_text('utf-8').splitlines()) == 2
-  path, = (tmp_path / 'results').glob('*.json')
+  (path,) = (tmp_path / 'results').glob('*.json')
   result = json.loads(path.read_bytes().decode('utf-8'))
   assert result['text'].startswith('n\udcffme.en.') and path.name.startswith('n\udcffme.en.')
   assert f'--source={source}' in result['command']
   assert [row['name'] for row in result['protocols']] == [
-      'none', '13a', 'intl', '13a lower-cased', 'compound-split']
-  assert result['protocols'][0] == {'name': 'none', 'bleu': result['bleu'],
-                                    'signature': result['signature']}
+    'none',
+    '13a',
+    'intl',
+    '13a lower-cased',
+    'compound-split',
+  ]
+  assert result['protocols'][0] == {
+    'name': 'none',
+    'bleu': result['bleu'],
+    'signature': result['signature'],
+  }
   assert [row['name'] for row in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
   first, *lines, last = out.splitlines()
   assert first.startswith('n\\udcffme.en.') and '2 sentences' in first
   assert last.startswith('also in ')
   for line, row in zip(lines, result['metrics'], strict=False):
     low, high = row['interval_95']
-    assert line.split(maxsplit=5) == [row['name'], f'{row["score"]:.2f}', f'{low:.2f}', '…',
-                                      f'{high:.2f}', row['signature']]
+    assert line.split(maxsplit=5) == [
+      row['name'],
+      f'{row["score"]:.2f}',
+      f'{low:.2f}',
+      '…',
+      f'{high:.2f}',
+      row['signature'],
+    ]
   assert result['details'] in lines[3]
   assert [line.split()[-2:] for line in lines[4:]] == [
-      [f'{row["bleu"]:.2f}', row['signature']] for row in result['protocols'][1:]]
+    [f'{row["bleu"]:.2f}', row['signature']] for row in result['protocols'][1:]
+  ]
 
 
 def test_a_file_that_cannot_be_written_costs_no_scores(evaluate, trained, tmp_path):
-  status, out, err = evaluate(f'--workdir={trained}', '--beam_size=1', f'--results={tmp_path}',
-                              '--output=/dev/full')
+  status, out, err = evaluate(
+    f'--workdir={trained}', '--beam_size=1', f'--results={tmp_path}', '--output=/dev/full'
+  )
   assert status == 1 and 'error: /dev/full cannot be written: No space left' in err
   assert '\n  BLEU ' in out and '\n  TER ' in out
   assert sorted(path.suffix for path in tmp_path.iterdir()) == ['.json', '.jsonl']
@@ -143,8 +188,9 @@ def second(sources, translations, references):
 
 def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
-                              f'--metric={__name__}:second')
+  status, out, err = evaluate(
+    f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1', f'--metric={__name__}:second'
+  )
   assert status == 0 and err.count(':second is left out') == 1, err
   [(heads, *lines)] = re.findall(r'\n\n +(step.*)\n +(1 .*)\n +(2 .*)\nalso in', out)
   results = tmp_path / 'run' / 'eval'
@@ -172,8 +218,10 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
 
   plain = lines_of()
   rows = [line.split(' ||| ') for line in lines_of('--nbest=3')]
-  lists = [[(text, float(score)) for number, text, score in rows if number == str(line)]
-           for line in range(2)]
+  lists = [
+    [(text, float(score)) for number, text, score in rows if number == str(line)]
+    for line in range(2)
+  ]
   assert sum(map(len, lists)) == len(rows) > 3
   assert [pairs[0][0] for pairs in lists] == plain
   assert all(pairs == sorted(pairs, key=lambda pair: -pair[1]) for pairs in lists)
@@ -191,10 +239,14 @@ def test_lists_of_the_best_likelihoods_and_ensembles(evaluate, folder, trained, 
   shutil.copytree(trained, tmp_path / 'twin')
   assert lines_of(f'--ensemble={tmp_path}/twin') == plain
   # A step is that of --workdir; the best of the other run is its last.
-  status, _, err = evaluate(f'--workdir={trained}', f'--ensemble={tmp_path}/twin',
-                            '--checkpoint=1', f'--results={tmp_path}/results')
+  status, _, err = evaluate(
+    f'--workdir={trained}',
+    f'--ensemble={tmp_path}/twin',
+    '--checkpoint=1',
+    f'--results={tmp_path}/results',
+  )
   assert status == 0, err
-  path, = (tmp_path / 'results').glob('*.ensemble2.*.json')
+  (path,) = (tmp_path / 'results').glob('*.ensemble2.*.json')
   result = json.loads(path.read_text('utf-8'))
   assert (result['steps'], result['ensemble_steps']) == ([1], [[2]])
 
@@ -213,14 +265,18 @@ def test_prefixes_begin_translations_and_have_results_of_their_own(evaluate, tra
 @pytest.mark.long
 def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
   for flags, stem in (
-      ('--sample', 'samples1.alpha0.6.temperature1.top_k0.top_p1.seed0'),
-      ('--sample --beam_size=3 --temperature=2 --top_k=7 --top_p=0.9 --seed=5',
-       'samples3.alpha0.6.temperature2.top_k7.top_p0.9.seed5'),
-      ('--beam_size=1 --dtype=bfloat16', 'beam1.alpha0.6.dtypebfloat16')):
+    ('--sample', 'samples1.alpha0.6.temperature1.top_k0.top_p1.seed0'),
+    (
+      '--sample --beam_size=3 --temperature=2 --top_k=7 --top_p=0.9 --seed=5',
+      'samples3.alpha0.6.temperature2.top_k7.top_p0.9.seed5',
+    ),
+    ('--beam_size=1 --dtype=bfloat16', 'beam1.alpha0.6.dtypebfloat16'),
+  ):
     outputs = set()
     for _ in range(2 if 'sample' in flags else 1):
-      status, out, err = evaluate(f'--workdir={trained}', f'--results={tmp_path}', '--output=-',
-                                  *flags.split())
+      status, out, err = evaluate(
+        f'--workdir={trained}', f'--results={tmp_path}', '--output=-', *flags.split()
+      )
       assert status == 0, err
       outputs.add(out)
     result = json.loads((tmp_path / f'test.step2.{stem}.json').read_text('utf-8'))
@@ -229,23 +285,30 @@ def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
 
 
 def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
-    evaluate, folder, trained, tmp_path):
+  evaluate, folder, trained, tmp_path
+):
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'moved').mkdir()
   for language in ('en', 'de'):
     lines = (folder / f'train.{language}').read_text(encoding='utf-8').splitlines(keepends=True)
     (tmp_path / 'moved' / f'train.{language}').write_text(''.join(lines[:3]), encoding='utf-8')
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--split=train', '--average=2',
-                              '--checkpoint=latest', f'--data_dir={tmp_path}/moved',
-                              '--beam_size=1')
+  status, out, err = evaluate(
+    f'--workdir={tmp_path}/run',
+    '--split=train',
+    '--average=2',
+    '--checkpoint=latest',
+    f'--data_dir={tmp_path}/moved',
+    '--beam_size=1',
+  )
   assert status == 0, err
-  path, = (tmp_path / 'run' / 'eval').glob('*.json')
+  (path,) = (tmp_path / 'run' / 'eval').glob('*.json')
   assert path.name == 'train.step2.average2.beam1.alpha0.6.json' and str(path) in out
   assert json.loads(path.read_text(encoding='utf-8'))['sentences'] == 3
 
 
 def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_scored(
-    evaluate, trained, tmp_path):
+  evaluate, trained, tmp_path
+):
   shutil.copytree(trained, tmp_path / 'run')
   for path in (tmp_path / 'run' / 'checkpoints' / '1' / 'params').rglob('*'):
     if path.is_file():
@@ -254,8 +317,9 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
   assert damage in evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=1')
   taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
   taken.write_text(json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'}))
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1',
-                              '--split=valid,test')
+  status, out, err = evaluate(
+    f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1', '--split=valid,test'
+  )
   assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
   assert err.count(f'{taken} is the result of another text') == 1
   table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))
@@ -263,18 +327,34 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
 
 
 def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
-    evaluate, trained, tmp_path, change_settings):
+  evaluate, trained, tmp_path, change_settings
+):
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', model__num_layers=2)
   assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 
 def test_a_translation_imports_nothing_that_only_training_or_scores_need(folder, trained, tmp_path):
-  done = subprocess.run([
-      sys.executable, '-X', 'importtime', ROOT / 'eval.py', f'--workdir={trained}',
-      f'--source={folder}/test.en', f'--output={tmp_path}/out', '--beam_size=1'],
-      capture_output=True, check=True, text=True, stdin=subprocess.DEVNULL)
-  imported = {line.rpartition('|')[2].strip().partition('.')[0] for line in done.stderr.splitlines()
-              if line.startswith('import time:')}
+  done = subprocess.run(
+    [
+      sys.executable,
+      '-X',
+      'importtime',
+      ROOT / 'eval.py',
+      f'--workdir={trained}',
+      f'--source={folder}/test.en',
+      f'--output={tmp_path}/out',
+      '--beam_size=1',
+    ],
+    capture_output=True,
+    check=True,
+    text=True,
+    stdin=subprocess.DEVNULL,
+  )
+  imported = {
+    line.rpartition('|')[2].strip().partition('.')[0]
+    for line in done.stderr.splitlines()
+    if line.startswith('import time:')
+  }
   assert 'jax' in imported and len((tmp_path / 'out').read_text('utf-8').splitlines()) == 2
   assert not imported & {'orbax', 'optax', 'sacrebleu', 'tensorboardX', 'tensorflow_datasets'}

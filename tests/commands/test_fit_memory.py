@@ -22,8 +22,11 @@ def test_the_size_that_fits_is_recorded_and_kept(train, folder, tmp_path, monkey
   def has(rows):
     """Sets the devices' memory to that of so many rows."""
     compile_ = memory_check._compile
-    monkeypatch.setattr(memory_check, '_compile', lambda update, shape, capacity: (
-        compile_(update, shape, capacity)[0], 1e12 * shape[0]))
+    monkeypatch.setattr(
+      memory_check,
+      '_compile',
+      lambda update, shape, capacity: (compile_(update, shape, capacity)[0], 1e12 * shape[0]),
+    )
     monkeypatch.setattr(memory_check, 'device_memory', lambda: int(1e12 * rows))
 
   def changed(**settings):
@@ -35,11 +38,11 @@ def test_the_size_that_fits_is_recorded_and_kept(train, folder, tmp_path, monkey
   with pytest.raises(UserError, match=f'tokens_per_batch={wanted} needs .*fit_memory=True'):
     train_run(changed(tokens_per_batch=wanted), workdir)
   assert not workdir.exists()
-  (tmp_path / 'told.py').write_text('''
+  (tmp_path / 'told.py').write_text("""
 class Told:
   def __init__(self, config, workdir, step):
     (workdir / 'told').write_text(str(config.train.tokens_per_batch))
-''')
+""")
   monkeypatch.syspath_prepend(tmp_path)
   train_run(changed(tokens_per_batch=wanted, fit_memory=True, report=('told:Told',)), workdir)
   assert recorded(workdir) == (fits, True)
@@ -49,8 +52,12 @@ class Told:
     train_run(changed(tokens_per_batch=fits, fit_memory=True, steps=3), workdir)
 
   # The same command on a device with more memory keeps the size.
-  flags = (f'--config={folder}/tiny.py', f'--workdir={workdir}', '--config.train.steps=3',
-           f'--config.train.tokens_per_batch={wanted}')
+  flags = (
+    f'--config={folder}/tiny.py',
+    f'--workdir={workdir}',
+    '--config.train.steps=3',
+    f'--config.train.tokens_per_batch={wanted}',
+  )
   message = train.refuses(*flags)
   assert f'train.tokens_per_batch was {fits}, is {wanted}' in message
   status, _, err = train(*flags, '--config.train.fit_memory=True')

@@ -21,9 +21,18 @@ from transformer.runs.loading import load_run
 ORIGIN = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2)
 
 
-@pytest.mark.parametrize('changes', [
-    {'activation': 'gelu'}, {'rms_norm': True}, {'num_heads': 4}, {'decoder_layers': 3},
-    {'key_dim': 5}, {'positions': 'relative', 'ff_dim': 13}, {'max_positions': 7}])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'activation': 'gelu'},
+    {'rms_norm': True},
+    {'num_heads': 4},
+    {'decoder_layers': 3},
+    {'key_dim': 5},
+    {'positions': 'relative', 'ff_dim': 13},
+    {'max_positions': 7},
+  ],
+)
 def test_a_run_does_not_start_from_a_different_model(changes):
   kind = 'learned' if 'max_positions' in changes else 'sinusoidal'
   origin = dataclasses.replace(ORIGIN, positions=kind)
@@ -36,9 +45,16 @@ def test_a_run_does_not_start_from_a_different_model(changes):
     assert f'model.{name} is {there} there, and {value} here' in message
 
 
-@pytest.mark.parametrize('changes', [
-    {'dropout': 0.0, 'remat': True}, {'decoder_layers': 1}, {'key_dim': 4, 'value_dim': 4},
-    {'max_positions': 7}, {'attention': 'cudnn', 'dtype': 'bfloat16'}])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'dropout': 0.0, 'remat': True},
+    {'decoder_layers': 1},
+    {'key_dim': 4, 'value_dim': 4},
+    {'max_positions': 7},
+    {'attention': 'cudnn', 'dtype': 'bfloat16'},
+  ],
+)
 def test_settings_that_keep_the_meaning_of_parameters_may_differ(changes):
   width = {'key_dim': 8, 'value_dim': 8} if 'attention' in changes else {}
   origin = dataclasses.replace(ORIGIN, **width)
@@ -52,33 +68,49 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, 
   origin = f'--config.train.init_from={trained}'
   given = f'--config.data.vocabulary={trained}/vocabulary.model'
   for flags, fact in (
-      ([origin, '--config.model.positions=rotary'],
-       'model.positions is sinusoidal there, and rotary here'),
-      ([given, '--config.data.vocabulary_size=299'], 'takes its vocabulary from data.vocabulary; '
-       'set --config.data.vocabulary_size='),
-      (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
-      ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
-      ([origin, '--config.data.vocabulary_size=299'],
-       'from train.init_from; set --config.data.vocabulary_size=300; got 299')):
+    (
+      [origin, '--config.model.positions=rotary'],
+      'model.positions is sinusoidal there, and rotary here',
+    ),
+    (
+      [given, '--config.data.vocabulary_size=299'],
+      'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=',
+    ),
+    (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
+    ([f'--config.data.vocabulary={trained}/run.json'], 'should hold a SentencePiece model'),
+    (
+      [origin, '--config.data.vocabulary_size=299'],
+      'from train.init_from; set --config.data.vocabulary_size=300; got 299',
+    ),
+  ):
     assert fact in train.refuses(*config, *flags)
   assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.long
 def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
-    train, evaluate, folder, tmp_path):
+  train, evaluate, folder, tmp_path
+):
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(  # The default: unigram, nmt_nfkc, other ids.
-      sentence_iterator=iter((ENGLISH + GERMAN) * 3), model_writer=model, vocab_size=90,
-      hard_vocab_limit=False, minloglevel=2)
+    sentence_iterator=iter((ENGLISH + GERMAN) * 3),
+    model_writer=model,
+    vocab_size=90,
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
   (tmp_path / 'own.model').write_bytes(model.getvalue())
   size = adopt(tmp_path / 'own.model').size
   for name in ('train', 'valid', 'test'):
     for language in ('en', 'de'):
       lines = (folder / f'{name}.{language}').read_text('utf-8')
       (tmp_path / f'{name}.{language}').write_text(f'ﬁne  hat\n{lines}', 'utf-8')
-  flags = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
-           f'--config.data.dir={tmp_path}', f'--config.data.vocabulary={tmp_path}/own.model')
+  flags = (
+    f'--config={folder}/tiny.py',
+    f'--workdir={tmp_path}/run',
+    f'--config.data.dir={tmp_path}',
+    f'--config.data.vocabulary={tmp_path}/own.model',
+  )
   assert f'set --config.data.vocabulary_size={size}; got 300' in train.refuses(*flags)
   status, _, err = train(*flags, f'--config.data.vocabulary_size={size}')
   assert status == 0 and 'own.model is a model from elsewhere' in err, err
@@ -91,14 +123,21 @@ def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
   other = tmp_path / 'other.model'
   Vocabulary.train(ENGLISH * 3, 290, full=False).save(other)
   assert f'data.vocabulary={other} holds another vocabulary than the run' in train.refuses(
-      *flags, f'--config.data.vocabulary={other}')
+    *flags, f'--config.data.vocabulary={other}'
+  )
 
 
 @pytest.mark.long
 def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, trained, tmp_path):
-  config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--config.data.train=other',
-            f'--config.data.dir={tmp_path}', '--config.train.steps=1',
-            f'--config.train.init_from={trained}', '--config.data.vocabulary_size=320')
+  config = (
+    f'--config={folder}/tiny.py',
+    f'--workdir={tmp_path}/run',
+    '--config.data.train=other',
+    f'--config.data.dir={tmp_path}',
+    '--config.train.steps=1',
+    f'--config.train.init_from={trained}',
+    '--config.data.vocabulary_size=320',
+  )
   for name in ('valid', 'test'):
     for language in ('en', 'de'):
       shutil.copy(folder / f'{name}.{language}', tmp_path)

@@ -22,15 +22,25 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
-    hearing, evaluate, folder, trained, tmp_path):
+  hearing, evaluate, folder, trained, tmp_path
+):
   shutil.copytree(trained, tmp_path / 'run')
   command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
-  environment = {**{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
-                 'JAX_PLATFORMS': 'cpu', 'TERM': 'dumb'}
+  environment = {
+    **{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
+    'JAX_PLATFORMS': 'cpu',
+    'TERM': 'dumb',
+  }
   _, whole, _ = evaluate(f'--workdir={trained}', f'--source={folder}/test.en')
   lines = (folder / 'test.en').read_bytes().splitlines(keepends=True)
-  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+  with subprocess.Popen(
+    command,
+    cwd=ROOT,
+    env=environment,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+  ) as process:
     for line, wanted in zip(lines, whole.splitlines(), strict=True):
       process.stdin.write(line)
       process.stdin.flush()
@@ -40,11 +50,13 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
     assert process.returncode == 130 and out == b'' and err.endswith(b'interrupted\n')
 
   ours, theirs = pty.openpty()
-  with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs,
-                        stderr=subprocess.PIPE) as process:
+  with subprocess.Popen(
+    command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+  ) as process:
     os.close(theirs)
-    typed = iter((lines[0], b':nbest 2\n', lines[1],
-                  b':prefix der\n', lines[1], b':beam 0\n', b'\x04'))
+    typed = iter(
+      (lines[0], b':nbest 2\n', lines[1], b':prefix der\n', lines[1], b':beam 0\n', b'\x04')
+    )
     said = b''
     with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
       while select.select([ours], [], [], 100)[0]:
@@ -64,12 +76,18 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   """More lines than are translated together: draws and lists go by the numbers of the lines."""
   (tmp_path / 'in').write_text(''.join(f'{source}\n' for source in ENGLISH * 18), 'utf-8')
   status, _, err = evaluate(
-      f'--workdir={trained}', f'--source={tmp_path}/in', f'--output={tmp_path}/out', '--sample',
-      '--beam_size=2', '--nbest=2')
+    f'--workdir={trained}',
+    f'--source={tmp_path}/in',
+    f'--output={tmp_path}/out',
+    '--sample',
+    '--beam_size=2',
+    '--nbest=2',
+  )
   assert status == 0, err
   run = load(trained)
-  decoding = Decoding.of(run.config.decode, run.config.seed,
-                         {'sample': True, 'beam_size': 2, 'nbest': 2})
+  decoding = Decoding.of(
+    run.config.decode, run.config.seed, {'sample': True, 'beam_size': 2, 'nbest': 2}
+  )
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:

@@ -17,9 +17,14 @@ from transformer import files
 @pytest.mark.long
 def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(own_parts, tmp_path):
   def run_here(command, *arguments):
-    done = subprocess.run([sys.executable, ROOT / command, '--workdir=run', *arguments],
-                          cwd=tmp_path, capture_output=True, text=True, check=False,
-                          env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    done = subprocess.run(
+      [sys.executable, ROOT / command, '--workdir=run', *arguments],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      check=False,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    )
     return done.returncode, done.stdout, done.stderr
 
   pairs = list(zip(ENGLISH, GERMAN, strict=True))
@@ -43,8 +48,9 @@ def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(own_parts, t
   status, _, err = run_here('train.py', '--config.train.steps=3')
   assert status == 0 and 'the module of my_tables:Table has changed since' in err, err
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
-  before, after = (session['own_code']['my_tables:Table']
-                   for session in (about, about['resumed'][0]))
+  before, after = (
+    session['own_code']['my_tables:Table'] for session in (about, about['resumed'][0])
+  )
   assert len(before) == len(after) == 64 and before != after
 
   (tmp_path / 'my_tables.py').unlink()
@@ -66,13 +72,23 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}
 
   def error_of(*command):
-    done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+      [sys.executable, *command],
+      cwd=tmp_path,
+      env=environment,
+      capture_output=True,
+      text=True,
+      check=False,
+    )
     assert done.returncode == 1
     return done.stderr
 
-  message = error_of(ROOT / 'train.py', f'--config={folder}/tiny.py', '--workdir=runs/mine',
-                     '--config.train.objective=my_losses:focal').splitlines()[-1]
+  message = error_of(
+    ROOT / 'train.py',
+    f'--config={folder}/tiny.py',
+    '--workdir=runs/mine',
+    '--config.train.objective=my_losses:focal',
+  ).splitlines()[-1]
   assert 'bad_batches/1.npz; the gradient is not finite in ' in message
   assert 'docs/recipes.md' in message
   assert 'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found
@@ -97,9 +113,14 @@ class Balanced(TemperedTransformer):
 @pytest.mark.long
 def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_path):
   def run_here(command, *arguments):
-    done = subprocess.run([sys.executable, ROOT / command, '--workdir=run', *arguments],
-                          cwd=tmp_path, capture_output=True, text=True, check=False,
-                          env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    done = subprocess.run(
+      [sys.executable, ROOT / command, '--workdir=run', *arguments],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      check=False,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -107,9 +128,13 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
     shutil.copy(own_parts / name, tmp_path)
   (tmp_path / 'my_balance.py').write_text(OWN_MODEL, 'utf-8')
   model = "('my_balance:Balanced', {'first': 1.5})"
-  config = (f'--config={folder}/tiny.py', f'--config.model.module={model}',
-            '--config.model.attention=my_attentions:cosine',
-            '--config.decode.search=my_searches:diverse', '--config.train.label_smoothing=0.0')
+  config = (
+    f'--config={folder}/tiny.py',
+    f'--config.model.module={model}',
+    '--config.model.attention=my_attentions:cosine',
+    '--config.decode.search=my_searches:diverse',
+    '--config.train.label_smoothing=0.0',
+  )
   run_here('train.py', *config, '--check')
   run_here('train.py', *config)
   metrics = (tmp_path / 'run/metrics.jsonl').read_text('utf-8')
@@ -124,12 +149,17 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
 
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
   assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
-      about['own_code'].keys())
+    about['own_code'].keys()
+  )
   assert about['flops_per_update'] is None and 'cost' not in about
   run_here('train.py', '--config.train.steps=3')  # It resumes.
   before = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3')
-  other = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3',
-                   "--search=('my_searches:diverse', 0.5)")
+  other = run_here(
+    'eval.py',
+    f'--source={folder}/test.en',
+    '--beam_size=3',
+    "--search=('my_searches:diverse', 0.5)",
+  )
   assert before == other and len(before.splitlines()) == 2
   run_here('eval.py', '--search=default', '--beam_size=1')
   run_here('eval.py', '--beam_size=2')

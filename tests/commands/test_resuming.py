@@ -22,16 +22,22 @@ from transformer.system.machine import usable_cores
 
 
 def files_of(run):
-  return {path: (path.stat().st_mtime_ns, path.read_bytes())
-          for path in run.rglob('*') if path.is_file()}
+  return {
+    path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.rglob('*') if path.is_file()
+  }
 
 
 def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):
   before = files_of(trained)
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
-  message = train.refuses(*flags, '--config.model.ff_dim=13', '--config.seed=5',
-                          '--config.decode.bleu_tokenize=none', '--config.decode.beam_size=2',
-                          '--config.model.remat=True')
+  message = train.refuses(
+    *flags,
+    '--config.model.ff_dim=13',
+    '--config.seed=5',
+    '--config.decode.bleu_tokenize=none',
+    '--config.decode.beam_size=2',
+    '--config.model.remat=True',
+  )
   assert 'belongs to a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
   assert "decode.bleu_tokenize was '13a', is 'none'" in message
@@ -40,7 +46,8 @@ def test_another_config_for_a_run_is_refused_with_every_difference(train, folder
 
 
 def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
-    train, folder, trained, tmp_path):
+  train, folder, trained, tmp_path
+):
   run = tmp_path / 'a:run'
   shutil.copytree(trained, run)
   (tmp_path / 'flags').write_text(f'--workdir={run}\n', 'utf-8')
@@ -49,7 +56,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     assert status == 0 and 'holds this run, which would go on' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
-  session, = json.loads((run / 'run.json').read_text('utf-8'))['resumed']
+  (session,) = json.loads((run / 'run.json').read_text('utf-8'))['resumed']
   assert session['changed'] == {'train.keep': {'from': 5, 'to': 3}}
   assert 'seed was 0, is 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
@@ -61,19 +68,28 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   assert f'{folder} holds no run' in train.refuses(f'--config={folder}', new)
   (run / 'config.json').write_text('{"seed": 0}')
   for flags in ([f'--workdir={run}'], [f'--config={run}', new]):
-    assert 'config.json should hold the run\'s config' in train.refuses(*flags)
+    assert "config.json should hold the run's config" in train.refuses(*flags)
 
 
 @pytest.mark.long
 def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
   run = tmp_path / 'run'
   terminal = subprocess.Popen(
-      [sys.executable, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', sys.executable,
-       str(ROOT / 'train.py'), f'--config={folder}/tiny.py', f'--workdir={run}',
-       '--config.train.log_every=1', *(f'--config.train.{name}=1000000' for name in (
-           'steps', 'eval_every', 'checkpoint_every'))],
-      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    [
+      sys.executable,
+      '-c',
+      'import pty, sys; pty.spawn(sys.argv[1:])',
+      sys.executable,
+      str(ROOT / 'train.py'),
+      f'--config={folder}/tiny.py',
+      f'--workdir={run}',
+      '--config.train.log_every=1',
+      *(f'--config.train.{name}=1000000' for name in ('steps', 'eval_every', 'checkpoint_every')),
+    ],
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.DEVNULL,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+  )
   try:
     # Before the first update, the file is empty, and there is nothing to save.
     wait_until(lambda: any(path.stat().st_size for path in run.glob('metrics.jsonl')))
@@ -81,13 +97,14 @@ def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
     terminal.kill()
     terminal.wait()
   wait_until(lambda: not (run / 'lock.json').exists())
-  step, = (run / 'checkpoints').iterdir()
+  (step,) = (run / 'checkpoints').iterdir()
   assert (step / 'unfinished').is_dir()
 
 
 @pytest.mark.parametrize('number', [None, FORMAT + 1])
 def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
-    train, evaluate, folder, trained, tmp_path, number):
+  train, evaluate, folder, trained, tmp_path, number
+):
   run = shutil.copytree(trained, tmp_path / 'run')
   about = files.read_sealed(run / 'run.json', 'the record')
   assert about.pop('format') == FORMAT
@@ -98,10 +115,15 @@ def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
   files.write_sealed(run / 'config.json', settings)
   before = files_of(run)
   fresh = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new'
-  messages = [train.refuses(*flags) for flags in (
-      (f'--config={folder}/tiny.py', f'--workdir={run}'), (f'--workdir={run}',),
+  messages = [
+    train.refuses(*flags)
+    for flags in (
+      (f'--config={folder}/tiny.py', f'--workdir={run}'),
+      (f'--workdir={run}',),
       (f'--config={run}', f'--workdir={tmp_path}/new'),
-      (*fresh, '--check', f'--config.train.init_from={run}'))]
+      (*fresh, '--check', f'--config.train.init_from={run}'),
+    )
+  ]
   messages.append(evaluate.refuses(f'--workdir={run}'))
   with pytest.raises(UserError) as error:
     transformer.load(run)
@@ -120,30 +142,45 @@ def wait_until(happened):
     time.sleep(0.1)
 
 
-def test_a_run_resumed_with_another_number_of_cores_warns(
-    trained, tmp_path, monkeypatch):
+def test_a_run_resumed_with_another_number_of_cores_warns(trained, tmp_path, monkeypatch):
   warnings = []
-  monkeypatch.setattr(record.logging, 'warning', lambda text, *values:
-                      warnings.append(text % values))
+  monkeypatch.setattr(
+    record.logging, 'warning', lambda text, *values: warnings.append(text % values)
+  )
   shutil.copy(trained / 'run.json', tmp_path)
   began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
   assert began == len(os.sched_getaffinity(0)) == usable_cores()
-  for cores, trains, told in ((began, True, 0), (began + 3, True, 1), (began, False, 1),
-                              (began + 3, True, 1), (began, True, 2)):
+  for cores, trains, told in (
+    (began, True, 0),
+    (began + 3, True, 1),
+    (began, False, 1),
+    (began + 3, True, 1),
+    (began, True, 2),
+  ):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
     record.add_session(tmp_path, False, {}, trains)
     assert len(warnings) == told
   assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
   sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
   assert [session['devices']['cpu_cores'] for session in sessions] == [
-      began, began + 3, began, began + 3, began]
+    began,
+    began + 3,
+    began,
+    began + 3,
+    began,
+  ]
 
 
-@pytest.mark.parametrize(('name', 'fact'), [
+@pytest.mark.parametrize(
+  ('name', 'fact'),
+  [
     ('run.json', 'run.json is missing, though the run has checkpoints; restore it'),
-    ('config.json', 'is not empty and holds no run')])
+    ('config.json', 'is not empty and holds no run'),
+  ],
+)
 def test_a_run_without_one_of_its_files_does_not_count_as_new(
-    train, folder, trained, tmp_path, name, fact):
+  train, folder, trained, tmp_path, name, fact
+):
   run = shutil.copytree(trained, tmp_path / 'run')
   (run / name).unlink()
   before = files_of(run)
@@ -154,7 +191,8 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
 
 @pytest.mark.parametrize('lost', ['checkpoints', 'checkpoints/*', 'checkpoints/2'])
 def test_a_run_that_lost_checkpoints_never_begins_anew_by_itself(
-    train, folder, trained, tmp_path, lost):
+  train, folder, trained, tmp_path, lost
+):
   run = shutil.copytree(trained, tmp_path / 'run')
   for path in run.glob(lost):
     shutil.rmtree(path)
@@ -171,8 +209,13 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   begun, nearly = tmp_path / 'begun', tmp_path / 'nearly'
   begun.mkdir()
   (begun / f'config.json.elsewhere.7.{"0" * 32}.tmp').write_text('{"se')
-  shutil.copytree(trained, nearly, ignore=shutil.ignore_patterns(
-      'checkpoints', 'run.json', 'saved.json', 'metrics.jsonl', 'tensorboard'))
+  shutil.copytree(
+    trained,
+    nearly,
+    ignore=shutil.ignore_patterns(
+      'checkpoints', 'run.json', 'saved.json', 'metrics.jsonl', 'tensorboard'
+    ),
+  )
   whole = (nearly / 'vocabulary.model').read_bytes()
   (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
   for workdir in (begun, nearly):
@@ -187,13 +230,18 @@ def test_run_json_records_whether_the_run_is_reproducible(train, folder, trained
   about = json.loads((trained / 'run.json').read_text('utf-8'))
   assert about['reproducible'] is False
   assert not any('determin' in flag for flag in about['xla_flags'])
-  flags = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
-           '--config.train.reproducible=True')
+  flags = (
+    f'--config={folder}/tiny.py',
+    f'--workdir={tmp_path}/run',
+    '--config.train.reproducible=True',
+  )
   status, _, err = train(*flags)
   assert status == 0, err  # An unknown flag would end the process.
   about = json.loads((tmp_path / 'run' / 'run.json').read_text('utf-8'))
   assert about['reproducible'] is True
-  assert about['xla_flags'][-2:] == ['--xla_gpu_deterministic_ops=true',
-                                     '--xla_gpu_autotune_level=0']
+  assert about['xla_flags'][-2:] == [
+    '--xla_gpu_deterministic_ops=true',
+    '--xla_gpu_autotune_level=0',
+  ]
   assert rows_of(tmp_path / 'run') == rows_of(trained)  # On a CPU it changes nothing.
   assert 'train.reproducible was True, is False' in train.refuses(*flags[:2])

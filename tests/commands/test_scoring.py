@@ -15,6 +15,7 @@ from transformer.runs.loading import load_run, save_run
 @pytest.fixture(scope='module')
 def change_params(trained, tmp_path_factory):
   """(function of a parameter) -> a run at step 7 with changed parameters of the trained run."""
+
   def change(function):
     workdir = tmp_path_factory.mktemp('changed')
     run = load_run(trained)
@@ -26,8 +27,11 @@ def change_params(trained, tmp_path_factory):
 
 def test_parameters_that_are_not_finite_are_refused(change_params):
   workdir = change_params(lambda leaf: jnp.where(leaf == leaf.max(), jnp.nan, leaf))
-  with pytest.raises(UserError, match=f'^{workdir}, step 7, has diverged: the parameter .* is not '
-                                      f'finite; choose an earlier checkpoint'):
+  with pytest.raises(
+    UserError,
+    match=f'^{workdir}, step 7, has diverged: the parameter .* is not '
+    f'finite; choose an earlier checkpoint',
+  ):
     load_run(workdir)
 
 
@@ -41,16 +45,20 @@ def leave(sources, translations, references):
   raise SystemExit('no more memory')
 
 
-def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
-    evaluate, trained, tmp_path):
+def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(evaluate, trained, tmp_path):
   status, out, err = evaluate(
-      f'--workdir={trained}', f'--results={tmp_path}', '--output=-', '--beam_size=1',
-      '--bleu_tokenize=char', '--metric=tests.commands.test_scoring:leave',
-      '--metric=tests.commands.test_scoring:words')
+    f'--workdir={trained}',
+    f'--results={tmp_path}',
+    '--output=-',
+    '--beam_size=1',
+    '--bleu_tokenize=char',
+    '--metric=tests.commands.test_scoring:leave',
+    '--metric=tests.commands.test_scoring:words',
+  )
   assert status == 0, err
-  warning, = (line for line in err.splitlines() if 'no more memory' in line)
+  (warning,) = (line for line in err.splitlines() if 'no more memory' in line)
   assert 'test_scoring:leave is left out' in warning
-  path, = tmp_path.glob('*.json')
+  (path,) = tmp_path.glob('*.json')
   metrics = {metric['name']: metric for metric in json.loads(path.read_text('utf-8'))['metrics']}
   lines = out.removesuffix('\n').split('\n')
   assert metrics['words']['score'] == sum(words(0, lines, 0)) / 2
@@ -69,14 +77,19 @@ def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, change_params,
 def test_references_that_are_all_empty_are_warned_of(evaluate, trained, folder, tmp_path):
   (tmp_path / 'empty').write_text('\n \n')
   for reference, warns in ((tmp_path / 'empty', True), (folder / 'test.de', False)):
-    status, _, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en',
-                              f'--reference={reference}', '--beam_size=1',
-                              f'--results={tmp_path}')
+    status, _, err = evaluate(
+      f'--workdir={trained}',
+      f'--source={folder}/test.en',
+      f'--reference={reference}',
+      '--beam_size=1',
+      f'--results={tmp_path}',
+    )
     assert status == 0 and ('every reference is empty' in err) == warns, err
 
 
 def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_place(
-    evaluate, trained, tmp_path):
+  evaluate, trained, tmp_path
+):
   vocabulary = Vocabulary.load(trained / 'vocabulary.model')
   lines = {len(vocabulary.encode('z' * count)) + 1: 'z' * count for count in range(90)}
   most = max(length for length in lines if length <= 64 + 3)
@@ -84,8 +97,9 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
   assert most > 64
   (tmp_path / 'in').write_text('a dog\n' * 3)
   (tmp_path / 'out').write_text(f'ein hund\n{lines[longer]}\n{lines[most]}\n')
-  status, out, err = evaluate(f'--workdir={trained}', f'--source={tmp_path}/in', '--score',
-                              f'--reference={tmp_path}/out')
+  status, out, err = evaluate(
+    f'--workdir={trained}', f'--source={tmp_path}/in', '--score', f'--reference={tmp_path}/out'
+  )
   assert status == 0, err
   rows = [line.split('\t') for line in out.splitlines()]
   assert [row[0] == 'nan' for row in rows] == [False, True, False]
@@ -94,8 +108,7 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
 
 
 @pytest.mark.long
-def test_scores_are_kept_in_a_folder_of_their_own(
-    evaluate, folder, trained, tmp_path):
+def test_scores_are_kept_in_a_folder_of_their_own(evaluate, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'a')
   shutil.rmtree(tmp_path / 'a' / 'eval')
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
@@ -109,4 +122,5 @@ def test_scores_are_kept_in_a_folder_of_their_own(
   assert json.loads(path.read_text('utf-8'))['decode']['batch_size'] == 3
   sentences = path.with_name(f'{path.stem}.sentences.jsonl').read_text('utf-8').splitlines()
   assert [json.loads(line)['source'] for line in sentences] == (
-      (folder / 'test.en').read_text('utf-8').splitlines())
+    (folder / 'test.en').read_text('utf-8').splitlines()
+  )

@@ -46,8 +46,9 @@ def test_it_translates_and_scores(evaluate, separate, trained, folder):
   source = f'--source={folder}/test.en'
   status, out, err = evaluate(f'--workdir={separate}', source)
   assert status == 0 and out.count('\n') == 2, err
-  status, scores, err = evaluate(f'--workdir={separate}', source, f'--reference={folder}/test.de',
-                                 '--score')
+  status, scores, err = evaluate(
+    f'--workdir={separate}', source, f'--reference={folder}/test.de', '--score'
+  )
   assert status == 0 and len(scores.splitlines()) == 2, err
   refused = evaluate.refuses(f'--workdir={separate}', f'--ensemble={trained}', source)
   assert 'must have the same vocabulary' in refused

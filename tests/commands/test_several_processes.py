@@ -23,21 +23,36 @@ from transformer.system.signals import EXIT_STATUS
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 STEPS = 40
-SETTINGS = {'steps': STEPS, 'eval_every': 10, 'checkpoint_every': 4, 'log_every': 5, 'keep': 3,
-            'tokens_per_batch': 256, 'ema_decay': 0.9}
+SETTINGS = {
+  'steps': STEPS,
+  'eval_every': 10,
+  'checkpoint_every': 4,
+  'log_every': 5,
+  'keep': 3,
+  'tokens_per_batch': 256,
+  'ema_decay': 0.9,
+}
 
 
 def flags(folder, workdir, **mesh):
-  return [f'--config={folder}/tiny.py', f'--workdir={workdir}',
-          '--config.optimizer.schedule=constant', '--config.optimizer.peak_learning_rate=0.003',
-          *(f'--config.train.{name}={value}' for name, value in SETTINGS.items()),
-          *(f'--config.mesh.{name}={value}' for name, value in mesh.items())]
+  return [
+    f'--config={folder}/tiny.py',
+    f'--workdir={workdir}',
+    '--config.optimizer.schedule=constant',
+    '--config.optimizer.peak_learning_rate=0.003',
+    *(f'--config.train.{name}={value}' for name, value in SETTINGS.items()),
+    *(f'--config.mesh.{name}={value}' for name, value in mesh.items()),
+  ]
 
 
 def start(command, log, devices=1):
   with log.open('wb') as file:
-    return subprocess.Popen([sys.executable, *command], cwd=ROOT, stderr=file, env={
-        **os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)})
+    return subprocess.Popen(
+      [sys.executable, *command],
+      cwd=ROOT,
+      stderr=file,
+      env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)},
+    )
 
 
 def wait_for_step(workdir, step, process):
@@ -63,7 +78,8 @@ def whole(folder, tmp_path_factory):
   workdir = tmp_path_factory.mktemp('whole') / 'run'
   log = workdir.with_name('log')
   assert start(['train.py', *flags(folder, workdir)], log, devices=2).wait(300) == 0, (
-      log.read_text())
+    log.read_text()
+  )
   return workdir
 
 
@@ -76,8 +92,9 @@ def assert_same_run(workdir, whole):
   for row, other in zip(rows_of(workdir), rows_of(whole), strict=True):
     assert list(row) == list(other)
     np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-4)
-  assert ([path.name for path in sorted((workdir / 'checkpoints').iterdir())]
-          == [path.name for path in sorted((whole / 'checkpoints').iterdir())])
+  assert [path.name for path in sorted((workdir / 'checkpoints').iterdir())] == [
+    path.name for path in sorted((whole / 'checkpoints').iterdir())
+  ]
   assert not (workdir / 'lock.json').exists()
 
 
@@ -92,7 +109,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
   os.kill(children_of(process)[1], signal.SIGTERM)  # The first process learns of it.
   assert process.wait(120) == EXIT_STATUS, log.read_text()
   said = log.read_text()
-  stopped_at, = re.findall(r'stopped by another process after step (\d+), which is saved', said)
+  (stopped_at,) = re.findall(r'stopped by another process after step (\d+), which is saved', said)
   stopped_at = int(stopped_at)
   assert 'Traceback' not in said and any(parts.glob(f'*/{stopped_at}')), said
 
@@ -102,8 +119,9 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
   killed = time.monotonic()
   assert process.wait(120) == 1 and time.monotonic() - killed < 60
   assert log.read_text().splitlines()[-1] == (
-      'error: process 0 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
-      'from the last checkpoint')
+    'error: process 0 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
+    'from the last checkpoint'
+  )
 
   last = max(int(path.name) for path in parts.glob('checkpoints/*') if path.name.isdecimal())
   process = start(local, log)
@@ -129,8 +147,14 @@ def test_processes_refuse_a_locked_run_in_one_line(launch, folder, tmp_path):
 
 def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   workdir, log = tmp_path / 'run', tmp_path / 'log'
-  local = ['launch/local.py', '--processes=2', '--', *flags(folder, workdir),
-           '--config.train.steps=1', '--config.optimizer.peak_learning_rate=1e-30']
+  local = [
+    'launch/local.py',
+    '--processes=2',
+    '--',
+    *flags(folder, workdir),
+    '--config.train.steps=1',
+    '--config.optimizer.peak_learning_rate=1e-30',
+  ]
   (tmp_path / 'moved').symlink_to(whole)
   for origin in (whole, tmp_path / 'moved'):
     process = start([*local, f'--config.train.init_from={origin}'], log)
@@ -140,11 +164,15 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   assert losses == pytest.approx([best['valid/loss']], rel=1e-6)
 
 
-@pytest.mark.parametrize(('arguments', 'fact'), [
+@pytest.mark.parametrize(
+  ('arguments', 'fact'),
+  [
     (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
     (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
     (['--processes=2'], 'the arguments of train.py must stand after --'),
-    (['--', '--config.train.step=3'], 'did you mean config.train.steps?')])
+    (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
+  ],
+)
 def test_a_mistake_is_one_line(launch, arguments, fact):
   assert fact in launch.refuses(*arguments)
 
@@ -153,9 +181,17 @@ def test_a_mistake_is_one_line(launch, arguments, fact):
 def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
   workdir = tmp_path / 'run'
   with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
+
     def slurm(*command):
-      done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True,
-                            timeout=60, check=False)
+      done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+      )
       assert done.returncode == 0, (command, done.stderr)
       return done.stdout
 
@@ -168,8 +204,14 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
         assert time.monotonic() < deadline and state() != 'FAILED', output.read_text()
         time.sleep(0.1)
 
-    told = slurm(sys.executable, str(ROOT / 'launch' / 'slurm.py'), '--tasks-per-node=2',
-                 '--sbatch=--output=out', '--', *flags(folder, workdir, fsdp=2, data=1))
+    told = slurm(
+      sys.executable,
+      str(ROOT / 'launch' / 'slurm.py'),
+      '--tasks-per-node=2',
+      '--sbatch=--output=out',
+      '--',
+      *flags(folder, workdir, fsdp=2, data=1),
+    )
     assert told == ''
     job, output = '1', tmp_path / 'out'
     wait_for(lambda: any(path.name.isdecimal() for path in workdir.glob('checkpoints/*')))
@@ -185,7 +227,8 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
 
 
 def test_distributed_without_other_processes_is_refused(train, folder, tmp_path):
-  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
-                          '--distributed')
+  message = train.refuses(
+    f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--distributed'
+  )
   assert '--distributed found no description of the processes' in message
   assert 'launch/local.py' in message and not (tmp_path / 'run').exists()

@@ -63,8 +63,15 @@ def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, plante
 @pytest.mark.parametrize('value', [10**9, 999])
 def test_an_impossible_model_is_refused(trained, copied, value):
   settings = read_config(trained)
-  for name in ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'max_positions', 'key_dim',
-               'value_dim'):
+  for name in (
+    'num_layers',
+    'model_dim',
+    'ff_dim',
+    'num_heads',
+    'max_positions',
+    'key_dim',
+    'value_dim',
+  ):
     if (name, value) == ('num_layers', 999):
       continue  # It is refused too, but takes half a minute.
     changed = {**settings, 'model': {**settings['model'], 'positions': 'learned', name: value}}
@@ -74,7 +81,9 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     assert '\n' not in str(error.value), name
 
 
-@pytest.mark.parametrize(('changes', 'facts'), [
+@pytest.mark.parametrize(
+  ('changes', 'facts'),
+  [
     ({'model__num_layers': 10**9}, ['model.num_layers must be at least 1 and at most 1000']),
     ({'decode__beam_size': 10**30}, ['decode.beam_size must be at least 1 and at most']),
     ({'model__num_layers': [[1]]}, ['config.model.num_layers must be of type int; got [[1]]']),
@@ -84,10 +93,13 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     ({'data__dir': '~no-such-user/x'}, ['~no-such-user/x/test.en']),
     ({'data__dir': 'a\0b'}, [r"data.dir must be text on one line; got 'a\x00b'"]),
     ({'data__source': 'tfds', 'data__name': 'huggingface:a/b'}, ['a/b is not prepared in']),
-    ({'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
-     ['a TFDS set must be named like']),
+    (
+      {'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
+      ['a TFDS set must be named like'],
+    ),
     ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),
-])
+  ],
+)
 def test_a_hostile_config_ends_in_one_line(evaluate, copied, change_settings, changes, facts):
   change_settings(copied, **changes)
   message = evaluate.refuses(f'--workdir={copied}')

@@ -16,38 +16,57 @@ from transformer.runs import run_directory
 from transformer.runs.loading import load_run
 
 
-@pytest.mark.parametrize(('flags', 'facts'), [
+@pytest.mark.parametrize(
+  ('flags', 'facts'),
+  [
     (['--config.model.num_head=3'], ['no key config.model.num_head', 'config.model.num_heads?']),
     (['--noconfig.model.tie_outputs'], ['no key config.model.tie_outputs', 'tie_output?']),
     (["--config.model={'num_head': 3}"], ['num_head']),
     (['--config.train.steps=many'], ['--config.train.steps=many', 'whole number']),
     (['--config.model.dropout=abc'], ['--config.model.dropout=abc', 'float']),
     (['--config.mesh.data=3'], ['the mesh must use all 1 devices', 'data=3']),
-    (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16',
-      '--config.model.model_dim=16'],
-     ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference']),
+    (
+      [
+        '--config.model.attention=cudnn',
+        '--config.model.dtype=bfloat16',
+        '--config.model.model_dim=16',
+      ],
+      ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference'],
+    ),
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
     (["--config.data.train=('train', 'train')"], ['each once']),
-    (['--config.data.dir=/nowhere'], ['/nowhere/train.en', 'there is no folder /nowhere; if the '
-                                      'data lies elsewhere, give --config.data.dir=DIR']),
+    (
+      ['--config.data.dir=/nowhere'],
+      [
+        '/nowhere/train.en',
+        'there is no folder /nowhere; if the data lies elsewhere, give --config.data.dir=DIR',
+      ],
+    ),
     (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
     (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),
     (['--config.data.train=latin'], ['latin.de must be UTF-8; line 2 is not']),
     (['--config.data.train=long'], ['no pair left to train on', 'data.max_length']),
-    (['--config.data.train_weights=(0.01,)'],
-     ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)']),
+    (
+      ['--config.data.train_weights=(0.01,)'],
+      ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)'],
+    ),
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
-    (['--config.data.source=tfds', '--config.data.name=wmt14_tranlate'],
-     ['wmt14_tranlate is not prepared in ', 'docs/data.md']),
+    (
+      ['--config.data.source=tfds', '--config.data.name=wmt14_tranlate'],
+      ['wmt14_tranlate is not prepared in ', 'docs/data.md'],
+    ),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
-    *(([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
-      for window in ('3:', '0:3', '5:3', 'a:b')),
+    *(
+      ([f'--profile={window}'], ['--profile must be FROM:TO', f'got {window!r}'])
+      for window in ('3:', '0:3', '5:3', 'a:b')
+    ),
     ([f'--profile={"9" * 5000}:3'], ['--profile must be FROM:TO', '99…99']),
     (['--profile=3:4'], ["at most train.steps=2; got '3:4'"]),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
     (['stray'], ["unexpected argument 'stray'"]),
     (['--config'], ['Missing value for flag --config']),
-])
+  ],
+)
 def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, facts):
   workdir = tmp_path / 'run'
   message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *flags)
@@ -56,21 +75,45 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
   assert not workdir.exists()
 
 
-@pytest.mark.parametrize(('name', 'facts'), [
-    ('{folder}/nope.py', ['there is no config file ', '/nope.py', 'the current folder is /',
-                          '--config takes the path of a file']),
+@pytest.mark.parametrize(
+  ('name', 'facts'),
+  [
+    (
+      '{folder}/nope.py',
+      [
+        'there is no config file ',
+        '/nope.py',
+        'the current folder is /',
+        '--config takes the path of a file',
+      ],
+    ),
     ('{folder}', ['holds no run: there is no config.json in it']),
     ('{folder}/train.de', ['/train.de cannot be loaded: SyntaxError']),
     ('{folder}/tiny.py:big', ['tiny.py:big', 'TypeError', 'get_config()']),
-    *((f'{{own}}/{name}.py', [f'/{name}.py must define get_config(), which returns an '
-                              f'ml_collections.ConfigDict; got {got}'])
-      for name, got in (('other', '{}'), ('nothing', 'None'), ('empty', 'None'))),
+    *(
+      (
+        f'{{own}}/{name}.py',
+        [
+          f'/{name}.py must define get_config(), which returns an '
+          f'ml_collections.ConfigDict; got {got}'
+        ],
+      )
+      for name, got in (('other', '{}'), ('nothing', 'None'), ('empty', 'None'))
+    ),
     ('{own}/exits.py', ['/exits.py cannot be loaded: SystemExit: 1']),
     ('{own}/mistyped.py', ['there is no key config.model.ff_dims; did you mean config.model.ff_d']),
-    *((f'configs/wmt14.py:{argument}',
-       ['configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, en-fr, fr-en, '
-        f'such as configs/wmt14.py:big,en-fr; got {argument!r}'])
-      for argument in ('bgi', 'en-fr,big'))])
+    *(
+      (
+        f'configs/wmt14.py:{argument}',
+        [
+          'configs/wmt14.py takes a size, base or big, then a direction, en-de, de-en, en-fr, '
+          f'fr-en, such as configs/wmt14.py:big,en-fr; got {argument!r}'
+        ],
+      )
+      for argument in ('bgi', 'en-fr,big')
+    ),
+  ],
+)
 def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts):
   (tmp_path / 'other.py').write_text('def get_config():\n  return {}\n', encoding='utf-8')
   (tmp_path / 'nothing.py').write_text('def get_config():\n  pass\n', encoding='utf-8')
@@ -93,7 +136,8 @@ def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
   assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
   assert '--config.seed=3 in argv before a value for --config' in train.refuses(
-      '--config.seed=3', f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
+    '--config.seed=3', f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run'
+  )
   assert not (tmp_path / 'run').exists()
 
 
@@ -105,7 +149,8 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
     assert message.startswith('--workdir needs a directory') and f'{tmp_path}/file is' in message
   for workdir in ('new\\run', 'logs:/run'):
     assert 'checkpoints must lie under a path without ' in train.refuses(
-        config, f'--workdir={tmp_path / workdir}')
+      config, f'--workdir={tmp_path / workdir}'
+    )
   (tmp_path / 'full').mkdir()
   (tmp_path / 'full' / 'thesis.tex').write_text('mine')
   message = train.refuses(config, f'--workdir={tmp_path}/full')
@@ -117,8 +162,10 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
 
 def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*')}
-  for workdir, fact in ((tmp_path / 'run', 'is free for a run'),
-                        (trained, 'holds this run, which would go on')):
+  for workdir, fact in (
+    (tmp_path / 'run', 'is free for a run'),
+    (trained, 'holds this run, which would go on'),
+  ):
     status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
     assert (status, out) == (0, '')
     doubt, *_, line = err.splitlines()
@@ -130,44 +177,62 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
 
 
 @pytest.mark.long(but=['vocabulary', 'freeze', 'variation'])
-@pytest.mark.parametrize(('flags', 'fact'), [
-    pytest.param(flags, fact, id=name) for name, flags, fact in (
-        ('dir', 'data.dir=/nowhere', 'give --config.data.dir=DIR'),
-        ('valid', 'data.valid=nothing', 'nothing.en'),
-        ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
-        ('language', 'data.target_language=fr', 'train.fr'),
-        ('reporter', 'train.report=no_module:x', 'the reporter no_module:x cannot be imported'),
-        ('metric', 'train.valid_metric=no_module:x', 'the metric no_module:x cannot be imported'),
-        ('taken', 'train.valid_metric={bad}:metric', 'is the name of another measure'),
-        ('best', 'train.best_by=f9 train.valid_metric={bad}:length', 'must name one of bleu, '),
-        ('source', 'data.source=no_module:x', 'the source no_module:x cannot be imported'),
-        ('objective', 'train.objective=no_module:x', 'the objective no_module:x cannot be'),
-        ('loss', 'train.objective={bad}:loss', ':loss failed'),
-        ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be made'),
-        ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
-        ('variation', "data.variations=('{bad}:vary',)", 'KeyError'),
-        ('no vocabulary', 'data.vocabulary=/nowhere', '/nowhere'),
-        ('vocabulary', 'data.vocabulary={run}/vocabulary.model data.vocabulary_size=290',
-         'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=300'),
-        ('kind', 'data.vocabulary={run}/vocabulary.model data.vocabulary_kind=unigram',
-         'set --config.data.vocabulary_kind=bpe'),
-        ('large', 'data.vocabulary_size=9000', 'is more than the training text can fill'),
-        ('no pair', 'data.max_length=4', 'the training set has no pair left to train on'),
-        ('weights', 'data.train_weights=0.001', 'must take at least one row'),
-        ('freeze', 'train.freeze=nothing', 'must match some parameters and leave others'),
-        ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
-        ('no weights', 'train.init_from={folder}/begun', 'there is no checkpoint'),
-        ('model', 'train.init_from={run} model.ff_dim=13', 'model.ff_dim is 11 there, and 13 here'),
-        ('separate', 'train.init_from={run} data.shared_vocabulary=False '
-         'model.share_embeddings=False', 'share_embeddings is True there, and False here'),
-        ('smaller', 'train.init_from={run} data.vocabulary_size=290', 'vocabulary_size=300'))])
+@pytest.mark.parametrize(
+  ('flags', 'fact'),
+  [
+    pytest.param(flags, fact, id=name)
+    for name, flags, fact in (
+      ('dir', 'data.dir=/nowhere', 'give --config.data.dir=DIR'),
+      ('valid', 'data.valid=nothing', 'nothing.en'),
+      ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
+      ('language', 'data.target_language=fr', 'train.fr'),
+      ('reporter', 'train.report=no_module:x', 'the reporter no_module:x cannot be imported'),
+      ('metric', 'train.valid_metric=no_module:x', 'the metric no_module:x cannot be imported'),
+      ('taken', 'train.valid_metric={bad}:metric', 'is the name of another measure'),
+      ('best', 'train.best_by=f9 train.valid_metric={bad}:length', 'must name one of bleu, '),
+      ('source', 'data.source=no_module:x', 'the source no_module:x cannot be imported'),
+      ('objective', 'train.objective=no_module:x', 'the objective no_module:x cannot be'),
+      ('loss', 'train.objective={bad}:loss', ':loss failed'),
+      ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be made'),
+      ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
+      ('variation', "data.variations=('{bad}:vary',)", 'KeyError'),
+      ('no vocabulary', 'data.vocabulary=/nowhere', '/nowhere'),
+      (
+        'vocabulary',
+        'data.vocabulary={run}/vocabulary.model data.vocabulary_size=290',
+        'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=300',
+      ),
+      (
+        'kind',
+        'data.vocabulary={run}/vocabulary.model data.vocabulary_kind=unigram',
+        'set --config.data.vocabulary_kind=bpe',
+      ),
+      ('large', 'data.vocabulary_size=9000', 'is more than the training text can fill'),
+      ('no pair', 'data.max_length=4', 'the training set has no pair left to train on'),
+      ('weights', 'data.train_weights=0.001', 'must take at least one row'),
+      ('freeze', 'train.freeze=nothing', 'must match some parameters and leave others'),
+      ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
+      ('no weights', 'train.init_from={folder}/begun', 'there is no checkpoint'),
+      ('model', 'train.init_from={run} model.ff_dim=13', 'model.ff_dim is 11 there, and 13 here'),
+      (
+        'separate',
+        'train.init_from={run} data.shared_vocabulary=False model.share_embeddings=False',
+        'share_embeddings is True there, and False here',
+      ),
+      ('smaller', 'train.init_from={run} data.vocabulary_size=290', 'vocabulary_size=300'),
+    )
+  ],
+)
 def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
-    train, folder, trained, tmp_path, flags, fact):
+  train, folder, trained, tmp_path, flags, fact
+):
   begun = folder / 'begun'
   if not begun.exists():
     shutil.copytree(trained, begun, ignore=shutil.ignore_patterns('checkpoints', 'metrics.jsonl'))
-  flags = [f'--config.{flag}' for flag in flags.format(
-      bad='tests.commands.bad_parts', folder=folder, run=trained).split(' ')]
+  flags = [
+    f'--config.{flag}'
+    for flag in flags.format(bad='tests.commands.bad_parts', folder=folder, run=trained).split(' ')
+  ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
   assert fact in train.refuses_alike(*start)
   status, _, err = train(*start, '--check', '--nofiles')
@@ -197,15 +262,17 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(train, folder, train
 
 
 def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
-  _, _, err = train.at_a_terminal(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
-                                  '--check')
+  _, _, err = train.at_a_terminal(
+    f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--check'
+  )
   doubt, *_, line = err.splitlines()
   assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', doubt)
   assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
 
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(
-    trained, tmp_path, monkeypatch):
+  trained, tmp_path, monkeypatch
+):
   settings = run_directory.read_config(trained)
   settings['decode']['beam_size'] = 3
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
@@ -220,15 +287,23 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
 
 @pytest.mark.long
 def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
-    train, evaluate, folder, tmp_path):
+  train, evaluate, folder, tmp_path
+):
   run = tmp_path / 'the run (1)'
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={run}',
-                         "--config.data.valid=('test', 'valid')", '--config.train.steps=1',
-                         '--config.train.best_by=valid/chrf')
+  status, _, err = train(
+    f'--config={folder}/tiny.py',
+    f'--workdir={run}',
+    "--config.data.valid=('test', 'valid')",
+    '--config.train.steps=1',
+    '--config.train.best_by=valid/chrf',
+  )
   assert status == 0 and 'the best step on the validation split is 1, with valid chrF2++ ' in err
   assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'  # As a shell takes it.
-  row, = (row for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
-          if 'valid/bleu' in row)
+  (row,) = (
+    row
+    for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
+    if 'valid/bleu' in row
+  )
   for key in ('valid', 'valid/valid'):
     assert {f'{key}/{name}' for name in ('loss', 'perplexity', 'bleu', 'chrf')} < set(row)
   assert row['valid/loss'] != row['valid/valid/loss']
@@ -246,7 +321,7 @@ def test_a_window_of_steps_is_traced(train, folder, tmp_path):
 
 
 def test_tensorboard_shows_sentences_of_the_validation_split(trained):
-  (step, markdown), = shown(trained)
+  ((step, markdown),) = shown(trained)
   sources, references, translations = zip(*cells(markdown), strict=True)
   assert (step, list(sources), list(references)) == (2, ENGLISH[:2], GERMAN[:2])
   assert all(isinstance(translation, str) for translation in translations)

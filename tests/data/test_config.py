@@ -11,52 +11,90 @@ from transformer.errors import UserError
 TEXT = {'source': 'text', 'dir': 'somewhere'}
 
 
-@pytest.mark.parametrize(('changes', 'message'), [
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
     ({'source': 'csv'}, 'data.source must be one of tfds, text, or MODULE:CLASS'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
-    *((code, 'data.source_language and data.target_language must both be set, and differ')
-      for code in ({'source_language': ''}, {'target_language': ''}, {'target_language': 'en'})),
-    *(({'train': names}, f'data.train must name at least one corpus, and each once; got {names}')
-      for names in ((), ('a', ''), ('a', 'b', 'a'))),
-    *(({'valid': names}, 'data.valid must name at least one corpus, and each once')
-      for names in ('', (), ('a', ''), ('a', 'b', 'a'))),
-    *(({'train_weights': weights}, 'one of them above 0; got')
-      for weights in ((1.0, 2.0), (0.0,), (float('inf'),), (float('nan'),))),
-    *(({'train': ('a', 'b'), 'train_stages': stages}, fact) for stages, fact in (
+    *(
+      (code, 'data.source_language and data.target_language must both be set, and differ')
+      for code in ({'source_language': ''}, {'target_language': ''}, {'target_language': 'en'})
+    ),
+    *(
+      ({'train': names}, f'data.train must name at least one corpus, and each once; got {names}')
+      for names in ((), ('a', ''), ('a', 'b', 'a'))
+    ),
+    *(
+      ({'valid': names}, 'data.valid must name at least one corpus, and each once')
+      for names in ('', (), ('a', ''), ('a', 'b', 'a'))
+    ),
+    *(
+      ({'train_weights': weights}, 'one of them above 0; got')
+      for weights in ((1.0, 2.0), (0.0,), (float('inf'),), (float('nan'),))
+    ),
+    *(
+      ({'train': ('a', 'b'), 'train_stages': stages}, fact)
+      for stages, fact in (
         (((0.0, 1.0),), 'a weight for each of the 2 corpora of data.train, at least 0'),
         (((0.0, 1.0, -1.0),), 'one of them above 0; got (1.0, -1.0)'),
         (((5.0, 1.0, 1.0),), 'after ascending numbers of updates, the first after 0; got [5.0]'),
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got [0.0, 9.0, 9.0]'),
-        (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got [0.0, 0.5]'))),
+        (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got [0.0, 0.5]'),
+      )
+    ),
     ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
     ({'source_vocabulary': 'x'}, 'set --config.data.shared_vocabulary=False, or leave them out'),
     ({'source_vocabulary_size': 300}, 'set --config.data.shared_vocabulary=False'),
-    ({'shared_vocabulary': False, 'source_vocabulary_size': 0},
-     'data.source_vocabulary_size must be at least 264'),
+    (
+      {'shared_vocabulary': False, 'source_vocabulary_size': 0},
+      'data.source_vocabulary_size must be at least 264',
+    ),
     ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'data.vocabulary_size must be at least 264'),
-    *(({'max_length_ratio': ratio}, f'data.max_length_ratio must be at least 0; got {ratio}')
-      for ratio in (-1.0, float('nan'))),
-    *(({'symbols': symbols}, f'symbols must hold texts without white space, each once, and no names'
-       f' of control symbols or bytes, such as </s> or <0x41>; got {symbols[-1]!r}')
-      for symbols in (('',), ('<a b>',), ('x\u00a0',), ('</s>',), ('<pad>',), ('<0x0A>',),
-                      ('a\u2581',), ('<a>', '<b>', '<a>')[::2])),
+    *(
+      ({'max_length_ratio': ratio}, f'data.max_length_ratio must be at least 0; got {ratio}')
+      for ratio in (-1.0, float('nan'))
+    ),
+    *(
+      (
+        {'symbols': symbols},
+        f'symbols must hold texts without white space, each once, and no names'
+        f' of control symbols or bytes, such as </s> or <0x41>; got {symbols[-1]!r}',
+      )
+      for symbols in (
+        ('',),
+        ('<a b>',),
+        ('x\u00a0',),
+        ('</s>',),
+        ('<pad>',),
+        ('<0x0A>',),
+        ('a\u2581',),
+        ('<a>', '<b>', '<a>')[::2],
+      )
+    ),
     ({'vocabulary_kind': 'word'}, 'data.vocabulary_kind must be one of bpe, unigram'),
     ({'normalisation': 'nfc'}, 'data.normalisation must be one of identity, nmt_nfkc, nfkc'),
     ({'vocabulary_kind': 'unigram', 'bpe_dropout': 0.1}, 'set --config.data.bpe_dropout=0, and'),
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
-])
+  ],
+)
 def test_invalid_settings_are_refused(changes, message):
   with pytest.raises(UserError, match=re.escape(message)) as raised:
     DataConfig(**changes)
   assert '\n' not in str(raised.value)
 
 
-@pytest.mark.parametrize('changes', [
-    {**TEXT, 'name': ''}, {**TEXT, 'source': 'm:Trees'}, {'max_length': 2},
-    {'vocabulary_size': SMALLEST_VOCABULARY}, {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {**TEXT, 'name': ''},
+    {**TEXT, 'source': 'm:Trees'},
+    {'max_length': 2},
+    {'vocabulary_size': SMALLEST_VOCABULARY},
+    {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
     {'symbols': ('<a>', '\u2581a', '</s', '<0x4>', 'a,b', '"')},
     {'train': ('a', 'b'), 'train_stages': ((0.0, 0.0, 1.0), (7.0, 2.0, 0.0))},
-])
+  ],
+)
 def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
   config = DataConfig(**changes)
   assert {name: getattr(config, name) for name in changes} == changes
@@ -64,10 +102,17 @@ def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
     config.max_length = 3
 
 
-@pytest.mark.parametrize(('valid', 'sets'), [
-    ('news', {'valid': 'news'}), (('news',), {'valid': 'news'}),
-    (('news', 'talks', 'sub/web'), {'valid': 'news', 'valid/talks': 'talks',
-                                    'valid/sub/web': 'sub/web'})])
+@pytest.mark.parametrize(
+  ('valid', 'sets'),
+  [
+    ('news', {'valid': 'news'}),
+    (('news',), {'valid': 'news'}),
+    (
+      ('news', 'talks', 'sub/web'),
+      {'valid': 'news', 'valid/talks': 'talks', 'valid/sub/web': 'sub/web'},
+    ),
+  ],
+)
 def test_the_first_validation_set_has_no_name_of_its_own(valid, sets):
   config = DataConfig(valid=valid)
   assert list(config.valid_sets.items()) == list(sets.items())

@@ -22,11 +22,13 @@ pytestmark = pytest.mark.usefixtures('own_parts')
 
 def backwards(data, vocabulary):
   """Returns the variation that reverses the words of sources."""
+
   def vary(source, target, keys):
     del keys
     numbers = np.arange(len(source))
     texts = [' '.join(vocabulary.decode(source[number]).split()[::-1]) for number in numbers]
     return replaced(source, numbers, texts, vocabulary.source), target
+
   return vary
 
 
@@ -37,15 +39,17 @@ def text(count, seed):
 
 def write(folder, prefix, source, target):
   for language, lines in (('en', source), ('de', target)):
-    (folder / f'{prefix}.{language}').write_text(''.join(f'{line}\n' for line in lines),
-                                                 encoding='utf-8')
+    (folder / f'{prefix}.{language}').write_text(
+      ''.join(f'{line}\n' for line in lines), encoding='utf-8'
+    )
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp('text')
-  write(folder, 'one', [*text(31, 1), '', LONG, 'dog', LONG],
-        [*text(31, 2), 'hund', 'a', LONG, LONG])
+  write(
+    folder, 'one', [*text(31, 1), '', LONG, 'dog', LONG], [*text(31, 2), 'hund', 'a', LONG, LONG]
+  )
   write(folder, 'two', text(17, 3), text(17, 4))
   write(folder, 'valid', [*text(11, 5), LONG, ''], [*text(11, 6), 'rot', LONG])
   return folder
@@ -57,9 +61,18 @@ def vocabulary(folder):
 
 
 def config_of(folder, **changes) -> DataConfig:
-  return DataConfig(**{
-      'source': 'text', 'dir': str(folder), 'train': ('one', 'two'), 'valid': 'valid',
-      'source_language': 'en', 'target_language': 'de', 'max_length': MAX_LENGTH, **changes})
+  return DataConfig(
+    **{
+      'source': 'text',
+      'dir': str(folder),
+      'train': ('one', 'two'),
+      'valid': 'valid',
+      'source_language': 'en',
+      'target_language': 'de',
+      'max_length': MAX_LENGTH,
+      **changes,
+    }
+  )
 
 
 def encode(config, vocabulary, seed=0):
@@ -102,8 +115,11 @@ class Numbers:
 def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, places, at_most):
   monkeypatch.setattr(corpora_module, '_PLACES', places)
   corpora = corpora_module.Corpora({'a': Numbers('a', 811), 'b': Numbers('b', 202)}, None)
-  numbers = {f'{name} {i}': i + 811 * (name == 'b')
-             for name, corpus in corpora.train.items() for i in range(len(corpus))}
+  numbers = {
+    f'{name} {i}': i + 811 * (name == 'b')
+    for name, corpus in corpora.train.items()
+    for i in range(len(corpus))
+  }
   sentences = list(corpora.training_text(at_most))
   assert sentences == list(corpora.training_text(at_most))
   sources, targets = sentences[::2], sentences[1::2]
@@ -129,25 +145,37 @@ def test_what_is_odd_about_a_file_is_said(tmp_path, caplog):
 def test_counts_are_kept_by_corpus(folder, vocabulary):
   encoded = encode(config_of(folder), vocabulary)
   assert encoded.counts == {
-      'train/one': {'kept': 31, 'dropped: empty side': 1, 'dropped: source too long': 2,
-                    'dropped: target too long': 1},
-      'train/two': {'kept': 17, 'dropped: empty side': 0, 'dropped: source too long': 0,
-                    'dropped: target too long': 0},
-      'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1}}
+    'train/one': {
+      'kept': 31,
+      'dropped: empty side': 1,
+      'dropped: source too long': 2,
+      'dropped: target too long': 1,
+    },
+    'train/two': {
+      'kept': 17,
+      'dropped: empty side': 0,
+      'dropped: source too long': 0,
+      'dropped: target too long': 0,
+    },
+    'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1},
+  }
   assert pairs_in(epoch(encoded.batches)) == 31 + 17
   assert pairs_in(encoded.valid_batches['valid']) == 13
 
 
 def test_every_validation_set_is_encoded_under_its_name(folder, vocabulary):
   config = config_of(folder, valid=('valid', 'two'))
-  encoded, alone = (encode(changed, vocabulary) for changed in (
-      config, config_of(folder, valid='two')))
+  encoded, alone = (
+    encode(changed, vocabulary) for changed in (config, config_of(folder, valid='two'))
+  )
   prints = open_corpora(config).fingerprints()
   assert list(prints) == ['train/one', 'train/two', 'valid', 'valid/two']
   assert prints['valid/two'] == prints['train/two'] != prints['valid']
   assert encoded.counts['valid']['kept'] == 13 and encoded.counts['valid/two']['kept'] == 17
-  for both, one in ((encoded, alone), (encoded.resized(3 * MAX_LENGTH),
-                                       alone.resized(3 * MAX_LENGTH))):
+  for both, one in (
+    (encoded, alone),
+    (encoded.resized(3 * MAX_LENGTH), alone.resized(3 * MAX_LENGTH)),
+  ):
     chex.assert_trees_all_equal(both.valid_batches['valid/two'], one.valid_batches['valid'])
 
 
@@ -161,7 +189,7 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
   assert pairs_in(epoch(encoded.batches)) == encoded.counts['train/two']['kept'] == 2
   # Validation keeps all pairs.
   assert pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
-  warning, = caplog.messages
+  (warning,) = caplog.messages
   assert '33.3 % of the training pairs are dropped' in warning
   caplog.clear()
   write(tmp_path, 'two', ['dog'] * 20, ['hund'] * 19 + ['rot hemd rot hemd'])
@@ -182,14 +210,17 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
     return encode(config_of(folder, **variation, **changes), vocabulary, seed).batches
 
   staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
-  for first, last, stage in ((0, 6, batches(train=('one',), train_weights=(2.0,))),
-                             (7, 999, batches(1, train_weights=(1.0, 3.0))),
-                             (1000, 2000, batches(2, train=('two',)))):
+  for first, last, stage in (
+    (0, 6, batches(train=('one',), train_weights=(2.0,))),
+    (7, 999, batches(1, train_weights=(1.0, 3.0))),
+    (1000, 2000, batches(2, train=('two',))),
+  ):
     for step in (last, first):  # In any order.
       wanted = stage[step - first]
       assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
-      np.testing.assert_array_equal(*(np.trim_zeros(np.unique(batch.target_tokens))
-                                      for batch in (staged[step], wanted)))
+      np.testing.assert_array_equal(
+        *(np.trim_zeros(np.unique(batch.target_tokens)) for batch in (staged[step], wanted))
+      )
       assert pairs_in([staged[step]]) == pairs_in([wanted])
   chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
   again = batches(train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0)))  # A mixture that comes back.
@@ -197,15 +228,18 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
 
 
 @pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}], ids=str)
-def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, monkeypatch,
-                                                         variation):
+def test_batches_of_another_size_need_no_second_encoding(
+  folder, vocabulary, monkeypatch, variation
+):
   config = config_of(folder, **variation)
   encoded = encode(config, vocabulary)
   wanted = encode_corpora(config, open_corpora(config), vocabulary, 3 * MAX_LENGTH, 0)
   for name in ('load_or_encode', 'encode_for_scoring'):
     monkeypatch.setattr(corpora_module, name, None)
-  for resized in (encoded.resized(3 * MAX_LENGTH),
-                encoded.resized(MAX_LENGTH).resized(3 * MAX_LENGTH)):
+  for resized in (
+    encoded.resized(3 * MAX_LENGTH),
+    encoded.resized(MAX_LENGTH).resized(3 * MAX_LENGTH),
+  ):
     assert resized.counts == wanted.counts and resized.batches.shape == wanted.batches.shape
     chex.assert_trees_all_equal(resized.valid_batches, wanted.valid_batches)
     for step in (0, 1009):
@@ -215,8 +249,9 @@ def test_batches_of_another_size_need_no_second_encoding(folder, vocabulary, mon
 def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, vocabulary):
   config = config_of(folder)
   plain = encode(config, vocabulary)
-  noisy = encode(config_of(folder, bpe_dropout=0.5,
-                           variations=(f'{__name__}:backwards',)), vocabulary)
+  noisy = encode(
+    config_of(folder, bpe_dropout=0.5, variations=(f'{__name__}:backwards',)), vocabulary
+  )
   chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
 
   def ids(batches, count):
@@ -226,10 +261,15 @@ def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, 
     return {tuple(map(vocabulary.decode, pair)) for pair in pairs}
 
   before = said(ids(plain.batches, 2 * plain.batches.batches_in_epoch))
-  assert before == {pair for name in ('one', 'two') for pair in open_corpus(config, name)[:]
-                    if all(0 < len(vocabulary.encode(side)) < MAX_LENGTH for side in pair)}
+  assert before == {
+    pair
+    for name in ('one', 'two')
+    for pair in open_corpus(config, name)[:]
+    if all(0 < len(vocabulary.encode(side)) < MAX_LENGTH for side in pair)
+  }
   after = ids(noisy.batches, 2 * noisy.batches.real)
   wanted = {(' '.join(source.split()[::-1]), target) for source, target in before}
   assert said(after) == wanted != before
-  assert any(source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID)
-             for source, _ in after)
+  assert any(
+    source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID) for source, _ in after
+  )

@@ -17,8 +17,10 @@ STEPS = 60
 
 def words(letters, count, seed):
   rng = np.random.default_rng(seed)
-  return [' '.join(''.join(rng.choice(list(letters), 3)) for _ in range(rng.integers(1, 4)))
-          for _ in range(count)]
+  return [
+    ' '.join(''.join(rng.choice(list(letters), 3)) for _ in range(rng.integers(1, 4)))
+    for _ in range(count)
+  ]
 
 
 @pytest.fixture(scope='module')
@@ -36,16 +38,20 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def vocabulary():
-  return Vocabulary.train([line for seed, letters in enumerate(LETTERS.values())
-                           for line in words(letters, 50, seed)], 300)
+  return Vocabulary.train(
+    [line for seed, letters in enumerate(LETTERS.values()) for line in words(letters, 50, seed)],
+    300,
+  )
 
 
 def shorter(data, vocabulary):
   """Returns an augmentation that keeps the first word of some targets."""
+
   def vary(source, target, keys):
     chosen = np.flatnonzero(keys[1] % np.uint64(2))
     texts = [vocabulary.decode(target[number]).split()[0] for number in chosen]
     return source, replaced(target, chosen, texts, vocabulary)
+
   return vary
 
 
@@ -58,7 +64,7 @@ def corpora_of(batch, vocabulary) -> list[set[str]]:
     for segment in range(1, segments.max() + 1):
       here = segments == segment
       letters = set(vocabulary.decode(batch.target_tokens[row, here])) - {' '}
-      name, = [name for name, own in LETTERS.items() if letters <= set(own)]
+      (name,) = [name for name, own in LETTERS.items() if letters <= set(own)]
       assert set(batch.corpora[row, here]) == {list(LETTERS).index(name)}
       found[row].add(name)
   return found
@@ -68,12 +74,17 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
   return list(itertools.chain(*(corpora_of(batches[step], vocabulary) for step in steps)))
 
 
-@pytest.mark.parametrize('changed', [{}, {'bpe_dropout': 0.3},
-                                     {'variations': (f'{__name__}:shorter',)}], ids=str)
-@pytest.mark.parametrize('mixture', [
-    {}, {'train_weights': (1.0, 1.0, 0.5, 1.0)}, {'train_weights': (0.0, 1.0, 2.0, 0.0)}], ids=str)
+@pytest.mark.parametrize(
+  'changed', [{}, {'bpe_dropout': 0.3}, {'variations': (f'{__name__}:shorter',)}], ids=str
+)
+@pytest.mark.parametrize(
+  'mixture',
+  [{}, {'train_weights': (1.0, 1.0, 0.5, 1.0)}, {'train_weights': (0.0, 1.0, 2.0, 0.0)}],
+  ids=str,
+)
 def test_a_position_has_the_place_of_its_corpus_in_data_train(
-    folder, vocabulary, monkeypatch, mixture, changed):
+  folder, vocabulary, monkeypatch, mixture, changed
+):
   monkeypatch.setattr(variations, '_WINDOW_PAIRS', 30)
   monkeypatch.setattr(variations, '_FEWEST_BATCHES', 2)
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
@@ -88,18 +99,26 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
 @pytest.mark.parametrize('changed', [{}, {'bpe_dropout': 0.3}], ids=str)
 def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, changed):
   stages = (0, 0, 0, 1, 0), (4, 1, 0, 0, 0), (8, 1, 0, 2, 1)
-  batches = encode(config_of(folder, train=tuple(LETTERS), train_stages=stages, **changed),
-                   vocabulary).batches
-  for first, last, wanted in ((0, 4, {'second'}), (4, 8, {'first'}),
-                              (8, STEPS, {'first', 'second', 'third'})):
+  batches = encode(
+    config_of(folder, train=tuple(LETTERS), train_stages=stages, **changed), vocabulary
+  ).batches
+  for first, last, wanted in (
+    (0, 4, {'second'}),
+    (4, 8, {'first'}),
+    (8, STEPS, {'first', 'second', 'third'}),
+  ):
     assert set.union(*rows_in(batches, range(first, last), vocabulary)) == wanted
 
 
-@pytest.mark.parametrize('changed', [{}, {'bpe_dropout': 0.3}, {
-    'train_stages': ((0.0, 1.0), (3.0, 2.0))}], ids=str)
+@pytest.mark.parametrize(
+  'changed', [{}, {'bpe_dropout': 0.3}, {'train_stages': ((0.0, 1.0), (3.0, 2.0))}], ids=str
+)
 def test_a_batch_of_one_corpus_has_no_numbers(folder, vocabulary, changed):
   alone = encode(config_of(folder, train=('third',), **changed), vocabulary)
   mixed = encode(config_of(folder, train=('third', 'first')), vocabulary)
-  for batch in itertools.chain([alone.batches[0], alone.batches[5]],
-                               *alone.valid_batches.values(), *mixed.valid_batches.values()):
+  for batch in itertools.chain(
+    [alone.batches[0], alone.batches[5]],
+    *alone.valid_batches.values(),
+    *mixed.valid_batches.values(),
+  ):
     assert batch.corpora is None and 'corpora' not in batch.arrays()

@@ -29,13 +29,15 @@ def text(count, seed):
 
 def write(folder, source, target):
   for language, lines in (('en', source), ('de', target)):
-    (folder / f'train.{language}').write_text(''.join(f'{line}\n' for line in lines),
-                                              encoding='utf-8')
+    (folder / f'train.{language}').write_text(
+      ''.join(f'{line}\n' for line in lines), encoding='utf-8'
+    )
 
 
 def corpus_in(folder, source='en', target='de'):
-  return TextCorpus(DataConfig('text', dir=str(folder), source_language=source,
-                               target_language=target), 'train')
+  return TextCorpus(
+    DataConfig('text', dir=str(folder), source_language=source, target_language=target), 'train'
+  )
 
 
 @pytest.fixture(scope='module')
@@ -46,8 +48,11 @@ def vocabulary():
 @pytest.fixture
 def folder(tmp_path):
   lines = text(31, 1)
-  write(tmp_path, [*lines, *lines, '', 'dog', 'dog', 'dog ' * 6],
-        [*text(31, 2), *text(31, 2), 'hund', '', 'dog', 'rot'])
+  write(
+    tmp_path,
+    [*lines, *lines, '', 'dog', 'dog', 'dog ' * 6],
+    [*text(31, 2), *text(31, 2), 'hund', '', 'dog', 'rot'],
+  )
   return tmp_path
 
 
@@ -55,8 +60,9 @@ def folder(tmp_path):
 def said(monkeypatch):
   """Returns the warnings."""
   warnings = []
-  monkeypatch.setattr(encoded_cache.logging, 'warning',
-                      lambda message, *values: warnings.append(message % values))
+  monkeypatch.setattr(
+    encoded_cache.logging, 'warning', lambda message, *values: warnings.append(message % values)
+  )
   return warnings
 
 
@@ -115,14 +121,14 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
 
   Alike.folder = folder
   for number, pairs in enumerate(([('man', 'mann')] * 9, [('man', 'mann')] * 8 + [('dog', 'a')])):
-    assert_same(load_or_encode(Alike(pairs), vocabulary),
-                encode_in_memory(pairs, vocabulary))
+    assert_same(load_or_encode(Alike(pairs), vocabulary), encode_in_memory(pairs, vocabulary))
     assert len(encodings(folder)) == 5 + number
 
 
 @pytest.mark.parametrize('left', [[], ['.tmp']], ids=['interrupted', 'killed'])
 def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
-    folder, vocabulary, monkeypatch, left):
+  folder, vocabulary, monkeypatch, left
+):
   def interrupted(corpus, vocabulary):
     yield next(encoding.encode(corpus, vocabulary))
     raise KeyboardInterrupt
@@ -134,8 +140,9 @@ def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
       patch.setattr(encoded_cache.files.shutil, 'rmtree', lambda *_, **__: None)
     load_or_encode(corpus_in(folder), vocabulary)
   assert [path.suffix for path in encodings(folder)] == left
-  assert_same(load_or_encode(corpus_in(folder), vocabulary),
-              encode_in_memory(corpus_in(folder), vocabulary))
+  assert_same(
+    load_or_encode(corpus_in(folder), vocabulary), encode_in_memory(corpus_in(folder), vocabulary)
+  )
   assert [path.suffix for path in encodings(folder)] == ['']
 
 
@@ -149,11 +156,14 @@ def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabular
     yield from encoding.encode(corpus, vocabulary)
 
   monkeypatch.setattr(encoded_cache, 'encode', slow)
-  monkeypatch.setattr(encoded_cache.logging, 'info',
-                      lambda message, *_: 'another process' in message and waits.set())
+  monkeypatch.setattr(
+    encoded_cache.logging, 'info', lambda message, *_: 'another process' in message and waits.set()
+  )
   results = []
-  threads = [threading.Thread(target=lambda: results.append(
-      load_or_encode(corpus_in(folder), vocabulary))) for _ in range(2)]
+  threads = [
+    threading.Thread(target=lambda: results.append(load_or_encode(corpus_in(folder), vocabulary)))
+    for _ in range(2)
+  ]
   threads[0].start()
   assert began.wait(20)
   threads[1].start()
@@ -170,7 +180,7 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
   path = encodings(folder)[0] / name
   whole = path.read_bytes()
   middle = len(whole) // 2
-  wrong = whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1:]
+  wrong = whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :]
   damages = {'about.json': [wrong, None], NAMES[0]: [whole[:-1]]}.get(name, [wrong])
   for damaged in damages:
     path.unlink() if damaged is None else path.write_bytes(damaged)
@@ -180,8 +190,9 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
 
 
 @pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock'])
-def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary, monkeypatch, said,
-                                                              where):
+def test_where_nothing_can_be_written_it_is_encoded_in_memory(
+  folder, vocabulary, monkeypatch, said, where
+):
   def fail(*_):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -189,8 +200,9 @@ def test_where_nothing_can_be_written_it_is_encoded_in_memory(folder, vocabulary
     (folder / 'encoded').write_text('')
   else:
     monkeypatch.setattr(f'transformer.data.encoded_cache.{where}', fail)
-  assert_same(load_or_encode(corpus_in(folder), vocabulary),
-              encode_in_memory(corpus_in(folder), vocabulary))
+  assert_same(
+    load_or_encode(corpus_in(folder), vocabulary), encode_in_memory(corpus_in(folder), vocabulary)
+  )
   assert encodings(folder) == []
   assert len(said) == 1 and 'encoded in memory' in said[0] and '\n' not in said[0]
 

@@ -45,16 +45,19 @@ def sentence(length, first=11):
 
 def pairs_of(*lengths):
   """Returns pairs of the given lengths, no two with the same ids."""
-  return [(sentence(source, 1000 * (i + 1)), sentence(target, 1000 * (i + 1) + 500))
-          for i, (source, target) in enumerate(lengths)]
+  return [
+    (sentence(source, 1000 * (i + 1)), sentence(target, 1000 * (i + 1) + 500))
+    for i, (source, target) in enumerate(lengths)
+  ]
 
 
 def ids(text):
   return [int(word) for word in text.split()]
 
 
-SHAPES = st.lists(st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)),
-                  max_size=20)
+SHAPES = st.lists(
+  st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)), max_size=20
+)
 
 
 @given(SHAPES)
@@ -64,12 +67,13 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
   assert len(encoded.source) == len(encoded.target) == encoded.counts['kept'] == len(corpus)
   assert encoded.counts == {
-      'kept': len(corpus),
-      'cut: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
-      'cut: target too long': sum(target >= MAX_LENGTH for _, target in lengths)}
+    'kept': len(corpus),
+    'cut: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
+    'cut: target too long': sum(target >= MAX_LENGTH for _, target in lengths),
+  }
   for i, pair in enumerate(corpus):
     for side, text in zip((encoded.source, encoded.target), pair, strict=True):
-      assert side[i].tolist() == [*ids(text)[:MAX_LENGTH - 1], EOS_ID]
+      assert side[i].tolist() == [*ids(text)[: MAX_LENGTH - 1], EOS_ID]
       assert len(side[i]) <= MAX_LENGTH
 
 
@@ -94,10 +98,12 @@ def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
       counts['dropped: length ratio'] += 1
     else:
       kept.append((source, target))
-  assert [(encoded.source[i].tolist()[:-1], encoded.target[i].tolist()[:-1])
-          for i in range(len(encoded))] == kept
+  assert [
+    (encoded.source[i].tolist()[:-1], encoded.target[i].tolist()[:-1]) for i in range(len(encoded))
+  ] == kept
   assert {what: number for what, number in encoded.counts.items() if number} == +counts | (
-      {'kept': len(kept)} if kept else {})
+    {'kept': len(kept)} if kept else {}
+  )
 
 
 @pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
@@ -110,11 +116,14 @@ def test_chunks_change_nothing(monkeypatch, encode):
     assert parts.counts == whole.counts
     for side in ('source', 'target'):
       chex.assert_trees_all_equal(
-          dataclasses.asdict(getattr(parts, side)), dataclasses.asdict(getattr(whole, side)))
+        dataclasses.asdict(getattr(parts, side)), dataclasses.asdict(getattr(whole, side))
+      )
 
 
-@given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
-       st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7))
+@given(
+  st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
+  st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
+)
 @settings(max_examples=20, deadline=None)
 def test_sentences_come_back_from_the_flat_array(first, second):
   joined = Sentences.join(first)
@@ -144,7 +153,8 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
 @pytest.mark.parametrize(('count', 'ahead'), [(0, 7), (1, 0), (23, 0), (23, 7), (23, 100)])
 def test_results_come_in_order(count, ahead):
   assert list(prefetch(lambda item: 3 * item, range(count), ahead)) == [
-      3 * item for item in range(count)]
+    3 * item for item in range(count)
+  ]
 
 
 def test_one_thread_works_a_bounded_number_ahead_until_the_generator_is_closed():

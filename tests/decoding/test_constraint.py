@@ -38,9 +38,11 @@ class Once(Constraint):
 @functools.cache
 def searcher(width, grows=False, kind='beam', constraint=Once):
   """Returns a compiled (tables, prefixes) -> `Hypotheses`."""
+
   def search(table_BXN, prefix_BP):
-    step, cache, options = toy(table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA,
-                               grows=grows)
+    step, cache, options = toy(
+      table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA, grows=grows
+    )
     if constraint is not Constraint:
       options = growing_inside(options)
     step, cache = obeying(constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width))
@@ -49,9 +51,13 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
       return run_search(greedy_search(step, cache, limits_B, options))
     if kind == 'sample':
       keys_B = jax.random.split(jax.random.key(0), len(PREFIXES))
-      return run_search(sample_search(step, cache, limits_B, keys_B, options, samples=width,
-                                      sampling=SamplingOptions()))
+      return run_search(
+        sample_search(
+          step, cache, limits_B, keys_B, options, samples=width, sampling=SamplingOptions()
+        )
+      )
     return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=5))
+
   return jax.jit(search)
 
 
@@ -62,7 +68,7 @@ def find(table, *, width=WIDTH, prefixes=PREFIXES, **kinds):
 def allowed(tokens, prefix):
   prefix = [token for token in prefix if token != PAD]
   again = any(tokens[place] == 4 in tokens[:place] for place in range(len(prefix), len(tokens)))
-  return list(tokens[:len(prefix)]) == prefix and not again
+  return list(tokens[: len(prefix)]) == prefix and not again
 
 
 @pytest.mark.parametrize('grows', [False, True])
@@ -72,10 +78,16 @@ def test_a_wide_beam_is_brute_force_over_what_is_allowed(grows):
     table = tables(seed)
     result = find(table, grows=grows)
     for b, prefix in enumerate(PREFIXES):
-      best = sorted((
+      best = sorted(
+        (
           (forced(table[b], tokens) / ((5 + n) / 6) ** ALPHA, tokens)
-          for n in range(1, LENGTH + 1) for begun in itertools.product(others, repeat=n - 1)
-          for tokens in [(*begun, END)] if allowed(tokens, prefix)), reverse=True)
+          for n in range(1, LENGTH + 1)
+          for begun in itertools.product(others, repeat=n - 1)
+          for tokens in [(*begun, END)]
+          if allowed(tokens, prefix)
+        ),
+        reverse=True,
+      )
       for w, (score, tokens) in enumerate(best[:5]):
         assert words(result, b, w) == tokens
         assert result.scores[b, w] == pytest.approx(score, rel=1e-5)
@@ -96,8 +108,8 @@ def test_every_search_obeys(kind):
 
 def test_a_prefix_leaves_room_for_the_end_token():
   vocabulary = make_vocabulary()
-  count, = map(len, vocabulary.encode_batch(['the old cat']))
-  tokens_P, = Prefixes(['the old cat']).rows(vocabulary, [count + 1], count + 3, 0)
+  (count,) = map(len, vocabulary.encode_batch(['the old cat']))
+  (tokens_P,) = Prefixes(['the old cat']).rows(vocabulary, [count + 1], count + 3, 0)
   assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD) == count
   with pytest.raises(UserError, match=f'translation 6 must have .* limit, {count}; got {count};'):
     Prefixes(['the old cat']).rows(vocabulary, [count], count + 3, 5)

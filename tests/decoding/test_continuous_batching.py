@@ -16,9 +16,12 @@ LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)  # How long each senten
 def batches(seed, count):
   """Returns batches of two kinds that have not begun."""
   rng, numbers = np.random.default_rng(seed), iter(range(1000))
-  return [SearchBatch(('short', 'long')[i % 2], 0,
-               {row: next(numbers) for row in range(rng.integers(1, SIZE + 1))})
-          for i in range(count)]
+  return [
+    SearchBatch(
+      ('short', 'long')[i % 2], 0, {row: next(numbers) for row in range(rng.integers(1, SIZE + 1))}
+    )
+    for i in range(count)
+  ]
 
 
 class Numbers:
@@ -35,9 +38,17 @@ class Numbers:
     numbers, tokens = batch.state
     t = batch.t
     assert len(numbers) == SIZE and t == tokens and pauses == bool(self._threads)
-    self.computed.append((batch.bucket, t, [
-        number for number in dict.fromkeys(numbers.tolist())
-        if number >= 0 and LENGTHS[number] > t]))
+    self.computed.append(
+      (
+        batch.bucket,
+        t,
+        [
+          number
+          for number in dict.fromkeys(numbers.tolist())
+          if number >= 0 and LENGTHS[number] > t
+        ],
+      )
+    )
     if self._slow:  # Threads come back in another order than they went.
       time.sleep(len(self.computed) % 4 * 1e-3)
     done_B = LENGTHS[numbers] <= t + 4

@@ -13,10 +13,14 @@ from transformer.runs.loading import Run
 
 
 def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
-  config = Config.from_dict({
-      'data': {'max_length': 64}, 'decode': {'max_extra_length': max_extra_length},
+  config = Config.from_dict(
+    {
+      'data': {'max_length': 64},
+      'decode': {'max_extra_length': max_extra_length},
       'train': {'tokens_per_batch': 64},
-      'model': {'num_layers': 1, 'model_dim': 6, 'ff_dim': 10, 'num_heads': 2, **model}})
+      'model': {'num_layers': 1, 'model_dim': 6, 'ff_dim': 10, 'num_heads': 2, **model},
+    }
+  )
   model = Transformer(config.model, 300)
   params = jax.eval_shape(lambda: init_params(model, 0))
   return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
@@ -25,8 +29,9 @@ def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
 def load(monkeypatch, others, *chosen):
   """Returns what is loaded for some runs, by name, and the arguments of each loading."""
   runs, loaded = {'first': run_with(), **others}, []
-  monkeypatch.setattr(trained_run, 'load_run',
-                      lambda name, *given: loaded.append((name, *given)) or runs[name])
+  monkeypatch.setattr(
+    trained_run, 'load_run', lambda name, *given: loaded.append((name, *given)) or runs[name]
+  )
   return list(trained_run.load('first', *chosen, ensemble=list(others)).others), loaded[1:]
 
 
@@ -38,8 +43,11 @@ def test_the_others_have_the_vocabulary_the_positions_and_the_checkpoint(monkeyp
   size = run_with().config.decode.batch_size
   assert loaded == [(name, *(chosen or ('best', 1)), size) for name in others]
   for other, match in (
-      (run_with(max_extra_length=9, positions='learned', max_positions=73),
-       r'must have positions for 74 tokens, .*; other learned 73;'),
-      (run_with('another'), 'must have the same vocabulary, and other has another one')):
+    (
+      run_with(max_extra_length=9, positions='learned', max_positions=73),
+      r'must have positions for 74 tokens, .*; other learned 73;',
+    ),
+    (run_with('another'), 'must have the same vocabulary, and other has another one'),
+  ):
     with pytest.raises(UserError, match=match):
       load(monkeypatch, {'other': other})

@@ -36,18 +36,26 @@ def params():
 
 def scored(params, sources, targets, most=(249, 256), **options):
   config = types.SimpleNamespace(
-      data=types.SimpleNamespace(max_length=most[0]),
-      decode=dataclasses.replace(DECODE, max_extra_length=most[1] - most[0], batch_size=3))
-  return score_with([types.SimpleNamespace(model=MODEL, params=own, vocabulary=VOCABULARY,
-                                           config=config) for own in params],
-                    sources, targets, **options)
+    data=types.SimpleNamespace(max_length=most[0]),
+    decode=dataclasses.replace(DECODE, max_extra_length=most[1] - most[0], batch_size=3),
+  )
+  return score_with(
+    [
+      types.SimpleNamespace(model=MODEL, params=own, vocabulary=VOCABULARY, config=config)
+      for own in params
+    ],
+    sources,
+    targets,
+    **options,
+  )
 
 
 @pytest.mark.long(but=('3-False',))
 @pytest.mark.parametrize(('beams', 'sample'), [(1, False), (3, False), (3, True)])
 def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, sample):
-  config = dataclasses.replace(DECODE, beam_size=beams, alpha=0.9, sample=sample, temperature=0.7,
-                               top_p=0.95)
+  config = dataclasses.replace(
+    DECODE, beam_size=beams, alpha=0.9, sample=sample, temperature=0.7, top_p=0.95
+  )
   rng = np.random.default_rng(0)
   lengths = np.array([3, 11])
   source = np.where(np.arange(11) < lengths[:, None], rng.integers(4, 290, (2, 11)), PAD_ID)
@@ -58,19 +66,21 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
   for beam in range(beams):
     length = best.lengths[:, beam]
     assert np.all((length > 0) & (length <= lengths + 7))
-    target = np.where(np.arange(best.tokens.shape[-1]) < length[:, None], best.tokens[:, beam],
-                      PAD_ID)
+    target = np.where(
+      np.arange(best.tokens.shape[-1]) < length[:, None], best.tokens[:, beam], PAD_ID
+    )
     log_probs = scorer((params,), source, target)
     np.testing.assert_allclose(best.log_probs[:, beam], log_probs, rtol=0, atol=ROUNDING)
-    np.testing.assert_allclose(best.scores[:, beam], log_probs / ((5 + length) / 6) ** 0.9,
-                               rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+      best.scores[:, beam], log_probs / ((5 + length) / 6) ** 0.9, rtol=0, atol=ROUNDING
+    )
   assert len(set(best.log_probs.ravel().tolist())) == 2 * beams
 
 
 def test_a_pair_is_scored_without_regard_to_its_company(params):
   sources, targets = ([line[:19] for line in sentences(7, seed=seed)] for seed in (2, 3))
   together = scored([params], sources, targets)
-  alone, = scored([params], sources[4:5], targets[4:5])
+  (alone,) = scored([params], sources[4:5], targets[4:5])
   assert alone.tokens == together[4].tokens
   assert alone.log_prob == pytest.approx(together[4].log_prob, abs=ROUNDING)
   by_token = scored([params], sources, targets, by_token=True)
@@ -86,18 +96,24 @@ def test_an_ensemble_averages_probabilities(params):
   other = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 6))())
   # Of one token they are those of each; longer ones multiply means, not their logarithms.
   sources, targets = sentences(3), ['', '', '']
-  one, two, both = (scored(members, sources, targets)
-                    for members in ([params], [other], [params, other]))
+  one, two, both = (
+    scored(members, sources, targets) for members in ([params], [other], [params, other])
+  )
   for first, second, mean in zip(one, two, both, strict=True):
     assert first.log_prob != second.log_prob and mean.tokens == 1
     assert mean.log_prob == pytest.approx(
-        math.log((math.exp(first.log_prob) + math.exp(second.log_prob)) / 2), abs=ROUNDING)
+      math.log((math.exp(first.log_prob) + math.exp(second.log_prob)) / 2), abs=ROUNDING
+    )
   config, lines = dataclasses.replace(DECODE, alpha=0.0), sentences(5)
   translate = Translator([MODEL] * 2, VOCABULARY, config, MAX_LENGTH)
-  answers, swapped, twice = ([answer.text for answer in translate(pair, lines)]
-                             for pair in ((params, other), (other, params), (params, params)))
-  alone = [[answer.text for answer in Translator(MODEL, VOCABULARY, config, MAX_LENGTH)(own, lines)]
-           for own in (params, other)]
+  answers, swapped, twice = (
+    [answer.text for answer in translate(pair, lines)]
+    for pair in ((params, other), (other, params), (params, params))
+  )
+  alone = [
+    [answer.text for answer in Translator(MODEL, VOCABULARY, config, MAX_LENGTH)(own, lines)]
+    for own in (params, other)
+  ]
   assert answers == swapped and answers not in alone and twice == alone[0]
 
 
@@ -112,10 +128,13 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
   target = np.array([[5, 6, EOS_ID, PAD_ID], [4, EOS_ID, PAD_ID, PAD_ID]])
   both = np.random.default_rng(0).dirichlet(np.ones(7), (2, *target.shape)).astype(np.float32)
   mean = np.log(both.mean(axis=0))
-  wanted = [[mean[row, place, target[row, place]] if place < length else 0 for place in range(4)]
-            for row, length in enumerate((3, 2))]
-  np.testing.assert_allclose(make_scorer((model, model))(both, target, target),
-                             np.sum(wanted, axis=1), rtol=1e-5)
+  wanted = [
+    [mean[row, place, target[row, place]] if place < length else 0 for place in range(4)]
+    for row, length in enumerate((3, 2))
+  ]
+  np.testing.assert_allclose(
+    make_scorer((model, model))(both, target, target), np.sum(wanted, axis=1), rtol=1e-5
+  )
   by_token = make_scorer((model, model), by_token=True)(both, target, target)
   np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
 
@@ -128,7 +147,7 @@ def test_lines_that_are_too_long_are_named_and_the_rest_is_scored(params, caplog
     likelihoods = scored([params], sources, targets, (7, tokens[2]))
   assert [pair.tokens for pair in likelihoods] == tokens
   assert [pair.log_prob is None for pair in likelihoods] == [False, True, False, *[True] * 7]
-  alone, = scored([params], sources[2:3], targets[2:3], (64, 65))
+  (alone,) = scored([params], sources[2:3], targets[2:3], (64, 65))
   assert likelihoods[2].log_prob == pytest.approx(alone.log_prob, abs=ROUNDING)
   assert '8 lines are too long and get nan: line 2 of the reference (62 tokens, ' in caplog.text
   assert 'line 7 of the source (62 tokens, at most 7), …\n' in caplog.text

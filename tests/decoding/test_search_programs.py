@@ -30,8 +30,11 @@ def sources():
 
 
 @pytest.mark.long(but=('True',))
-@pytest.mark.parametrize(('pauses', 'wanted_stops'), [
-    (True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])], ids=['True', 'False'])
+@pytest.mark.parametrize(
+  ('pauses', 'wanted_stops'),
+  [(True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])],
+  ids=['True', 'False'],
+)
 def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
   params = jax.jit(lambda: init_params(MODEL, 5))()
   programs = SearchPrograms(ModelSearch([MODEL], CONFIG, 3), LONGEST, replicated(sentence_mesh(1)))
@@ -46,7 +49,7 @@ def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
     places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
     np.testing.assert_allclose(mine[..., places], whole, rtol=0, atol=ROUNDING)
   assert result.lengths.max() > 16
-  assert stops == wanted_stops[:len(stops)]
+  assert stops == wanted_stops[: len(stops)]
 
 
 @pytest.mark.parametrize(('nbest', 'lengths'), [(1, [1, 0, 0]), (3, [1, 2, 2])])
@@ -62,5 +65,6 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
 
   model = types.SimpleNamespace(apply=apply)
   found = whole_search(model, DecodeConfig(beam_size=3, alpha=0.0), nbest)(
-      (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32))
+    (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32)
+  )
   assert found.lengths.tolist() == [lengths]

@@ -47,13 +47,18 @@ def run():
   """A run of the toy model, with batches of two lines."""
   vocabulary = make_vocabulary()
   model = make_model(vocabulary, layers=2)
-  config = Config.from_dict({
-      'data': {'max_length': MAX_LENGTH}, 'train': {'tokens_per_batch': MAX_LENGTH},
+  config = Config.from_dict(
+    {
+      'data': {'max_length': MAX_LENGTH},
+      'train': {'tokens_per_batch': MAX_LENGTH},
       'model': dataclasses.asdict(model.config) | {'dropout': 0.0},
-      'decode': {'batch_size': 2, 'max_extra_length': DECODE.max_extra_length, 'beam_size': 2}})
+      'decode': {'batch_size': 2, 'max_extra_length': DECODE.max_extra_length, 'beam_size': 2},
+    }
+  )
   model = model.clone(config=config.model)
-  return TrainedRun(Path('nowhere'), config, vocabulary, model, make_params(model), [7],
-                    sentence_mesh(2))
+  return TrainedRun(
+    Path('nowhere'), config, vocabulary, model, make_params(model), [7], sentence_mesh(2)
+  )
 
 
 @pytest.fixture(scope='module')
@@ -87,12 +92,20 @@ def test_other_draws_of_the_same_settings_compile_nothing(run):
 def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
   loss, gradient = jax.jit(jax.value_and_grad(run.loss))(run.params, batch)
   optimizer = optax.sgd(1.0)
-  step = jax.jit(make_train_step(run.model, optimizer, run.config.train,
-                                 objective=smoothed(run.config.train.label_smoothing), seed=0))
+  step = jax.jit(
+    make_train_step(
+      run.model,
+      optimizer,
+      run.config.train,
+      objective=smoothed(run.config.train.label_smoothing),
+      seed=0,
+    )
+  )
   state, metrics = step(init_state(run.params, optimizer), batch)
   assert float(loss) == pytest.approx(float(metrics['loss'] / metrics['weight']), rel=1e-6)
-  chex.assert_trees_all_close(jax.tree.map(jnp.subtract, run.params, state.params), gradient,
-                              rtol=0, atol=ROUNDING / 36)  # As of the mean token.
+  chex.assert_trees_all_close(
+    jax.tree.map(jnp.subtract, run.params, state.params), gradient, rtol=0, atol=ROUNDING / 36
+  )  # As of the mean token.
 
 
 def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
@@ -106,14 +119,17 @@ def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
   batch = run.batch(*([side[number] for number in kept] for side in (sources, targets)))
   loss = jax.jit(functools.partial(run.loss, smoothing=0.0))(run.params, batch)
   assert float(loss) == pytest.approx(
-      -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5)
+    -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5
+  )
   assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (0,)
 
 
 def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_run(run, batch):
-  plain, own, tenth, fifth = jax.jit(lambda params: [
-      run.loss(params, batch, smoothing=smoothing) for smoothing in (0.0, None, 0.1, 0.2)])(
-          run.params)
+  plain, own, tenth, fifth = jax.jit(
+    lambda params: [
+      run.loss(params, batch, smoothing=smoothing) for smoothing in (0.0, None, 0.1, 0.2)
+    ]
+  )(run.params)
   assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
   numbered = batch._replace(corpora=np.ones_like(batch.target_tokens))
   assert run.loss(run.params, numbered) == pytest.approx(own)
@@ -125,20 +141,22 @@ def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_r
 def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
   letters = [f'{number:08b}'.replace('0', 'o').replace('1', 'l') for number in range(200)]
   source, target = run.vocabulary, Vocabulary.train(letters * 3, 270)
-  model = Transformer(dataclasses.replace(run.model.config, share_embeddings=False), target.size,
-                      source.size)
-  separate = dataclasses.replace(run, vocabulary=SeparateVocabularies(source, target), model=model,
-                                 params=make_params(model))
+  model = Transformer(
+    dataclasses.replace(run.model.config, share_embeddings=False), target.size, source.size
+  )
+  separate = dataclasses.replace(
+    run, vocabulary=SeparateVocabularies(source, target), model=model, params=make_params(model)
+  )
   line, text = 'the old cat', 'lol oloo'
   ids = [*target.encode(text), EOS_ID]
   wanted = [*map(target.piece, ids)]
   assert wanted != [*map(source.piece, ids)]
-  scored, = separate.score([line], [text], tokens=True)
+  (scored,) = separate.score([line], [text], tokens=True)
   found = separate.attention(line, text)
   assert [piece for piece, _ in scored] == found.target == wanted
   assert found.source == [*map(source.piece, source.encode(line)), '</s>']
   batch = separate.batch([line], [text])
-  assert batch.target_tokens[0, :len(ids)].tolist() == ids
+  assert batch.target_tokens[0, : len(ids)].tolist() == ids
 
   class Refusing(Constraint):
     def rows(self, vocabulary, limits, room, first):
@@ -157,8 +175,11 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
   for number in (0, 3):
     tokens = np.array([ids[number]], np.int32)
     alone = jax.jit(functools.partial(run.model.apply, method='encode'))(
-        {'params': run.params}, tokens, np.ones_like(tokens),
-        np.arange(tokens.size, dtype=np.int32)[None])
+      {'params': run.params},
+      tokens,
+      np.ones_like(tokens),
+      np.arange(tokens.size, dtype=np.int32)[None],
+    )
     np.testing.assert_allclose(output[number, mask[number]], alone[0], atol=1e-5)
   assert run.encode([]).output.shape == (0, 0, run.config.model.model_dim)
 
@@ -174,7 +195,9 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
   assert not np.triu(found.decoder, 1).any()  # None has looked ahead.
 
 
-@pytest.mark.parametrize(('call', 'fact'), [
+@pytest.mark.parametrize(
+  ('call', 'fact'),
+  [
     (lambda run: run.translate('a cat'), "such as ['A line.'], which UTF-8 can hold; got 'a cat'"),
     (lambda run: run.translate({'a', 'b'}), 'a list of texts is needed'),
     (lambda run: run.translate(['a', None]), 'expected str instance, NoneType found'),
@@ -186,8 +209,10 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.translate(['a'], max_extra_length=8), 'takes no max_extra_length'),
     (lambda run: run.translate(['a'], beam_size='8'), "beam_size must be of type int; got '8'"),
     (lambda run: run.translate(['a'], beam_size=0), 'beam_size must be at least 1; got 0'),
-    (lambda run: run.translate(['a'], nbest=3),
-     'nbest=3 needs as many beams, and there are 2; give beam_size=3'),
+    (
+      lambda run: run.translate(['a'], nbest=3),
+      'nbest=3 needs as many beams, and there are 2; give beam_size=3',
+    ),
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
     (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
     (lambda run: run.translate(['a'], sample=True, seed=2**32), 'below 4294967296; got 4294967296'),
@@ -202,39 +227,87 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.translate(['a'], beam_size=np.float32(2)), 'must be of type int; got 2.0'),
     (lambda run: run.translate(['a'], sample=np.int64(1)), 'sample must be of type bool; got 1'),
     (lambda run: run.score(['a'], ['b'], tokens='no'), "tokens must be of type bool; got 'no'"),
-    *((lambda run, path=path: transformer.load(path), f'{path!r} cannot be used as a path: it must')
-      for path in (None, 5, b'run', ['run'])),
+    *(
+      (lambda run, path=path: transformer.load(path), f'{path!r} cannot be used as a path: it must')
+      for path in (None, 5, b'run', ['run'])
+    ),
     (lambda run: transformer.load('x' * 300), '…'),
     (lambda run: transformer.load('a\0b\nc'), r'a\x00b\nc holds no run'),
     (lambda run: transformer.load('~no-such/run'), '~no-such/run holds no run'),
-    *((lambda run, others=others: transformer.load('nowhere', ensemble=others),
-       'ensemble must be a list of the directories of runs') for others in (None, 5)),
-    *((lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)
-      for name in ('average', 'batch_size') for value, fact in (
-          ('2', f"{name} must be of type int; got '2'"),
-          (True, f'{name} must be of type int; got True'))),
+    *(
+      (
+        lambda run, others=others: transformer.load('nowhere', ensemble=others),
+        'ensemble must be a list of the directories of runs',
+      )
+      for others in (None, 5)
+    ),
+    *(
+      (lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)
+      for name in ('average', 'batch_size')
+      for value, fact in (
+        ('2', f"{name} must be of type int; got '2'"),
+        (True, f'{name} must be of type int; got True'),
+      )
+    ),
     (lambda run: transformer.load('nowhere', average=0), 'average must be at least 1; got 0'),
-    *((lambda run, smoothing=smoothing: run.loss(run.params, Batch(*ZEROS), smoothing=smoothing),
-       fact)
-      for smoothing, fact in ((2.0, 'smoothing must be at least 0 and below 1; got 2.0'),
-                              (-0.1, 'at least 0'), (float('nan'), 'at least 0'), (1, 'below 1'),
-                              ('x', 'smoothing must be of type float'), (True, 'of type float'))),
-    *((lambda run, batch=batch: run.loss(run.params, batch), 'a Batch of integers is needed')
-      for batch in (None, 'x', Batch(*'abcdef'), Batch(*np.zeros((6, 2, 3))), tuple(ZEROS),
-                    ZEROS_OF(source_tokens=None), ZEROS_OF(corpora=np.zeros((2, 3))))),
-    *((lambda run, batch=batch: run.loss(run.params, batch), 'must have shapes [row, length]')
-      for batch in (Batch(*ZEROS[:, 0]), ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
-                    ZEROS_OF(source_segments=ZEROS[0, 1:]), ZEROS_OF(corpora=ZEROS[0, :, 1:]))),
-    *((lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
-       'dropout_key must be one random key')
-      for key in (5, 'x', jax.random.split(jax.random.key(0)))),
-    *((lambda run, params=params: run.loss(params, Batch(*ZEROS)), fact) for params, fact in (
+    *(
+      (
+        lambda run, smoothing=smoothing: run.loss(run.params, Batch(*ZEROS), smoothing=smoothing),
+        fact,
+      )
+      for smoothing, fact in (
+        (2.0, 'smoothing must be at least 0 and below 1; got 2.0'),
+        (-0.1, 'at least 0'),
+        (float('nan'), 'at least 0'),
+        (1, 'below 1'),
+        ('x', 'smoothing must be of type float'),
+        (True, 'of type float'),
+      )
+    ),
+    *(
+      (lambda run, batch=batch: run.loss(run.params, batch), 'a Batch of integers is needed')
+      for batch in (
+        None,
+        'x',
+        Batch(*'abcdef'),
+        Batch(*np.zeros((6, 2, 3))),
+        tuple(ZEROS),
+        ZEROS_OF(source_tokens=None),
+        ZEROS_OF(corpora=np.zeros((2, 3))),
+      )
+    ),
+    *(
+      (lambda run, batch=batch: run.loss(run.params, batch), 'must have shapes [row, length]')
+      for batch in (
+        Batch(*ZEROS[:, 0]),
+        ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
+        ZEROS_OF(source_segments=ZEROS[0, 1:]),
+        ZEROS_OF(corpora=ZEROS[0, :, 1:]),
+      )
+    ),
+    *(
+      (
+        lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
+        'dropout_key must be one random key',
+      )
+      for key in (5, 'x', jax.random.split(jax.random.key(0)))
+    ),
+    *(
+      (lambda run, params=params: run.loss(params, Batch(*ZEROS)), fact)
+      for params, fact in (
         ({}, 'should be (14, 2, 7), as the config says; it is None'),
-        (None, 'must be nested dicts, as run.params; got None'), ([1.0], 'must be nested dicts'))),
+        (None, 'must be nested dicts, as run.params; got None'),
+        ([1.0], 'must be nested dicts'),
+      )
+    ),
     (lambda run: run.loss({**run.params, 'more': 1.0}, Batch(*ZEROS)), 'parameter more should be'),
-    (lambda run: run.loss(jax.tree.map(lambda leaf: leaf[..., 1:], run.params), Batch(*ZEROS)),
-     'as the config says; it is (14, 2, 6)'),
-    (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None')])
+    (
+      lambda run: run.loss(jax.tree.map(lambda leaf: leaf[..., 1:], run.params), Batch(*ZEROS)),
+      'as the config says; it is (14, 2, 6)',
+    ),
+    (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
+  ],
+)
 def test_a_mistake_is_one_line(run, call, fact):
   with pytest.raises(transformer.UserError) as error:
     call(run)
@@ -245,13 +318,23 @@ def test_a_mistake_is_one_line(run, call, fact):
 def test_numbers_of_numpy_and_jax_are_numbers(run):
   lines = ['a cat', '', 'the dog runs']
   assert run.translate(
-      lines, sample=np.True_, seed=np.uint32(1), beam_size=jnp.int32(1), nbest=np.int16(1),
-      alpha=np.float64(0.6), temperature=np.float32(1), top_k=np.uint8(0), batch_size=np.int64(2),
-      top_p=jnp.float32(1), dtype=np.str_('trained')) == run.translate(
-          lines, sample=True, seed=1, nbest=1)
+    lines,
+    sample=np.True_,
+    seed=np.uint32(1),
+    beam_size=jnp.int32(1),
+    nbest=np.int16(1),
+    alpha=np.float64(0.6),
+    temperature=np.float32(1),
+    top_k=np.uint8(0),
+    batch_size=np.int64(2),
+    top_p=jnp.float32(1),
+    dtype=np.str_('trained'),
+  ) == run.translate(lines, sample=True, seed=1, nbest=1)
   batch = run.batch(lines, lines)
-  one, other = (jax.eval_shape(functools.partial(run.loss, smoothing=smoothing), run.params, batch)
-                for smoothing in (np.float64(0.25), jnp.float32(0.25)))
+  one, other = (
+    jax.eval_shape(functools.partial(run.loss, smoothing=smoothing), run.params, batch)
+    for smoothing in (np.float64(0.25), jnp.float32(0.25))
+  )
   assert one == other
 
 
@@ -270,8 +353,9 @@ def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_pytho
 def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run):
   class Diverged(TrainedRun):
     def translator(self, decoding):
-      return lambda params, lines, *_: [Translation('', score, False, ())
-                                        for score in (-1.0, math.nan)]
+      return lambda params, lines, *_: [
+        Translation('', score, False, ()) for score in (-1.0, math.nan)
+      ]
 
   fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
   decoding = Decoding.of(run.config.decode, 0, {})

@@ -48,8 +48,7 @@ def on_mesh(model=MODEL, config=DECODE, **options):
 
 @pytest.fixture(scope='module', params=['cpu', 'mesh'])
 def translator(request):
-  return (on_mesh() if request.param == 'mesh'
-          else Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH))
+  return on_mesh() if request.param == 'mesh' else Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)
 
 
 @pytest.mark.long(but=('cpu',))
@@ -80,8 +79,11 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
   answers = []
   for threads in (1, 3):
     monkeypatch.setattr(translator_module, 'usable_cores', lambda threads=threads: threads)
-    answers.append(Translator(models, VOCABULARY, config, MAX_LENGTH, beams)(
-        params, lines, 5, constraint, seed=3))
+    answers.append(
+      Translator(models, VOCABULARY, config, MAX_LENGTH, beams)(
+        params, lines, 5, constraint, seed=3
+      )
+    )
   assert answers[0] == answers[1]
   mesh = on_mesh(models, config, nbest=beams)(params, lines, 5, constraint, seed=3)
   for answer, wanted in zip(answers[0], mesh, strict=True):
@@ -107,8 +109,12 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
 
 
 def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
-  counting = types.SimpleNamespace(source=VOCABULARY.source, target=types.SimpleNamespace(
-      size=VOCABULARY.size, decode=lambda tokens: str(np.count_nonzero(tokens))))
+  counting = types.SimpleNamespace(
+    source=VOCABULARY.source,
+    target=types.SimpleNamespace(
+      size=VOCABULARY.size, decode=lambda tokens: str(np.count_nonzero(tokens))
+    ),
+  )
   translate = Translator(MODEL, counting, DECODE, MAX_LENGTH)
   lines, most = [line[:19] for line in sentences(7)], [0, 12, 3, 0, 99, 12, 1]
   constraint = import_module('my_constraints').MostTokens
@@ -151,7 +157,13 @@ def test_lines_without_words_stay_empty_and_in_place(translator, params):
   invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']
   answers = translator(params, ['', line, '   ', '\t', line, *invisible, f'\u200b{line}'])
   assert [answer.text for answer in answers[:-1]] == [
-      '', answers[1].text, '', '', answers[1].text, *[''] * len(invisible)]
+    '',
+    answers[1].text,
+    '',
+    '',
+    answers[1].text,
+    *[''] * len(invisible),
+  ]
   assert answers[1].text and answers[-1].text
 
 
@@ -161,7 +173,7 @@ def test_long_sources_are_cut_and_say_so(translator, params):
   assert len(VOCABULARY.encode(long)) >= MAX_LENGTH
   cut, whole = translator(params, [long, 'a cat'])
   assert (cut.cut, whole.cut) == (True, False)
-  kept = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH - 1])
+  kept = VOCABULARY.decode(VOCABULARY.encode(long)[: MAX_LENGTH - 1])
   assert translator(params, [kept])[0] == cut._replace(cut=False)
   one_more = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH])
   assert len(VOCABULARY.encode(one_more)) == MAX_LENGTH  # And the end token.
@@ -182,19 +194,23 @@ def test_the_type_of_a_search_takes_the_place_of_the_trained_one(params):
 def test_beams_and_lists_out_of_range_and_one_string_are_refused(params):
   most = (2**31 - 1) // VOCABULARY.size
   Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most), MAX_LENGTH)
-  with pytest.raises(UserError, match=f'--beam_size must be at most {most} with a .* of 290 '
-                                      f'pieces; got {most + 1}'):
+  with pytest.raises(
+    UserError, match=f'--beam_size must be at most {most} with a .* of 290 pieces; got {most + 1}'
+  ):
     Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
-  for call in (lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
-               lambda: Prefixes('the cat')):
+  for call in (
+    lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
+    lambda: Prefixes('the cat'),
+  ):
     with pytest.raises(UserError, match=r"a list of texts .*; got 'the cat'"):
       call()
 
 
 @pytest.mark.long
 def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay():
-  model = Transformer(ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4),
-                      VOCABULARY.size)
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4), VOCABULARY.size
+  )
   params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])

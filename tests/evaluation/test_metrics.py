@@ -11,7 +11,7 @@ from transformer.evaluation import metrics
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, other_protocols, score_text
 
 TRANSLATIONS = ['The cat sat on the mat .', 'There is a dog here, is it not?', 'It works well now.']
-REFERENCES = ['The cat sat on a mat.', 'There is a dog here, isn\'t it?', 'It works very well now.']
+REFERENCES = ['The cat sat on a mat.', "There is a dog here, isn't it?", 'It works very well now.']
 
 
 def scores(translations, references, tokenize='13a'):
@@ -19,8 +19,10 @@ def scores(translations, references, tokenize='13a'):
 
 
 def by_name(translations, references, tokenize='13a', target_language='de'):
-  computed = [corpus_bleu(translations, references, tokenize),
-           *other_protocols(translations, references, tokenize, target_language)]
+  computed = [
+    corpus_bleu(translations, references, tokenize),
+    *other_protocols(translations, references, tokenize, target_language),
+  ]
   assert len({score.name for score in computed}) == len(computed)
   return {score.name: score for score in computed}
 
@@ -32,8 +34,9 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypat
   bleu, chrf, ter = all_scores = scores(translations, references)
   plain = corpus_bleu(translations, references)
   assert bleu[:4] == plain._replace(name='BLEU')[:4]
-  for score, metric in zip(all_scores, (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2),
-                                   sacrebleu.TER()), strict=True):
+  for score, metric in zip(
+    all_scores, (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2), sacrebleu.TER()), strict=True
+  ):
     assert score.score == metric.corpus_score(translations, references).score
     assert score.signature == str(metric.get_signature()) and 'nrefs:2|' in score.signature
     low, high = score.interval
@@ -47,8 +50,9 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypat
 def test_the_other_protocols_are_those_that_the_headline_is_not(tokenize):
   names = {score.name for score in other_protocols(TRANSLATIONS, [REFERENCES], tokenize, 'de')}
   assert names == {'13a', 'intl', '13a lower-cased', 'none', 'compound-split'} - {tokenize}
-  german, french = (by_name(TRANSLATIONS, [REFERENCES], tokenize, language)
-                    for language in ('de', 'fr'))
+  german, french = (
+    by_name(TRANSLATIONS, [REFERENCES], tokenize, language) for language in ('de', 'fr')
+  )
   assert french == {name: score for name, score in german.items() if name != 'compound-split'}
 
 
@@ -56,12 +60,13 @@ def test_signatures_say_what_was_done():
   computed = by_name(TRANSLATIONS, [REFERENCES, REFERENCES])
   end = f'|version:{importlib.metadata.version("sacrebleu")}'
   assert {name: score.signature.removesuffix(end) for name, score in computed.items()} == {
-      '13a': 'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp',
-      'intl': 'nrefs:2|case:mixed|eff:no|tok:intl|smooth:exp',
-      '13a lower-cased': 'nrefs:2|case:lc|eff:no|tok:13a|smooth:exp',
-      'none': 'nrefs:2|case:mixed|eff:no|tok:none|smooth:exp',
-      'compound-split': 'nrefs:2|case:mixed|eff:no|tok:moses-de+compound-split|smooth:none'
-                        f'|sacremoses:{importlib.metadata.version("sacremoses")}'}
+    '13a': 'nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp',
+    'intl': 'nrefs:2|case:mixed|eff:no|tok:intl|smooth:exp',
+    '13a lower-cased': 'nrefs:2|case:lc|eff:no|tok:13a|smooth:exp',
+    'none': 'nrefs:2|case:mixed|eff:no|tok:none|smooth:exp',
+    'compound-split': 'nrefs:2|case:mixed|eff:no|tok:moses-de+compound-split|smooth:none'
+    f'|sacremoses:{importlib.metadata.version("sacremoses")}',
+  }
   # Text that is tokenised already does not go through Moses.
   tokenised = by_name(TRANSLATIONS, [REFERENCES], 'none')['compound-split'].signature
   assert '|tok:compound-split|' in tokenised and 'moses' not in tokenised
@@ -72,16 +77,16 @@ def test_compounds_count_by_their_parts():
   # 8 unigrams, 2 of 7 bigrams, 3 of 6 and 3 of 5. So BLEU⁴ = 7/8 · 5/7 · 3/6 · 2/5 = 1/8.
   translation, reference = 'Sie sah die rot-grüne Fahne.', 'Sie sah die rot-weiße Fahne.'
   computed = by_name([translation], [[reference]])
-  assert computed['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
+  assert computed['compound-split'].score == pytest.approx(100 * (1 / 8) ** 0.25)
   assert computed['compound-split'].details.startswith('BLEU = 59.46 87.5/71.4/50.0/40.0 ')
   # The tokens are: Sie sah die rot-grüne Fahne. One is wrong, so 4/5 · 2/4 · 1/3 · 0/2. For the
   # first order without a match, sacreBLEU counts half a match.
-  assert computed['none'].score == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * .5 / 2) ** .25)
+  assert computed['none'].score == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * 0.5 / 2) ** 0.25)
   # In tokenised text the full stop is one more token: 5/6 · 3/5 · 1/4 · 0/3.
   tokenised = [line.replace('.', ' .') for line in (translation, reference)]
   computed = by_name(tokenised[:1], [tokenised[1:]], 'none')
-  assert computed['compound-split'].score == pytest.approx(100 * (1 / 8) ** .25)
-  assert computed['none'].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * .5 / 3) ** .25)
+  assert computed['compound-split'].score == pytest.approx(100 * (1 / 8) ** 0.25)
+  assert computed['none'].score == pytest.approx(100 * (5 / 6 * 3 / 5 * 1 / 4 * 0.5 / 3) ** 0.25)
   assert by_name(['Eine rot-weiße Fahne.'], [['Eine Fahne.']])['compound-split'].score == 0
   # Moses would split an entity into three tokens, `&amp; quot ;`: 7 of 8 correct, not 5 of 6.
   computed = by_name(['a b c d e &quot;'], [['a b c d x &quot;']], 'none')
@@ -100,8 +105,9 @@ def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(tokenize,
 
 def test_text_without_spaces_is_compared_by_its_characters():
   translations, references = ['私は毎朝コーヒーを飲む。'], ['私は毎朝お茶を飲む。']
-  plain, by_character = (scores(translations, [references], tokenize)
-                         for tokenize in ('13a', 'char'))
+  plain, by_character = (
+    scores(translations, [references], tokenize) for tokenize in ('13a', 'char')
+  )
   assert plain[0].score < 1 < 30 < by_character[0].score
   assert plain[2].score == 100 > 60 > by_character[2].score
   assert 'norm:yes|' in by_character[2].signature and 'asian:yes' in by_character[2].signature
@@ -119,8 +125,11 @@ def test_a_tokenizer_without_its_packages_says_how_to_install_them(monkeypatch):
 
 def test_a_sentence_is_scored_by_itself_against_all_its_references():
   for whole, one, both in zip(
-      scores(TRANSLATIONS, [REFERENCES]), scores(TRANSLATIONS[1:2], [REFERENCES[1:2]]),
-      scores(TRANSLATIONS, [REFERENCES, TRANSLATIONS]), strict=True):
+    scores(TRANSLATIONS, [REFERENCES]),
+    scores(TRANSLATIONS[1:2], [REFERENCES[1:2]]),
+    scores(TRANSLATIONS, [REFERENCES, TRANSLATIONS]),
+    strict=True,
+  ):
     assert whole.sentences[1] == one.sentences[0] == pytest.approx(one.score)
     assert both.sentences == pytest.approx([0 if both.name == 'TER' else 100] * 3)
   # A sentence of two words is scored by the orders that it has; a pair counts half a match.
@@ -128,7 +137,9 @@ def test_a_sentence_is_scored_by_itself_against_all_its_references():
   assert computed.sentences == pytest.approx([100, 100 * (1 / 2 * 1 / 2) ** 0.5])
 
 
-@pytest.mark.parametrize(('line', 'split'), [
+@pytest.mark.parametrize(
+  ('line', 'split'),
+  [
     ('rot-weiß', 'rot ##AT##-##AT## weiß'),
     ('Nord-Ost-See', 'Nord ##AT##-##AT## Ost ##AT##-##AT## See'),
     ('a-b-c', 'a ##AT##-##AT## b-c'),
@@ -136,6 +147,7 @@ def test_a_sentence_is_scored_by_itself_against_all_its_references():
     ('a--b', 'a ##AT##-##AT## -b'),
     ('Hin- und Rückweg - ja', 'Hin- und Rückweg - ja'),
     ('-a-', '-a-'),
-])
+  ],
+)
 def test_hyphens_within_a_word_are_split(line, split):
   assert metrics.split_compounds(line) == split

@@ -15,12 +15,13 @@ REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well tod
 GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
-def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, seconds=1.0,
-              **more):
+def evaluated(
+  *own_metrics, translations=GOOD, references=REFERENCES, gold=None, seconds=1.0, **more
+):
   """Returns all stages of an evaluation, as the names of its metrics; and the last one."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   stages, latest = [], None
-  text = Text('test', SOURCES[:len(answers)], [references], gold)
+  text = Text('test', SOURCES[: len(answers)], [references], gold)
   for latest in report.evaluate(text, answers, seconds, '13a', 'de', own_metrics, **more):
     stages.append([row['name'] for row in latest[0]['metrics']])
   return stages, *latest
@@ -35,8 +36,9 @@ def test_bleu_comes_first_and_alone():
 
 
 def test_ratios_are_of_translations_to_references_and_of_sentences_to_seconds():
-  _, result, _ = evaluated(translations=['a b c', 'd'], references=['a b c d', 'd e f g'],
-                           seconds=4.0)
+  _, result, _ = evaluated(
+    translations=['a b c', 'd'], references=['a b c d', 'd e f g'], seconds=4.0
+  )
   assert (result['length_ratio'], result['sentences_per_second']) == (4 / 8, 2 / 4)
   assert 'ratio = 0.5' in result['details']
 
@@ -47,8 +49,10 @@ def test_examples_are_spread_evenly_over_the_text(count, shown):
   answers = [Translation(f'{line}!', -1.0, False, ()) for line in text.sources]
   report.show_examples(text, answers, count, people)
   assert people.getvalue().split() == [
-      word for line in shown
-      for word in ('source', line, 'reference', line.upper(), 'translation', f'{line}!')]
+    word
+    for line in shown
+    for word in ('source', line, 'reference', line.upper(), 'translation', f'{line}!')
+  ]
 
 
 def test_metrics_of_ones_own_get_the_gold_of_a_text_that_has_some():
@@ -69,12 +73,18 @@ def leave(*_):
   raise SystemExit(3)
 
 
-@pytest.mark.parametrize(('function', 'fact'), [
-    (lambda *_: 1 / 0, 'ZeroDivisionError'), (leave, 'SystemExit: 3'),
+@pytest.mark.parametrize(
+  ('function', 'fact'),
+  [
+    (lambda *_: 1 / 0, 'ZeroDivisionError'),
+    (leave, 'SystemExit: 3'),
     (lambda *_: [1.0], 'finite number'),
     (lambda *_: {'fine': 1.0, 'BLEU': 2.0}, "gives 'BLEU', which names"),
-    (lambda *_: {'source': 1.0}, "gives 'source'"), (lambda *_: {'step': 1.0}, "gives 'step'"),
-    (lambda *_: {'good': 1.0}, "gives 'good'")])
+    (lambda *_: {'source': 1.0}, "gives 'source'"),
+    (lambda *_: {'step': 1.0}, "gives 'step'"),
+    (lambda *_: {'good': 1.0}, "gives 'good'"),
+  ],
+)
 def test_a_metric_that_fails_costs_nothing_but_itself(function, fact, caplog):
   good = OwnMetric('m:good', lambda _, lines, __: [float(len(line)) for line in lines])
   wrong = OwnMetric('m:wrong', function)
@@ -82,7 +92,7 @@ def test_a_metric_that_fails_costs_nothing_but_itself(function, fact, caplog):
   stages, result, sentences = evaluated(good, wrong, last)
   assert stages[-1] == ['BLEU', 'chrF2++', 'TER', 'good', 'last']
   assert result['left_out'] == caplog.messages
-  warning, = caplog.messages
+  (warning,) = caplog.messages
   assert warning.startswith('m:wrong is left out') and fact in warning
   assert sentences[0]['good'] == len(GOOD[0]) and 'fine' not in sentences[0]
 
@@ -92,8 +102,11 @@ def test_a_standard_metric_or_a_table_that_fails_costs_nothing_but_itself(monkey
     raise ImportError(f'no package for {name}')
 
   score_text = metrics.score_text
-  monkeypatch.setattr(metrics, 'score_text', lambda name, *text: (
-      fail if name == 'chrF2++' else score_text)(name, *text))
+  monkeypatch.setattr(
+    metrics,
+    'score_text',
+    lambda name, *text: (fail if name == 'chrF2++' else score_text)(name, *text),
+  )
   monkeypatch.setattr(metrics, '_compound_split_bleu', fail)
   stages, result, _ = evaluated()
   assert stages[-1] == ['BLEU', 'TER']
@@ -104,15 +117,20 @@ def test_a_standard_metric_or_a_table_that_fails_costs_nothing_but_itself(monkey
 def test_ter_is_computed_once_and_never_of_long_lines_unless_asked_for(monkeypatch):
   counted = []
   count = sacrebleu.TER._compute_segment_statistics
-  monkeypatch.setattr(sacrebleu.TER, '_compute_segment_statistics',
-                      lambda *text: counted.append(0) or count(*text))
+  monkeypatch.setattr(
+    sacrebleu.TER, '_compute_segment_statistics', lambda *text: counted.append(0) or count(*text)
+  )
   _, result, sentences = evaluated()
   assert len(counted) == len(GOOD) and all('TER' in row for row in sentences)
   # A line of 100 words is still short enough, on both sides.
   words = ' '.join('a' * metrics.MOST_TER_WORDS)
   for translation, reference, ter, most in (
-      (words, words, None, 1), (f'{words} b', 'a', None, 0), ('a', f'{words} b', None, 0),
-      ('a', f'{words} b', True, 1), ('a', 'a', False, 0)):
+    (words, words, None, 1),
+    (f'{words} b', 'a', None, 0),
+    ('a', f'{words} b', None, 0),
+    ('a', f'{words} b', True, 1),
+    ('a', 'a', False, 0),
+  ):
     counted.clear()
     stages, result, _ = evaluated(translations=[translation], references=[reference], ter=ter)
     assert len(counted) == most == ('TER' in stages[-1])

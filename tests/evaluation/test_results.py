@@ -17,23 +17,33 @@ TEXT = Text('test', ['a b c d'], [['w x y z']])
 def result(folder, *runs, text=TEXT, **decode):
   """Returns a result of runs, each a folder and its steps."""
   members = [types.SimpleNamespace(workdir=folder / name, steps=steps) for name, *steps in runs]
-  return results.place(folder / 'results', results.facts(
-      text, members, results.Decoding(SampleConfig(**decode), 3)))
+  return results.place(
+    folder / 'results', results.facts(text, members, results.Decoding(SampleConfig(**decode), 3))
+  )
 
 
-@pytest.mark.parametrize(('runs', 'decode', 'name'), [
+@pytest.mark.parametrize(
+  ('runs', 'decode', 'name'),
+  [
     ([('a', 5)], {}, 'step5.beam4.alpha0.6'),
     ([('a', 4, 5)], {'dtype': 'bfloat16'}, 'step5.average2.beam4.alpha0.6.dtypebfloat16'),
-    ([('a', 5)], {'sample': True, 'top_p': 0.5},
-     'step5.samples4.alpha0.6.temperature1.top_k0.top_p0.5.seed3')])
+    (
+      [('a', 5)],
+      {'sample': True, 'top_p': 0.5},
+      'step5.samples4.alpha0.6.temperature1.top_k0.top_p0.5.seed3',
+    ),
+  ],
+)
 def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
-    tmp_path, runs, decode, name):
+  tmp_path, runs, decode, name
+):
   written = result(tmp_path, *runs, **decode)
   assert written.path.name == f'test.{name}.json'
   written.write({'metrics': []}, [{'source': 'a', 'references': [], 'translation': 'b'}])
   written.path.with_name('test.step1.odd.json').write_text(
-      written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8')
-  read, = results.read_all(tmp_path / 'results', 'test')
+    written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8'
+  )
+  (read,) = results.read_all(tmp_path / 'results', 'test')
   assert (read.name, read.decoding) == (name, written.decoding)
   assert read.read_sentences()[0]['translation'] == 'b'
 
@@ -46,9 +56,13 @@ def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_ow
   assert more[0] != more[1] and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
 
 
-@pytest.mark.parametrize(('run', 'text', 'problem'), [
+@pytest.mark.parametrize(
+  ('run', 'text', 'problem'),
+  [
     ('b', TEXT, 'the result of another run'),
-    ('a', TEXT._replace(sources=['b']), 'the result of another text')])
+    ('a', TEXT._replace(sources=['b']), 'the result of another text'),
+  ],
+)
 def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, text, problem):
   first, second = result(tmp_path, ('a', 5)), result(tmp_path, (run, 5), text=text)
   first.write({'score': 1}, [{'score': 2}])

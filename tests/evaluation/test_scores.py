@@ -18,20 +18,27 @@ def scores(function):
 def test_numbers_of_sentences_have_their_mean_and_an_interval():
   values = np.random.default_rng(0).normal(3.0, 2.0, 400)
   metric = OwnMetric('m:f', lambda *_: values)
-  score, = own_scores(metric, *(['x'] * 400,) * 2, [['x'] * 400])
+  (score,) = own_scores(metric, *(['x'] * 400,) * 2, [['x'] * 400])
   assert score.score == pytest.approx(values.mean()) and score.sentences == values.tolist()
   half = 1.96 * values.std() / math.sqrt(400)
   wanted = values.mean() - half, values.mean() + half
   np.testing.assert_allclose(score.interval, wanted, atol=0.05)
-  score, = scores(lambda *_: [0.0, 0.0, 1.0])
+  (score,) = scores(lambda *_: [0.0, 0.0, 1.0])
   assert score.interval == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(('value', 'seed', 'source'), [
-    (None, 12345, 'default'), ('', 12345, 'default'), ('12345', 12345, 'SACREBLEU_SEED'),
-    ('7', 7, 'SACREBLEU_SEED')])
+@pytest.mark.parametrize(
+  ('value', 'seed', 'source'),
+  [
+    (None, 12345, 'default'),
+    ('', 12345, 'default'),
+    ('12345', 12345, 'SACREBLEU_SEED'),
+    ('7', 7, 'SACREBLEU_SEED'),
+  ],
+)
 def test_samples_have_the_seed_of_sacrebleus_variable_if_it_has_one(
-    monkeypatch, value, seed, source):
+  monkeypatch, value, seed, source
+):
   monkeypatch.delenv('SACREBLEU_SEED', raising=False)
   usual = resampled(range(9))
   if value is not None:
@@ -48,9 +55,12 @@ def test_a_seed_that_is_no_positive_integer_is_one_short_line(monkeypatch, value
   assert '\n' not in str(error.value) and len(str(error.value)) < 250
 
 
-@pytest.mark.parametrize('value', [None, 'high', math.nan, [1.0, 2.0], [1.0, 2.0, math.inf],
-                                   [1.0, 2.0, 'x'], {'p': None}])
+@pytest.mark.parametrize(
+  'value', [None, 'high', math.nan, [1.0, 2.0], [1.0, 2.0, math.inf], [1.0, 2.0, 'x'], {'p': None}]
+)
 def test_what_is_no_score_is_refused(value):
-  with pytest.raises(UserError, match='the metric m:f must return a finite number, or one for each '
-                                      'of the 3 translations'):
+  with pytest.raises(
+    UserError,
+    match='the metric m:f must return a finite number, or one for each of the 3 translations',
+  ):
     scores(lambda *_: value)

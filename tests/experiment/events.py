@@ -17,11 +17,11 @@ def events(workdir):
   for path in sorted((workdir / 'tensorboard').iterdir()):
     content = path.read_bytes()
     while content:
-      length, = struct.unpack('<Q', content[:8])
+      (length,) = struct.unpack('<Q', content[:8])
       event = Event()
-      event.ParseFromString(content[12:12 + length])
+      event.ParseFromString(content[12 : 12 + length])
       yield event
-      content = content[16 + length:]
+      content = content[16 + length :]
 
 
 def kept(workdir, *tags):
@@ -36,12 +36,20 @@ def kept(workdir, *tags):
 
 def shown(workdir):
   """Returns (step, Markdown) of the samples."""
-  return [(step, value.tensor.string_val[0].decode())
-          for step, value in kept(workdir, 'valid/samples/text_summary')]
+  return [
+    (step, value.tensor.string_val[0].decode())
+    for step, value in kept(workdir, 'valid/samples/text_summary')
+  ]
 
 
 def cells(markdown):
   """Returns the samples of a table as a browser would show them."""
   _, _, *rows = markdown.splitlines()
-  return [Sample(*(html.unescape(re.sub(r'\\(.)', r'\1', cell))
-                   for cell in re.split(r'(?<!\\) \| ', row[2:-2]))) for row in rows]
+  return [
+    Sample(
+      *(
+        html.unescape(re.sub(r'\\(.)', r'\1', cell)) for cell in re.split(r'(?<!\\) \| ', row[2:-2])
+      )
+    )
+    for row in rows
+  ]

@@ -59,8 +59,9 @@ POISONOUS = Objective(poisonous)
 
 
 def run(model, workdir, bad=(), fatal=None, **changes):
-  return tiny_runs.run(model, workdir, batches=SomePoisoned(bad, fatal), objective=POISONOUS,
-                       **changes)
+  return tiny_runs.run(
+    model, workdir, batches=SomePoisoned(bad, fatal), objective=POISONOUS, **changes
+  )
 
 
 def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
@@ -79,8 +80,8 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
     assert math.isnan(metrics['loss']) == (kind != GRADIENT)
     assert math.isnan(metrics['gradient_norm']) == (kind != LOSS)
     chex.assert_trees_all_equal(
-        state, before._replace(step=before.step + 1, skips=Skips(np.int32(number),
-                                                                 np.int32(number))))
+      state, before._replace(step=before.step + 1, skips=Skips(np.int32(number), np.int32(number)))
+    )
   after, _ = step(state, make_batch(4))
   assert list(map(int, after.skips)) == [3, 0]
   assert int(after.optimizer[0].count) == 2 and int(after.step) == 5
@@ -111,12 +112,17 @@ def rooted(model, params, batch, *arguments, **more):
   return {**totals, 'loss': totals['loss'] - 1.0 + root}
 
 
-@pytest.mark.parametrize(('objective', 'bad', 'changes', 'named'), [
+@pytest.mark.parametrize(
+  ('objective', 'bad', 'changes', 'named'),
+  [
     (Objective(rooted), {1}, {}, r'1 of 2 parameters: encoder_0\.inner\.kernel'),
     (Objective(rooted), {1, 2}, {'skip_nonfinite': 1}, '1 of'),
-    (POISONOUS, {1}, {}, r'(\d) of \1')])
+    (POISONOUS, {1}, {}, r'(\d) of \1'),
+  ],
+)
 def test_at_the_first_update_the_parameters_are_named_whose_gradient_is_not_finite(
-    model, tmp_path, objective, bad, changes, named):
+  model, tmp_path, objective, bad, changes, named
+):
   with pytest.raises(UserError) as raised:
     tiny_runs.run(model, tmp_path, batches=SomePoisoned(bad), objective=objective, **changes)
   message = str(raised.value)
@@ -146,12 +152,16 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
   assert final_state(whole)['history']['window']['updates'] == 12 - len(bad)
   lines = [row for row in rows_of(whole) if 'train/loss' in row]
   assert [(row['train/skipped'], row['train/skipped_in_a_row']) for row in lines] == [
-      (1, 0), (3, 0), (7, 4)]
+    (1, 0),
+    (3, 0),
+    (7, 4),
+  ]
   # It rises to 0.01 over three updates; the third step was skipped.
   assert [row['train/learning_rate'] for row in lines] == pytest.approx([0.02 / 3, 0.01, 0.01])
   assert [row['train/loss'] is None for row in lines] == [False, False, True]
   assert sorted(path.name for path in (whole / 'bad_batches').glob('*.npz')) == sorted(
-      f'{step}.npz' for step in bad)
+    f'{step}.npz' for step in bad
+  )
 
 
 @pytest.mark.long
@@ -165,8 +175,12 @@ def test_one_too_many_in_a_row_stops_the_run_until_more_may_be_skipped(model, tm
 
 
 def bad_metrics(total):
-  return {'loss': np.float32('nan'), 'gradient_norm': np.float32(1), 'finite': (),
-          'skips': Skips(total, 1)}
+  return {
+    'loss': np.float32('nan'),
+    'gradient_norm': np.float32(1),
+    'finite': (),
+    'skips': Skips(total, 1),
+  }
 
 
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):
@@ -185,8 +199,10 @@ def test_skipped_batches_do_not_fill_the_disk(tmp_path):
 def spikes(losses, window=None):
   """Returns the indices of the spikes, and the window that a checkpoint would keep."""
   guard = DivergenceGuard(window or {}, 0, 'nowhere')
-  spiking = [guard.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
-             for step, loss in enumerate(losses, 1)]
+  spiking = [
+    guard.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
+    for step, loss in enumerate(losses, 1)
+  ]
   return np.flatnonzero(spiking).tolist(), json.loads(json.dumps(guard.window))
 
 
@@ -199,7 +215,8 @@ def said(caplog):
 
 def noisy(*levels, scale=0.05):
   return np.concatenate(levels) + scale * np.random.default_rng(3).standard_normal(
-      sum(map(len, levels)))
+    sum(map(len, levels))
+  )
 
 
 def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike(said):
@@ -210,7 +227,8 @@ def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike(said
   losses[[400, 401, 402, 403, 500]] += 3
   assert spikes(losses)[0] == [400, 401, 402, 403, 500]
   assert [line.split(',')[0] for line in said()] == [
-      f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)]
+    f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)
+  ]
   assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said()[0]
 
 

@@ -66,7 +66,8 @@ def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
   of_source, of_target = update_flops(model, 2, [other])
   assert meter_file.utilisation(model, 4, objective)(30.0, 70.0) == pytest.approx(
-      (30 * of_source + 70 * of_target) / 4e6)
+    (30 * of_source + 70 * of_target) / 4e6
+  )
 
 
 def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
@@ -85,8 +86,12 @@ def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
   for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
     meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
   values = meter.take(0.5)
-  assert (values['train/loss'], values['train/gradient_norm'], values['train/fill'],
-          values['train/spikes']) == (0.4, 3.0, 0.5, 2)
+  assert (
+    values['train/loss'],
+    values['train/gradient_norm'],
+    values['train/fill'],
+    values['train/spikes'],
+  ) == (0.4, 3.0, 0.5, 2)
   meter.add({**bad, 'spikes': False}, skipped=True)
   values = meter.take(0.5)
   assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])

@@ -27,14 +27,31 @@ def folder(own_parts, tmp_path_factory):
 
 
 def config_of(folder, train=('news', 'web'), factors=(1.0, 0.5)) -> Config:
-  return Config.from_dict({
-      'data': {'source': 'text', 'dir': str(folder), 'train': train, 'valid': 'valid',
-               'source_language': 'en', 'target_language': 'de', 'vocabulary_size': 290,
-               'max_length': 19},
+  return Config.from_dict(
+    {
+      'data': {
+        'source': 'text',
+        'dir': str(folder),
+        'train': train,
+        'valid': 'valid',
+        'source_language': 'en',
+        'target_language': 'de',
+        'vocabulary_size': 290,
+        'max_length': 19,
+      },
       'model': {'num_layers': 1, 'model_dim': 8, 'ff_dim': 11, 'num_heads': 2},
-      'train': {'tokens_per_batch': 8 * 19, 'steps': STEPS, 'log_every': 2, 'eval_every': STEPS,
-                'checkpoint_every': STEPS, 'objective': ('my_mixture:by_corpus', *factors)},
-      'optimizer': {'accumulate': 2}, 'decode': {'max_extra_length': 2, 'batch_size': 4}})
+      'train': {
+        'tokens_per_batch': 8 * 19,
+        'steps': STEPS,
+        'log_every': 2,
+        'eval_every': STEPS,
+        'checkpoint_every': STEPS,
+        'objective': ('my_mixture:by_corpus', *factors),
+      },
+      'optimizer': {'accumulate': 2},
+      'decode': {'max_extra_length': 2, 'batch_size': 4},
+    }
+  )
 
 
 @pytest.mark.long
@@ -42,14 +59,19 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
   config = config_of(folder)
   train_run(config, tmp_path)
   vocabulary = vocabularies.load(tmp_path, read_fingerprints(tmp_path))
-  encoded = encode_corpora(config.data, open_corpora(config.data), vocabulary,
-                           config.train.tokens_per_batch, config.seed)
+  encoded = encode_corpora(
+    config.data, open_corpora(config.data), vocabulary, config.train.tokens_per_batch, config.seed
+  )
   batches = list(encoded.batches.iterate(0, STEPS))
   lines = [line for line in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in line]
   assert [line['step'] for line in lines] == [2, 4]
   for line in lines:
-    numbers = np.concatenate([batch.corpora[batch.target_segments > 0]
-                              for batch in batches[line['step'] - 2:line['step']]])
+    numbers = np.concatenate(
+      [
+        batch.corpora[batch.target_segments > 0]
+        for batch in batches[line['step'] - 2 : line['step']]
+      ]
+    )
     for number, name in enumerate(config.data.train):
       assert line[f'train/{name}/tokens'] == pytest.approx(np.mean(numbers == number), rel=1e-6)
     news, web = (line[f'train/{name}/nll'] for name in config.data.train)

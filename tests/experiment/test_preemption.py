@@ -40,8 +40,9 @@ def run(model, workdir, *, at_score=None, rising=True, **options):
     return size_of(params) if rising else 1e6 / size_of(params)
 
   with Signals() as signals:
-    return tiny_runs.run(model, workdir, validate=evaluation_of(score), signals=signals,
-                         ema_decay=0.9, **options)
+    return tiny_runs.run(
+      model, workdir, validate=evaluation_of(score), signals=signals, ema_decay=0.9, **options
+    )
 
 
 @pytest.fixture(scope='module')
@@ -58,11 +59,16 @@ def assert_same(workdir, whole):
 
 
 @pytest.mark.long(but=('10-9',))
-@pytest.mark.parametrize(('number', 'step'), [
-    (signal.SIGTERM, 1), (signal.SIGINT, 7), (signal.SIGUSR1, 9),
+@pytest.mark.parametrize(
+  ('number', 'step'),
+  [
+    (signal.SIGTERM, 1),
+    (signal.SIGINT, 7),
+    (signal.SIGUSR1, 9),
     (signal.SIGTERM, 5),  # An evaluation and a regular checkpoint are due.
     (signal.SIGTERM, 12),  # After the last step, only the evaluation can be interrupted.
-])
+  ],
+)
 def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, number, step):
   with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
     run(model, tmp_path, batches=Signalled(step - 1, number))
@@ -73,8 +79,7 @@ def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, nu
 
 @pytest.mark.long
 @pytest.mark.parametrize(('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])])
-def test_an_interrupted_evaluation_is_repeated(
-    model, whole, tmp_path, evaluation, step, before):
+def test_an_interrupted_evaluation_is_repeated(model, whole, tmp_path, evaluation, step, before):
   for number in (evaluation, 1):  # A second signal during the same evaluation changes nothing.
     with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
       run(model, tmp_path, at_score=number)
@@ -99,8 +104,11 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
 
 
 @pytest.mark.long(but=('6',))
-@pytest.mark.parametrize('fewer', [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}],
-                         ids=['6', '7', 'patience'])
+@pytest.mark.parametrize(
+  'fewer',
+  [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}],
+  ids=['6', '7', 'patience'],
+)
 def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model, tmp_path, fewer):
   start = {'eval_every': 3, 'checkpoint_every': 100, 'rising': fewer.get('rising', True)}
   with pytest.raises(Preempted, match='after step 7'):

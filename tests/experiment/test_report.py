@@ -34,8 +34,13 @@ def reporting_to(workdir, step=0, steps=99, **settings):
   state = TrainState(jax.numpy.int32(0), {}, {})
   config = TrainConfig(**{'log_every': 1, 'steps': steps, **settings})
   update = types.SimpleNamespace(
-      config=types.SimpleNamespace(train=config), model=None, objective=None, state=state,
-      schedule=lambda updates: updates + 0.5, mesh=types.SimpleNamespace(size=1))
+    config=types.SimpleNamespace(train=config),
+    model=None,
+    objective=None,
+    state=state,
+    schedule=lambda updates: updates + 0.5,
+    mesh=types.SimpleNamespace(size=1),
+  )
   with Report(workdir, update, step, {'meter': {}}, (4, 5, 5)) as report:
     yield report
 
@@ -58,8 +63,11 @@ def evaluated(report, step, bleu, samples=()):
 def said(caplog):
   """Returns a function that returns the lines that were logged, without those at the start."""
   caplog.set_level('INFO')
-  return lambda: [record.message for record in caplog.records
-                  if record.name == 'absl' and ' device(s)' not in record.message]
+  return lambda: [
+    record.message
+    for record in caplog.records
+    if record.name == 'absl' and ' device(s)' not in record.message
+  ]
 
 
 def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
@@ -79,10 +87,14 @@ def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
       assert fetched == [1, 2, 3]
 
 
-@pytest.mark.parametrize(('skips', 'rates'), [
+@pytest.mark.parametrize(
+  ('skips', 'rates'),
+  [
     ((None, None), [0.5, 1.5]),
     # The third update is skipped, and does not count for the schedule.
-    ((Skips(0, 0), Skips(0, 0), Skips(1, 1), Skips(1, 0)), [0.5, 1.5, 2.5, 2.5])])
+    ((Skips(0, 0), Skips(0, 0), Skips(1, 1), Skips(1, 0)), [0.5, 1.5, 2.5, 2.5]),
+  ],
+)
 def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rates):
   with reporting_to(tmp_path, skip_nonfinite=1) as report:
     for step, counts in enumerate(skips, 1):
@@ -104,8 +116,16 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, sa
     for step in range(2, 40):
       add(report, step)
   assert [row['step'] for row in rows_of(tmp_path)] == list(range(1, 40))
-  assert len([line for line in said() if 'tensorboard gets nothing more' in line
-              and line.endswith(str(error))]) == 1
+  assert (
+    len(
+      [
+        line
+        for line in said()
+        if 'tensorboard gets nothing more' in line and line.endswith(str(error))
+      ]
+    )
+    == 1
+  )
 
 
 def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch, said):
@@ -120,16 +140,17 @@ def test_without_a_terminal_a_run_logs_every_half_minute(tmp_path, monkeypatch, 
         evaluated(report, step, 7.0)
     evaluated(report, 32, math.nan)
   assert said() == [
-      'step 21/99  loss 4.321', 'step 25/99  loss 4.321  09:52 left',
-      'step 26/99  loss 4.321  09:44 left',
-      'step 26/99  valid loss 3.000 (not smoothed)  valid BLEU 7.00  the best so far',
-      'step 30/99  loss 4.321  09:12 left',
-      'step 32/99  valid loss 3.000 (not smoothed)  valid BLEU nan']
+    'step 21/99  loss 4.321',
+    'step 25/99  loss 4.321  09:52 left',
+    'step 26/99  loss 4.321  09:44 left',
+    'step 26/99  valid loss 3.000 (not smoothed)  valid BLEU 7.00  the best so far',
+    'step 30/99  loss 4.321  09:12 left',
+    'step 32/99  valid loss 3.000 (not smoothed)  valid BLEU nan',
+  ]
   assert [row['step'] for row in rows_of(tmp_path)] == [26, 26, 32]  # They depend on no clock.
 
 
-def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
-    tmp_path, monkeypatch):
+def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(tmp_path, monkeypatch):
   monkeypatch.delenv('COLUMNS', raising=False)
   main, end = pty.openpty()
   termios.tcsetwinsize(end, (24, 80))
@@ -146,8 +167,10 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
       text += part
   os.close(main)
   text = text.decode()
-  assert any('step 54322/100000  valid loss 3.000 (not smoothed)  valid BLEU 41.04' in line
-             for line in re.split(r'[\r\n]+', text))
+  assert any(
+    'step 54322/100000  valid loss 3.000 (not smoothed)  valid BLEU 41.04' in line
+    for line in re.split(r'[\r\n]+', text)
+  )
   bar = text.rstrip().rpartition('\r')[2]
   assert 78 <= len(bar) <= 80
   assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, BLEU 41\.04, loss 10\.123', bar), bar
@@ -156,7 +179,7 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
 def test_samples_are_shown_without_markup(tmp_path):
   with reporting_to(tmp_path) as report:
     evaluated(report, 3, 1.0, samples=[HOSTILE, Sample('', 'b', '')])
-  (step, markdown), = shown(tmp_path)
+  ((step, markdown),) = shown(tmp_path)
   assert step == 3 and cells(markdown) == [HOSTILE, Sample('', 'b', '')]
   assert markdown.startswith('| source | reference | translation |\n| --- | --- | --- |\n')
   assert '<b>' not in markdown and not re.search(r'(?<!\\)[*`_\[$]', markdown)

@@ -107,14 +107,22 @@ def test_a_reporter_that_changes_what_it_is_told_changes_nothing_else(tmp_path):
   assert values == {'valid/loss': 3.0} and TOLD[1] == ('numbers', 1, values)
 
 
-@pytest.mark.parametrize(('method', 'calls'), [('__init__', ''), ('numbers', '__init__ close'), (
-    'samples', '__init__ numbers numbers close'), ('close', '__init__ numbers numbers samples')])
+@pytest.mark.parametrize(
+  ('method', 'calls'),
+  [
+    ('__init__', ''),
+    ('numbers', '__init__ close'),
+    ('samples', '__init__ numbers numbers close'),
+    ('close', '__init__ numbers numbers samples'),
+  ],
+)
 def test_a_fault_is_one_warning_and_the_reporter_gets_nothing_more(
-    tmp_path, monkeypatch, caplog, method, calls):
+  tmp_path, monkeypatch, caplog, method, calls
+):
   monkeypatch.setattr(Memory, 'fails', method)
   report_two_steps(tmp_path)
   assert [name for name, *_ in TOLD] == calls.split()
-  warning, = warnings_of(caplog)
+  (warning,) = warnings_of(caplog)
   assert f'{path_of(Memory)} gets nothing more' in warning and 'OSError: no route' in warning
   assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2
 
@@ -128,13 +136,15 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
   # Where the machine is slow, TensorBoard is not done in that time either.
-  warning, = (text for text in warnings_of(caplog) if TENSORBOARD not in text)
+  (warning,) = (text for text in warnings_of(caplog) if TENSORBOARD not in text)
   assert f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
 
 
 def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):
-  with pytest.raises(UserError, match='log in first') as caught, reporting_to(
-      tmp_path, report=(path_of(Memory), path_of(Mistaken))):
+  with (
+    pytest.raises(UserError, match='log in first') as caught,
+    reporting_to(tmp_path, report=(path_of(Memory), path_of(Mistaken))),
+  ):
     raise AssertionError('the run began')
   assert TOLD[-1] == ('close', caught.value)
 
@@ -185,12 +195,11 @@ def test_a_reporter_that_is_far_behind_gets_no_more_calls_and_one_warning(monkey
   go_on.set()
   slow.end(None)
   assert told[:4] == [0, 1, 2, 3] and len(told) <= 5
-  warning, = warnings_of(caplog)
+  (warning,) = warnings_of(caplog)
   assert 'slow is 3 calls behind and gets no more' in warning
 
 
-def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
-    tmp_path, own_parts, monkeypatch):
+def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(tmp_path, own_parts, monkeypatch):
   monkeypatch.chdir(tmp_path)
   config = Config()
   scores = own_code.load('my_reports:Scores', 'reporter')
@@ -208,7 +217,11 @@ def test_a_run_has_the_same_bits_with_a_reporter(model, tmp_path):
   run(model, tmp_path / 'without')
   run(model, tmp_path / 'with', report=(path_of(Memory), path_of(Deaf)), grace_seconds=0.4)
   assert rows_of(tmp_path / 'with') == rows_of(tmp_path / 'without')
-  jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path / 'with'),
-               final_state(tmp_path / 'without'))
+  jax.tree.map(
+    np.testing.assert_array_equal, final_state(tmp_path / 'with'), final_state(tmp_path / 'without')
+  )
   assert [(name, step) for name, step, *_ in TOLD if name == 'samples'] == [
-      ('samples', 5), ('samples', 10), ('samples', 12)]
+    ('samples', 5),
+    ('samples', 10),
+    ('samples', 12),
+  ]

@@ -12,7 +12,7 @@ from transformer.experiment.tracing import Tracer
 
 def traced_steps(folder):
   """Returns the numbers of the steps in the trace that TensorBoard and Perfetto find."""
-  path, = folder.glob('plugins/profile/*/perfetto_trace.json.gz')
+  (path,) = folder.glob('plugins/profile/*/perfetto_trace.json.gz')
   assert list(path.parent.glob('*.xplane.pb'))
   with gzip.open(path) as file:
     events = json.load(file)['traceEvents']
@@ -26,11 +26,14 @@ def said(caplog):
   return lambda: [record.message for record in caplog.records if record.name == 'absl']
 
 
-@pytest.mark.parametrize(('window', 'steps', 'line'), [
+@pytest.mark.parametrize(
+  ('window', 'steps', 'line'),
+  [
     ((3, 5), range(1, 8), 'traced steps 3 to 5'),
     ((3, 3), range(1, 8), 'traced steps 3 to 3'),
     ((3, 11), range(5, 8), 'traced steps 5 to 7'),
-])
+  ],
+)
 def test_steps_in_the_window_are_traced(tmp_path, said, window, steps, line):
   tracer, step, value = Tracer(tmp_path, window), jax.jit(lambda x: x + 1), jnp.zeros(())
   for number in steps:

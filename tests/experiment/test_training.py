@@ -32,7 +32,8 @@ def uninterrupted(model, tmp_path_factory):
 @pytest.mark.long(but=('7',))
 @pytest.mark.parametrize('fatal', [3, 7, 11])
 def test_a_resumed_run_equals_the_uninterrupted_run_bit_for_bit(
-    model, uninterrupted, tmp_path, fatal):
+  model, uninterrupted, tmp_path, fatal
+):
   with pytest.raises(InterruptedError):
     run(model, tmp_path, fatal=fatal)
   with (tmp_path / 'metrics.jsonl').open('a') as lines:  # Torn and later lines are cut.
@@ -73,14 +74,17 @@ def test_an_evaluation_that_fails_loses_no_update(model, uninterrupted, tmp_path
         raise failure
       return evaluation
 
-    return run(model, tmp_path, validate=validate, valid_metric='m:f',
-               best_by='' if failure else 'f')
+    return run(
+      model, tmp_path, validate=validate, valid_metric='m:f', best_by='' if failure else 'f'
+    )
 
   for working in (1, 0):  # The second start fails at the same evaluation.
     with pytest.raises(RuntimeError if failure else UserError) as raised:
       train(working)
-    assert failure or all(part in str(raised.value) for part in (
-        "best_by must be one of loss, bleu; got 'f'", 'step 10 is saved', 'm:f'))
+    assert failure or all(
+      part in str(raised.value)
+      for part in ("best_by must be one of loss, bleu; got 'f'", 'step 10 is saved', 'm:f')
+    )
   outcome = train(9)
   assert outcome.resumed_from == 10 and outcome.step == 12
   whole, state = final_state(uninterrupted[0]), final_state(tmp_path)
@@ -128,8 +132,9 @@ def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkey
     now += 50.0
     return 1.0
 
-  settings = Settings(train=dataclasses.replace(Settings().train, steps=3, log_every=3,
-                                                eval_every=1))
+  settings = Settings(
+    train=dataclasses.replace(Settings().train, steps=3, log_every=3, eval_every=1)
+  )
   monkeypatch.setattr(time, 'perf_counter', lambda: now)
   train_tiny(settings, model, tmp_path, bleu=evaluate, programs=(train_step, lambda *_: METRICS))
   lines = map(json.loads, (tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines())
@@ -148,8 +153,13 @@ def test_a_finished_run_is_left_alone(model, uninterrupted):
 def test_metrics_have_a_line_for_each_log_and_each_evaluation(uninterrupted):
   rows = rows_of(uninterrupted[0])
   assert [(row['step'], 'train/loss' in row, 'valid/bleu' in row) for row in rows] == [
-      (4, True, False), (5, False, True), (8, True, False), (10, False, True),
-      (12, True, False), (12, False, True)]
+    (4, True, False),
+    (5, False, True),
+    (8, True, False),
+    (10, False, True),
+    (12, True, False),
+    (12, False, True),
+  ]
   for row in rows:
     if 'train/loss' in row:
       assert row['train/fill'] == pytest.approx(8 / 11)
@@ -160,7 +170,7 @@ def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
   caplog.set_level('INFO')
   options = {'steps': 12, 'eval_every': 2}
   outcome = run(model, tmp_path, patience=2, scores=[5, 6, 3, 4, 9, 9], **options)
-  line, = (record.message for record in caplog.records if 'out of patience' in record.message)
+  (line,) = (record.message for record in caplog.records if 'out of patience' in record.message)
   assert line.startswith('out of patience at step 8: none of the last 2 evaluations')
   assert line.endswith('that of step 4')
   assert (outcome.step, outcome.best['step']) == (8, 4)
@@ -170,11 +180,16 @@ def test_patience_ends_a_run_for_good(model, tmp_path, caplog):
   assert (more.step, more.best['step'], more.resumed_from) == (12, 12, 8)
 
 
-@pytest.mark.parametrize(('best_by', 'losses', 'scores', 'best'), [
+@pytest.mark.parametrize(
+  ('best_by', 'losses', 'scores', 'best'),
+  [
     ('', [5.0, 4.0, 4.5], [0, 0, 0], 2),  # Equal BLEU is decided by the lowest loss.
-    ('loss', [5.0, 4.0, 4.5], [9, 7, 8], 2)])
+    ('loss', [5.0, 4.0, 4.5], [9, 7, 8], 2),
+  ],
+)
 def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
-    model, tmp_path, best_by, losses, scores, best):
+  model, tmp_path, best_by, losses, scores, best
+):
   evaluations = iter(zip(losses, scores, strict=True))
 
   def validate(eval_step, params):
@@ -182,15 +197,24 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
     loss, bleu = next(evaluations)
     return evaluation._replace(values={'valid/loss': loss, 'valid/bleu': bleu})
 
-  outcome = run(model, tmp_path, steps=3, eval_every=1, checkpoint_every=100, keep=1,
-                best_by=best_by, validate=validate)
+  outcome = run(
+    model,
+    tmp_path,
+    steps=3,
+    eval_every=1,
+    checkpoint_every=100,
+    keep=1,
+    best_by=best_by,
+    validate=validate,
+  )
   assert outcome.best['step'] == best
   checkpoints = Checkpoints(tmp_path / 'checkpoints')
   assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
 
 
 def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
-    model, tmp_path, monkeypatch):
+  model, tmp_path, monkeypatch
+):
   failed, served = threading.Event(), []
 
   def fail(*_):
@@ -232,12 +256,14 @@ def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_pat
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
   may, counted = 'train.valid_metric', 'train.skip_nonfinite'
   for best_by in ('', 'loss', 'talks/bleu'):
-    assert resuming.check_same_settings('run', {'train.best_by': best_by, may: 'm:f'},
-                               {'train.best_by': best_by, may: ''})
+    assert resuming.check_same_settings(
+      'run', {'train.best_by': best_by, may: 'm:f'}, {'train.best_by': best_by, may: ''}
+    )
   for before, after in ((0, 3), (3, 1)):
     resuming.check_same_settings('run', {counted: before}, {counted: after})
   with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
-    resuming.check_same_settings('run', {'train.best_by': 'talks/f', may: 'm:f'},
-                        {'train.best_by': 'talks/f', may: ''})
+    resuming.check_same_settings(
+      'run', {'train.best_by': 'talks/f', may: 'm:f'}, {'train.best_by': 'talks/f', may: ''}
+    )
   with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
     resuming.check_same_settings('run', {counted: 3}, {counted: 0})

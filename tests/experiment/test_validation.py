@@ -43,15 +43,23 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
-  evaluation = evaluate(sums, 'X', [ValidationSet('valid', batches, pairs)], translate,
-                        [own(share)], 'none')
+  evaluation = evaluate(
+    sums, 'X', [ValidationSet('valid', batches, pairs)], translate, [own(share)], 'none'
+  )
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   values = dict(evaluation.values)
   assert values.pop('valid/bleu') == 0  # There are no four words.
-  assert values == {'valid/loss': 3.0, 'valid/perplexity': pytest.approx(math.exp(3.0)),
-                    'valid/right': 0.5, 'valid/count': 3.0}
-  assert evaluation.samples == [Sample('a', 'X a', 'X a'), Sample('b', 'y', 'X b'),
-                                Sample('c', 'z', 'X c')]
+  assert values == {
+    'valid/loss': 3.0,
+    'valid/perplexity': pytest.approx(math.exp(3.0)),
+    'valid/right': 0.5,
+    'valid/count': 3.0,
+  }
+  assert evaluation.samples == [
+    Sample('a', 'X a', 'X a'),
+    Sample('b', 'y', 'X b'),
+    Sample('c', 'z', 'X c'),
+  ]
 
 
 def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
@@ -91,15 +99,29 @@ def fail(*_):
   raise RuntimeError('no\nmemory')
 
 
-@pytest.mark.parametrize(('function', 'said'), [
-    (fail, 'RuntimeError: no memory'), (lambda *_: sys.exit(3), 'SystemExit: 3'),
-    (lambda *_: math.nan, 'finite'), (lambda *_: {'bleu': 1.0}, 'another measure')])
+@pytest.mark.parametrize(
+  ('function', 'said'),
+  [
+    (fail, 'RuntimeError: no memory'),
+    (lambda *_: sys.exit(3), 'SystemExit: 3'),
+    (lambda *_: math.nan, 'finite'),
+    (lambda *_: {'bleu': 1.0}, 'another measure'),
+  ],
+)
 def test_a_metric_that_fails_during_training_costs_only_itself(function, said, caplog):
   fine = own(lambda *_: 2.0, 'm:g')
   both, alone = (
-      evaluate(sums, 'X', [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])], translate,
-               metrics, 'none') for metrics in ([own(function), fine], [fine]))
-  line, = (record.message for record in caplog.records)
+    evaluate(
+      sums,
+      'X',
+      [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])],
+      translate,
+      metrics,
+      'none',
+    )
+    for metrics in ([own(function), fine], [fine])
+  )
+  (line,) = (record.message for record in caplog.records)
   assert line.startswith('valid: a metric is left out: ') and 'm:f' in line and said in line
   assert both == alone
 
@@ -112,9 +134,12 @@ def test_a_mistake_in_a_metric_is_found_before_training(caplog):
     return 1.0
 
   def check(function, begun=False, **settings):
-    check_metrics([own(function, 'm:share')], Config.from_dict({
-        'train': {'valid_metric': 'm:share', **settings}}),
-        Pairs([('a', 'A'), ('b', 'B'), ('c', 'C')]), begun)
+    check_metrics(
+      [own(function, 'm:share')],
+      Config.from_dict({'train': {'valid_metric': 'm:share', **settings}}),
+      Pairs([('a', 'A'), ('b', 'B'), ('c', 'C')]),
+      begun,
+    )
 
   check(share, best_by='share')
   assert seen == [(['a', 'b', 'c'], ['B', 'C', 'A'], [['A', 'B', 'C']])]
@@ -132,26 +157,39 @@ def test_a_mistake_in_a_metric_is_found_before_training(caplog):
 
 
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
-  evaluation = evaluate(sums, 'X', [
+  evaluation = evaluate(
+    sums,
+    'X',
+    [
       ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
-      ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold'])],
-      translate, [own(lambda *texts: len(texts[2][0][0]))], 'none')
-  assert [*evaluation.values] == [f'{key}/{name}' for key in ('valid', 'valid/talks')
-                                  for name in ('loss', 'perplexity', 'bleu', 'f')]
-  assert [evaluation.values[f'{key}/{name}'] for key in ('valid', 'valid/talks')
-          for name in ('loss', 'f')] == [2.0, 3.0, 1.0, 4.0]
+      ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']),
+    ],
+    translate,
+    [own(lambda *texts: len(texts[2][0][0]))],
+    'none',
+  )
+  assert [*evaluation.values] == [
+    f'{key}/{name}'
+    for key in ('valid', 'valid/talks')
+    for name in ('loss', 'perplexity', 'bleu', 'f')
+  ]
+  assert [
+    evaluation.values[f'{key}/{name}'] for key in ('valid', 'valid/talks') for name in ('loss', 'f')
+  ] == [2.0, 3.0, 1.0, 4.0]
   assert evaluation.translations == {'valid': ['X a'], 'valid/talks': ['X b']}
   assert evaluation.samples == [Sample('a', 'X a', 'X a')]
 
 
 def test_chrf_is_computed_where_it_decides():
   def metrics(**settings):
-    return validation_metrics(Config.from_dict({'train': settings, 'data': {
-        'valid': ('news', 'talks')}}))
+    return validation_metrics(
+      Config.from_dict({'train': settings, 'data': {'valid': ('news', 'talks')}})
+    )
 
   assert metrics() == metrics(best_by='bleu') == []
   for best_by in ('chrf', 'talks/chrf'):
-    metric, = metrics(best_by=best_by)
+    (metric,) = metrics(best_by=best_by)
     wanted = sacrebleu.corpus_chrf(['a red dog', 'cats'], [['a red dog .', 'a cat']], word_order=2)
     assert metric(['x', 'y'], ['a red dog', 'cats'], ['a red dog .', 'a cat'], None) == {
-        'chrf': wanted.score}
+      'chrf': wanted.score
+    }

@@ -15,17 +15,39 @@ from transformer.runs.checkpoints import Checkpoints
 ADAM = Settings().optimizer
 
 
-def run(model, workdir, *, fatal=None, scores=None, optimizer=ADAM, batches=None, params=None,
-        validate=None, objective=None, signals=None, profile=None, **changes):
+def run(
+  model,
+  workdir,
+  *,
+  fatal=None,
+  scores=None,
+  optimizer=ADAM,
+  batches=None,
+  params=None,
+  validate=None,
+  objective=None,
+  signals=None,
+  profile=None,
+  **changes,
+):
   """Trains as `train_tiny`, with changes of `TrainConfig`; the run dies in place of batch `fatal`.
 
   Each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
   """
   settings = Settings(optimizer, dataclasses.replace(Settings().train, **changes))
   remaining = iter(scores or ())
-  return train_tiny(settings, model, workdir, batches or NumberedBatches(fatal), validate=validate,
-                    bleu=(lambda params: next(remaining)) if scores else size_of,
-                    objective=objective, params=params, signals=signals, profile=profile)
+  return train_tiny(
+    settings,
+    model,
+    workdir,
+    batches or NumberedBatches(fatal),
+    validate=validate,
+    bleu=(lambda params: next(remaining)) if scores else size_of,
+    objective=objective,
+    params=params,
+    signals=signals,
+    profile=profile,
+  )
 
 
 def size_of(params) -> float:
@@ -36,8 +58,10 @@ def size_of(params) -> float:
 def rows_of(workdir):
   """Returns the lines of metrics.jsonl without metrics from a clock."""
   lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
-  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
-          for line in lines]
+  return [
+    {name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+    for line in lines
+  ]
 
 
 def steps_in(folder):

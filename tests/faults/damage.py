@@ -9,8 +9,7 @@ DAMAGES = ('flip', 'cut', 'delete', 'rename')
 
 def files_of(folder: Path) -> list[str]:
   """Returns all files in a folder and its folders, as paths in the folder."""
-  return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*')
-                if path.is_file())
+  return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
 
 
 def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> Iterator[str]:
@@ -31,6 +30,6 @@ def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> It
   else:
     places = {index * len(content) // positions for index in range(positions)}
     for number, place in enumerate(sorted(places | {len(content) - 1}) if content else ()):
-      rest = bytes([content[place] ^ 1 << number % 8]) + content[place + 1:]
+      rest = bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :]
       path.write_bytes(content[:place] + (rest if kind == 'flip' else b''))
       yield f'{name}: {kind} at byte {place} of {len(content)}'

@@ -46,12 +46,20 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]) -> list[str
   for name, part in (('train', slice(None)), ('valid', slice(2))):
     for language, lines in (('en', ENGLISH), ('de', GERMAN)):
       (folder / f'{name}.{language}').write_text(
-          ''.join(f'{line}\n' for line in lines[part]), encoding='utf-8')
+        ''.join(f'{line}\n' for line in lines[part]), encoding='utf-8'
+      )
   (folder / 'tiny.py').write_text(CONFIG.format(folder=str(folder)), encoding='utf-8')
   evaluations = PER_KILL * (kills + 1)
-  flags = {'steps': EVERY * evaluations, 'log_every': EVERY, 'eval_every': EVERY,
-           'checkpoint_every': 4, 'keep': 2, 'ema_decay': 0.9, 'grace_seconds': 60,
-           'patience': 35 if kills > 5 else 11}  # BLEU improves rarely, by jumps.
+  flags = {
+    'steps': EVERY * evaluations,
+    'log_every': EVERY,
+    'eval_every': EVERY,
+    'checkpoint_every': 4,
+    'keep': 2,
+    'ema_decay': 0.9,
+    'grace_seconds': 60,
+    'patience': 35 if kills > 5 else 11,
+  }  # BLEU improves rarely, by jumps.
   whole, killed = Killable(folder / 'whole', flags), Killable(folder / 'killed', flags)
   whole.start()
   # Later processes find programs and the encoded corpus in their caches, and start faster.
@@ -75,18 +83,27 @@ class Killable:
 
   def __init__(self, workdir: Path, flags):
     self.workdir = workdir
-    self._command = [sys.executable, str(ROOT / 'train.py'), f'--workdir={workdir}',
-                     f'--config={workdir.parent}/tiny.py',
-                     '--config.optimizer.schedule=constant', '--config.optimizer.warmup_steps=20',
-                     '--config.optimizer.peak_learning_rate=0.03',
-                     *(f'--config.train.{name}={value}' for name, value in flags.items())]
+    self._command = [
+      sys.executable,
+      str(ROOT / 'train.py'),
+      f'--workdir={workdir}',
+      f'--config={workdir.parent}/tiny.py',
+      '--config.optimizer.schedule=constant',
+      '--config.optimizer.warmup_steps=20',
+      '--config.optimizer.peak_learning_rate=0.03',
+      *(f'--config.train.{name}={value}' for name, value in flags.items()),
+    ]
     self._log = workdir.with_suffix('.log')
 
   def start(self):
     """Starts a process that begins or resumes the run."""
     with self._log.open('wb') as log:
-      self._process = subprocess.Popen(self._command, cwd=ROOT, stderr=log, env={
-          **os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)})
+      self._process = subprocess.Popen(
+        self._command,
+        cwd=ROOT,
+        stderr=log,
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)},
+      )
     self._began = time.monotonic()
 
   def finish(self):
@@ -97,8 +114,11 @@ class Killable:
   def kill(self, moment: str, name: str, moments: random.Random, started: float) -> bool:
     """Kills the process at a kind of moment; returns whether the run was not done before."""
     checkpoints = self.workdir / CHECKPOINTS
-    signs = {'checkpoint': lambda: list(checkpoints.glob('*.*')), 'evaluation': self._evaluating,
-             'removal': (checkpoints / 'removed').exists}
+    signs = {
+      'checkpoint': lambda: list(checkpoints.glob('*.*')),
+      'evaluation': self._evaluating,
+      'removal': (checkpoints / 'removed').exists,
+    }
     occurrences = moments.randint(1, 2)
     if moment == 'start-up':
       self.wait_for(lambda: False, moments.uniform(0.0, started))
@@ -156,8 +176,10 @@ def differences(whole: Path, other: Path) -> list[str]:
   states, kept = zip(*map(_contents, (whole, other)), strict=True)
   same('checkpoints', *kept)
   flat = [jax.tree_util.tree_flatten_with_path(state)[0] for state in states]
-  same('what a checkpoint holds', *([jax.tree_util.keystr(path) for path, _ in leaves]
-                                    for leaves in flat))
+  same(
+    'what a checkpoint holds',
+    *([jax.tree_util.keystr(path) for path, _ in leaves] for leaves in flat),
+  )
   for (path, one), (_, two) in zip(*flat, strict=False):
     one, two = np.asarray(one), np.asarray(two)
     if (one.shape, one.dtype, one.tobytes()) != (two.shape, two.dtype, two.tobytes()):
@@ -169,8 +191,10 @@ def differences(whole: Path, other: Path) -> list[str]:
   for name in ('data', 'counts', 'parameters'):
     same(f'{name} in run.json', *(record[name] for record in about))
   same('files', *(sorted(path.name for path in run.iterdir()) for run in (whole, other)))
-  same('folders', *(sorted(path.name for path in (run / CHECKPOINTS).iterdir())
-                    for run in (whole, other)))
+  same(
+    'folders',
+    *(sorted(path.name for path in (run / CHECKPOINTS).iterdir()) for run in (whole, other)),
+  )
   return lines
 
 
@@ -188,5 +212,7 @@ def _contents(workdir: Path):
 def _metrics(workdir: Path):
   """Returns the lines of metrics.jsonl without times."""
   lines = (workdir / 'metrics.jsonl').read_text('utf-8').splitlines()
-  return [{name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
-          for line in lines]
+  return [
+    {name: value for name, value in json.loads(line).items() if name not in WALL_CLOCK}
+    for line in lines
+  ]

@@ -31,12 +31,22 @@ def config(tmp_path_factory):
     for language in ('en', 'de'):
       lines = (' '.join(rng.choice(WORDS, 5)) for _ in range(count))
       (folder / f'{split}.{language}').write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
-  return Config.from_dict({
-      'data': {'source': 'text', 'dir': str(folder), 'valid': 'valid', 'test': 'valid',
-               'target_language': 'de', 'vocabulary_size': 300, 'max_length': 64},
+  return Config.from_dict(
+    {
+      'data': {
+        'source': 'text',
+        'dir': str(folder),
+        'valid': 'valid',
+        'test': 'valid',
+        'target_language': 'de',
+        'vocabulary_size': 300,
+        'max_length': 64,
+      },
       'model': {'num_layers': 1, 'model_dim': 8, 'ff_dim': 11, 'num_heads': 2},
       'train': {'tokens_per_batch': 4 * 64, 'steps': 4, 'checkpoint_every': 2, 'eval_every': 4},
-      'decode': {'max_extra_length': 3, 'batch_size': 4}})
+      'decode': {'max_extra_length': 3, 'batch_size': 4},
+    }
+  )
 
 
 @pytest.fixture(scope='module')
@@ -53,7 +63,8 @@ def is_refused(action, name, done):
 
 
 def test_a_damaged_checkpoint_is_not_scored_and_training_takes_the_one_before(
-    config, run, tmp_path):
+  config, run, tmp_path
+):
   copy, names = tmp_path / 'copy', files_of(run / 'checkpoints' / '4')
   for number, name in enumerate(names):
     for kind in DAMAGES if POSITIONS > 1 else [DAMAGES[number % len(DAMAGES)]]:
@@ -61,8 +72,9 @@ def test_a_damaged_checkpoint_is_not_scored_and_training_takes_the_one_before(
         is_refused(lambda: load_run(copy, 'latest'), name, done)
   train_run(config, copy)
   assert (copy / 'checkpoints' / '4.damaged').is_dir()
-  for one, other in zip(*(jax.tree.leaves(load_run(workdir, 'latest').params)
-                          for workdir in (copy, run)), strict=True):
+  for one, other in zip(
+    *(jax.tree.leaves(load_run(workdir, 'latest').params) for workdir in (copy, run)), strict=True
+  ):
     assert np.array_equal(one, other)
 
 

@@ -20,21 +20,89 @@ from transformer.errors import UserError
 pytestmark = pytest.mark.long
 EXAMPLES = int(os.environ.get('FUZZ_EXAMPLES', '400'))
 SCALARS = st.one_of(
-    # Values that are valid for some key, so that not every example is refused at its first value.
-    st.sampled_from(['tfds', 'text', 'post', 'cosine', 'rotary', 'bfloat16', 'intl', 0, 1, 2, 64,
-                     256, 1000, -1, 0.0, 0.1, 0.5, True, False, None, ('a', 'b'), [1.0]]),
-    st.integers(), st.floats(), st.text(st.characters(), max_size=20), st.binary(max_size=9),
-    st.sampled_from([10 ** 9 + 1, 10 ** 400, 2 ** 63, 'a\nb', '\x1b[2J', '\u2028', '\ud800',
-                     '\x00', '../' * 99, 'x' * 10_000, np.float32(0.5), 1j,
-                     np.zeros((2, 2)), {1, 2}, object, Path('x')]))
-VALUES = st.recursive(SCALARS, lambda inner: st.one_of(
-    st.lists(inner, max_size=4), st.tuples(inner, inner),
-    st.dictionaries(st.one_of(st.text(max_size=9), st.integers()), inner, max_size=3)),
-                      max_leaves=9)
+  # Values that are valid for some key, so that not every example is refused at its first value.
+  st.sampled_from(
+    [
+      'tfds',
+      'text',
+      'post',
+      'cosine',
+      'rotary',
+      'bfloat16',
+      'intl',
+      0,
+      1,
+      2,
+      64,
+      256,
+      1000,
+      -1,
+      0.0,
+      0.1,
+      0.5,
+      True,
+      False,
+      None,
+      ('a', 'b'),
+      [1.0],
+    ]
+  ),
+  st.integers(),
+  st.floats(),
+  st.text(st.characters(), max_size=20),
+  st.binary(max_size=9),
+  st.sampled_from(
+    [
+      10**9 + 1,
+      10**400,
+      2**63,
+      'a\nb',
+      '\x1b[2J',
+      '\u2028',
+      '\ud800',
+      '\x00',
+      '../' * 99,
+      'x' * 10_000,
+      np.float32(0.5),
+      1j,
+      np.zeros((2, 2)),
+      {1, 2},
+      object,
+      Path('x'),
+    ]
+  ),
+)
+VALUES = st.recursive(
+  SCALARS,
+  lambda inner: st.one_of(
+    st.lists(inner, max_size=4),
+    st.tuples(inner, inner),
+    st.dictionaries(st.one_of(st.text(max_size=9), st.integers()), inner, max_size=3),
+  ),
+  max_leaves=9,
+)
 BYTES = st.one_of(
-    st.binary(max_size=60), st.lists(st.sampled_from([
-        b'\n', b'\r\n', b'\r', b'\x00', b'\xef\xbb\xbf', b'\xed\xa0\x80', b'\xe2\x80\xa8', b'dog',
-        b' ', '\u200f\u0301😀'.encode(), b'\xc3', b'\xf0\x9f']), max_size=12).map(b''.join))
+  st.binary(max_size=60),
+  st.lists(
+    st.sampled_from(
+      [
+        b'\n',
+        b'\r\n',
+        b'\r',
+        b'\x00',
+        b'\xef\xbb\xbf',
+        b'\xed\xa0\x80',
+        b'\xe2\x80\xa8',
+        b'dog',
+        b' ',
+        '\u200f\u0301😀'.encode(),
+        b'\xc3',
+        b'\xf0\x9f',
+      ]
+    ),
+    max_size=12,
+  ).map(b''.join),
+)
 
 
 def _group(kind):
@@ -44,15 +112,28 @@ def _group(kind):
   return st.dictionaries(st.one_of(names, names, names, other), VALUES, max_size=6)
 
 
-TREES = st.one_of(VALUES, st.fixed_dictionaries({}, optional={
-    field.name: st.one_of(_group(field.type), VALUES) if dataclasses.is_dataclass(field.type)
-    else VALUES for field in dataclasses.fields(Config)}))
+TREES = st.one_of(
+  VALUES,
+  st.fixed_dictionaries(
+    {},
+    optional={
+      field.name: st.one_of(_group(field.type), VALUES)
+      if dataclasses.is_dataclass(field.type)
+      else VALUES
+      for field in dataclasses.fields(Config)
+    },
+  ),
+)
 
 
 # The same examples every time, unless FUZZ_EXAMPLES is set.
-tried = settings(max_examples=EXAMPLES, deadline=None, database=None,
-                 derandomize='FUZZ_EXAMPLES' not in os.environ,
-                 suppress_health_check=list(HealthCheck))
+tried = settings(
+  max_examples=EXAMPLES,
+  deadline=None,
+  database=None,
+  derandomize='FUZZ_EXAMPLES' not in os.environ,
+  suppress_health_check=list(HealthCheck),
+)
 
 
 def check_line(error: UserError):
@@ -70,8 +151,10 @@ def test_a_config_survives_json_or_is_refused_in_one_line(tree):
   except UserError as error:
     check_line(error)
     return
-  assert all(isinstance(value, (str, int, float, tuple, type(None)))
-             for value in flatten(config.to_dict()).values())
+  assert all(
+    isinstance(value, (str, int, float, tuple, type(None)))
+    for value in flatten(config.to_dict()).values()
+  )
   assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 

@@ -23,13 +23,20 @@ def write(folder, kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('kind', KINDS if 'HOSTILE_TEXT' in os.environ else [KINDS[0], KINDS[-1]],
-                         ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+  'kind',
+  KINDS if 'HOSTILE_TEXT' in os.environ else [KINDS[0], KINDS[-1]],
+  ids=lambda kind: kind.name,
+)
 def test_training_and_eval_accept_all_valid_kinds(train, evaluate, folder, trained, tmp_path, kind):
   write(tmp_path, kind)
   run, fact = tmp_path / 'run', f'must be UTF-8; line {kind.names_line} is not'
-  start = (f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.data.dir={tmp_path}',
-           '--config.data.vocabulary_size=420')
+  start = (
+    f'--config={folder}/tiny.py',
+    f'--workdir={run}',
+    f'--config.data.dir={tmp_path}',
+    '--config.data.vocabulary_size=420',
+  )
   texts = f'--source={tmp_path}/test.en', f'--reference={tmp_path}/test.de'
   if kind.names_line:
     assert f'train.en {fact}' in train.refuses(*start)

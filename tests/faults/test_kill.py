@@ -14,5 +14,12 @@ pytestmark = pytest.mark.long
 
 def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(hearing, tmp_path):
   kills, signals = int(os.environ.get('KILLS', '2')), os.environ.get('SIGNALS', 'KILL,TERM')
-  assert kill.compare(tmp_path, kills, int(os.environ.get('SEED', '1')),
-                      [f'SIG{name}' for name in signals.split(',')]) == []
+  assert (
+    kill.compare(
+      tmp_path,
+      kills,
+      int(os.environ.get('SEED', '1')),
+      [f'SIG{name}' for name in signals.split(',')],
+    )
+    == []
+  )

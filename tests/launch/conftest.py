@@ -23,11 +23,16 @@ def launch(start_command):
 @pytest.fixture
 def begin(tmp_path):
   """(text of a search space, trials, changes to the config) -> a sweep, always in one directory."""
+
   def begin(text=GOOD, number=3, **changes):
     (tmp_path / 'space.py').write_text(text)
     (tmp_path / 'sweep').mkdir(exist_ok=True)
-    sweep = study.Sweep(tmp_path / 'sweep', space.load(str(tmp_path / 'space.py')),
-                          space.changed(Config(), changes), number)
+    sweep = study.Sweep(
+      tmp_path / 'sweep',
+      space.load(str(tmp_path / 'space.py')),
+      space.changed(Config(), changes),
+      number,
+    )
     sweep.begin()
     return sweep
 

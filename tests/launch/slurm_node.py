@@ -1,6 +1,6 @@
 """Starts a Slurm with this machine as its node; needs root, slurm-wlm and munge.
 
-  apt-get install --no-install-recommends slurm-wlm munge
+apt-get install --no-install-recommends slurm-wlm munge
 """
 
 import contextlib
@@ -73,25 +73,56 @@ def slurm_node(folder: Path) -> Iterator[dict[str, str]]:
   key.chmod(0o600)
   (folder / 'munge').chmod(0o755)
   config = folder / 'slurm.conf'
-  config.write_text(CONFIG.format(host=socket.gethostname().split('.')[0], folder=folder,
-                                  controller_port=ports[0], node_port=ports[1], cpus=CPUS))
-  environment = {**os.environ, 'SLURM_CONF': str(config), 'PATH': os.pathsep.join(
-      (os.environ['PATH'], '/usr/sbin', '/sbin'))}
-  munged = ['munged', '--foreground', '--force', f'--socket={folder}/munge/socket',
-            f'--key-file={key}', f'--pid-file={folder}/munge/pid',
-            f'--seed-file={folder}/munge/seed', f'--log-file={folder}/munge/log']
+  config.write_text(
+    CONFIG.format(
+      host=socket.gethostname().split('.')[0],
+      folder=folder,
+      controller_port=ports[0],
+      node_port=ports[1],
+      cpus=CPUS,
+    )
+  )
+  environment = {
+    **os.environ,
+    'SLURM_CONF': str(config),
+    'PATH': os.pathsep.join((os.environ['PATH'], '/usr/sbin', '/sbin')),
+  }
+  munged = [
+    'munged',
+    '--foreground',
+    '--force',
+    f'--socket={folder}/munge/socket',
+    f'--key-file={key}',
+    f'--pid-file={folder}/munge/pid',
+    f'--seed-file={folder}/munge/seed',
+    f'--log-file={folder}/munge/log',
+  ]
   daemons = []
   try:
-    for command, there in ((munged, folder / 'munge' / 'socket'), (['slurmctld', '-D'], None),
-                           (['slurmd', '-D'], None)):
+    for command, there in (
+      (munged, folder / 'munge' / 'socket'),
+      (['slurmctld', '-D'], None),
+      (['slurmd', '-D'], None),
+    ):
       with (folder / f'{command[0]}.out').open('wb') as file:
-        daemons.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file,
-                                        start_new_session=True))
+        daemons.append(
+          subprocess.Popen(
+            command, env=environment, stdout=file, stderr=file, start_new_session=True
+          )
+        )
       while there and not there.exists():
         time.sleep(0.05)
     deadline = time.monotonic() + 60
-    while 'idle' not in subprocess.run(['sinfo', '--noheader', '--format=%T'], env=environment,
-                                       capture_output=True, text=True, check=False).stdout:
+    while (
+      'idle'
+      not in subprocess.run(
+        ['sinfo', '--noheader', '--format=%T'],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+      ).stdout
+    ):
       if time.monotonic() > deadline:
         raise RuntimeError(f'Slurm did not come up; see the logs in {folder}')
       time.sleep(0.1)

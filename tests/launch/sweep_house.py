@@ -12,16 +12,16 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 # The text of a search space.
-GOOD = '''
+GOOD = """
 def suggest(trial):
   return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
-'''
+"""
 SECONDS = 120  # The longest wait for anything.
 # Its BLEU is optimizer.scale times the step. optimizer.warmup_steps chooses what else happens:
 # 13 fails; 17 waits until another worker runs trial 5; 19 waits after an evaluation until it is
 # stopped, when first started. It leaves a file if it is asked to stop more than once, since a real
 # train.py would then stop without saving.
-TRAIN = '''
+TRAIN = """
 import json, os, pathlib, runpy, signal, sys, time
 from transformer import files
 from transformer.runs.lock import RunLock
@@ -72,7 +72,7 @@ with RunLock(run):
       if waits:
         time.sleep(250)
         sys.exit('error: no one stopped it')
-'''
+"""
 SPACE = '''"""A trial of each kind, by its number."""
 
 import optuna
@@ -124,8 +124,13 @@ def build(house):
   shutil.copytree(ROOT / 'launch', house / 'launch')
   for name in ('transformer', 'configs'):
     (house / name).symlink_to(ROOT / name)
-  for name, text in (('train', TRAIN), ('space', SPACE), ('slow', SLOW), ('jobs', JOBS),
-                     ('search', SEARCH)):
+  for name, text in (
+    ('train', TRAIN),
+    ('space', SPACE),
+    ('slow', SLOW),
+    ('jobs', JOBS),
+    ('search', SEARCH),
+  ):
     (house / f'{name}.py').write_text(text)
 
 
@@ -140,8 +145,13 @@ class Sweep:
   def start(self):
     """Starts or continues the sweep."""
     with self._log.open('ab') as log:
-      self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True,
-                                      env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+      self.process = subprocess.Popen(
+        self._command,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+      )
 
   def end(self, status):
     """Waits for the end of the sweep, and returns its standard output."""
@@ -188,7 +198,8 @@ def rows_of(table):
   titles = header.split()
   rows = {}
   for line in lines:
-    cells = [line[match.start():].split('  ')[0].strip()
-             for match in re.finditer(r'\S+(?: \S+)*', line)]
+    cells = [
+      line[match.start() :].split('  ')[0].strip() for match in re.finditer(r'\S+(?: \S+)*', line)
+    ]
     rows[int(cells[0].split()[0])] = cells
   return titles, rows

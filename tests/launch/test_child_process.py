@@ -39,8 +39,13 @@ except errors.Preempted as stop:
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, number):
-  with subprocess.Popen([sys.executable, '-c', PARENT], cwd=ROOT, stdout=subprocess.PIPE,
-                        text=True, start_new_session=True) as parent:
+  with subprocess.Popen(
+    [sys.executable, '-c', PARENT],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  ) as parent:
     try:
       assert parent.stdout.readline() == 'ready\n'
       # A terminal also sends Ctrl-C to the whole process group.
@@ -57,8 +62,10 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
 def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_on(hearing, number):
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
-    with (pytest.raises(Preempted, match=f'stopped by {number.name}; the same command goes on'),
-          child_process.stoppable()):
+    with (
+      pytest.raises(Preempted, match=f'stopped by {number.name}; the same command goes on'),
+      child_process.stoppable(),
+    ):
       if child:
         child_process.run([sys.executable, '-c', ''])
       os.kill(os.getpid(), number)

@@ -20,13 +20,20 @@ except UserError as error:
 
 
 def test_the_gpus_of_a_machine_are_split_evenly():
-  done = subprocess.run([sys.executable, '-c', CODE], cwd=ROOT, text=True, capture_output=True,
-                        check=True)
+  done = subprocess.run(
+    [sys.executable, '-c', CODE], cwd=ROOT, text=True, capture_output=True, check=True
+  )
   with_gpus, without, error = json.loads(done.stdout)
   assert [own.pop('CUDA_VISIBLE_DEVICES') for own in with_gpus] == ['0,1', 'GPU-ab,3']
   assert '--processes must divide the 3 GPUs; got 2' in error
   for variables in (with_gpus, without):
     address = variables[0]['JAX_COORDINATOR_ADDRESS']
     assert variables == [
-        {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': number,
-         'JAX_NUM_CPU_DEVICES': '3'} for number in '01']
+      {
+        'JAX_COORDINATOR_ADDRESS': address,
+        'JAX_NUM_PROCESSES': '2',
+        'JAX_PROCESS_ID': number,
+        'JAX_NUM_CPU_DEVICES': '3',
+      }
+      for number in '01'
+    ]

@@ -33,8 +33,9 @@ def sweep_of(folder, tmp_path):
   made = []
 
   def make(root, searched, *flags):
-    made.append(Sweep(root, tmp_path / 'sweep', f'--config={folder}/tiny.py',
-                      f'--sweep={searched}', *flags))
+    made.append(
+      Sweep(root, tmp_path / 'sweep', f'--config={folder}/tiny.py', f'--sweep={searched}', *flags)
+    )
     return made[-1]
 
   yield make
@@ -43,17 +44,25 @@ def sweep_of(folder, tmp_path):
 
 
 def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
-  sweep = sweep_of(house, house / 'space.py', '--trials=6', '--workers=2', '--keep_best=1',
-                   '--config.train.steps=10', '--config.train.grace_seconds=0.1',
-                   '--config.decode.beam_size=7')
+  sweep = sweep_of(
+    house,
+    house / 'space.py',
+    '--trials=6',
+    '--workers=2',
+    '--keep_best=1',
+    '--config.train.steps=10',
+    '--config.train.grace_seconds=0.1',
+    '--config.decode.beam_size=7',
+  )
   sweep.start()
   printed = sweep.end(0)
   titles, rows = rows_of(printed)
 
   # Every trial is started once, by two workers.
   trials = sweep.workdir / 'trials'
-  started = {number: (trials / str(number) / 'starts').read_text().split()
-             for number in (0, 1, 3, 4, 5)}
+  started = {
+    number: (trials / str(number) / 'starts').read_text().split() for number in (0, 1, 3, 4, 5)
+  }
   assert not (trials / '2').exists() and sorted(rows) == list(range(6))
   assert all(len(workers) == 1 for workers in started.values())
   assert len({workers[0] for workers in started.values()}) == 2
@@ -77,18 +86,29 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   assert [path.parent.name for path in trials.glob('*/checkpoints')] == [str(best)]
   assert 'kept' in rows[best] and all('deleted' in rows[number] for number in {0, 3, 4, 5} - {best})
   text = (sweep.workdir / 'best.py').read_text('utf-8')
-  assert text.partition('def get_config')[2] == (
-      trials / f'{best}.py').read_text('utf-8').partition('def get_config')[2]
-  for fact in (f'Trial {best} of', f'valid/bleu {scales[best] * 10:.6g} at', 'at step 10',
-               f'--config={sweep.workdir}/best.py', 'c0ffee'):
+  assert (
+    text.partition('def get_config')[2]
+    == (trials / f'{best}.py').read_text('utf-8').partition('def get_config')[2]
+  )
+  for fact in (
+    f'Trial {best} of',
+    f'valid/bleu {scales[best] * 10:.6g} at',
+    'at step 10',
+    f'--config={sweep.workdir}/best.py',
+    'c0ffee',
+  ):
     assert fact in text, text
 
   text = (sweep.workdir / 'sweep.html').read_text('utf-8')
   assert text.count('* plotly.js v') == 1 and ' src=' not in text.partition('<h1>')[2]
   for shown in (printed.rstrip('\n'), f'{house}/space.py', sweep_house.SPACE):
     assert html.escape(shown) in text
-  for plot in ('optimisation-history', 'parameter-importances', 'intermediate-values',
-               'parallel-coordinates'):
+  for plot in (
+    'optimisation-history',
+    'parameter-importances',
+    'intermediate-values',
+    'parallel-coordinates',
+  ):
     drawn = re.search(rf'Plotly.newPlot\(\s*"{plot}",\s*\[\{{.*', text)
     assert drawn and drawn[0].count('"showSendToCloud": false') == 1, plot
 
@@ -126,16 +146,29 @@ def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
 
 
 def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
-  for name, line in (('sbatch', f'echo "$@" > {tmp_path}/submitted\n'
-                                'export SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=0\n'
-                                'SLURM_JOB_ID=1 exec bash'),
-                     ('srun', 'exec setsid "${@:2}"'), ('squeue', 'echo RUNNING 9:00'),
-                     ('scontrol', f'echo "$@" > {tmp_path}/requests')):
+  for name, line in (
+    (
+      'sbatch',
+      f'echo "$@" > {tmp_path}/submitted\n'
+      'export SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=0\n'
+      'SLURM_JOB_ID=1 exec bash',
+    ),
+    ('srun', 'exec setsid "${@:2}"'),
+    ('squeue', 'echo RUNNING 9:00'),
+    ('scontrol', f'echo "$@" > {tmp_path}/requests'),
+  ):
     (tmp_path / name).write_text(f'#!/bin/bash\n{line}\n')
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
-  sweep = sweep_of(house, house / 'jobs.py', '--trials=2', '--workers=1', '--slurm',
-                   '--config.train.steps=10', '--config.train.grace_seconds=1.0')
+  sweep = sweep_of(
+    house,
+    house / 'jobs.py',
+    '--trials=2',
+    '--workers=1',
+    '--slurm',
+    '--config.train.steps=10',
+    '--config.train.grace_seconds=1.0',
+  )
   sweep.start()
   sweep.wait_for_report(0)
   # Before the time limit, Slurm sends the signal to the worker and to its whole group.
@@ -143,8 +176,9 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   assert sweep.end(0) == '' and (tmp_path / 'requests').read_text() == 'requeue 1_0\n'
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
-  assert [len((sweep.workdir / 'trials' / number / 'starts').read_text().split())
-          for number in '01'] == [2, 1]
+  assert [
+    len((sweep.workdir / 'trials' / number / 'starts').read_text().split()) for number in '01'
+  ] == [2, 1]
   assert not (sweep.workdir / 'trials' / '0' / 'hurried').exists()
   assert '--array=0-0' in (tmp_path / 'submitted').read_text()
   text = (sweep.workdir / 'sweep.html').read_text('utf-8')
@@ -160,10 +194,18 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
 
 
 def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
-    house, sweep_of, train, tmp_path):
-  sweep = sweep_of(ROOT, house / 'search.py', '--trials=1', '--config.train.steps=80',
-                   '--config.train.eval_every=10', '--config.train.log_every=10',
-                   '--config.train.checkpoint_every=10', '--config.optimizer.schedule=constant')
+  house, sweep_of, train, tmp_path
+):
+  sweep = sweep_of(
+    ROOT,
+    house / 'search.py',
+    '--trials=1',
+    '--config.train.steps=80',
+    '--config.train.eval_every=10',
+    '--config.train.log_every=10',
+    '--config.train.checkpoint_every=10',
+    '--config.optimizer.schedule=constant',
+  )
   sweep.start()
   sweep.wait_for_report(0, step=10)
   sweep.kill('.', 'claims/0', 'trials/0')
@@ -176,8 +218,11 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   status, _, err = train(f'--config={best}', f'--workdir={tmp_path}/alone')
   assert status == 0, err
   assert differences(tmp_path / 'alone', run) == []
-  losses = [row['valid/loss'] for row in map(json.loads, (
-      tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines()) if 'valid/loss' in row]
+  losses = [
+    row['valid/loss']
+    for row in map(json.loads, (tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines())
+    if 'valid/loss' in row
+  ]
   assert len(losses) == 8 and f'{min(losses):.4g}' == rows[0][2]
   settings = json.loads((tmp_path / 'alone' / 'config.json').read_text('utf-8'))
   rate = flatten(settings)['optimizer.peak_learning_rate']

@@ -27,6 +27,7 @@ def make_run(sweep, number):
 
 def ending(sweep, value):
   """Returns how a trial ends: with a value, pruned for None, or failed for NaN."""
+
   def end(trial):
     make_run(sweep, trial.number)
     trial.suggest_float('dropout', 0.0, 0.5)
@@ -37,6 +38,7 @@ def ending(sweep, value):
     if value != value:
       trial.set_user_attr('reason', 'it broke')
     return value
+
   return end
 
 

@@ -16,16 +16,27 @@ from transformer.config import Config
 from transformer.errors import UserError
 
 
-@pytest.mark.parametrize(('url', 'facts'), [
+@pytest.mark.parametrize(
+  ('url', 'facts'),
+  [
     ('nonsense', ['--storage must be the URL of a database', 'got nonsense']),
     ('redis://host', ['--storage must be the URL of a database', 'redis://host']),
     ('mssql+pymssql://u:secret@host/x', ['needs pymssql, which is not installed', 'u:***@']),
-    ('sqlite:////nowhere/trials.db', ['the database sqlite:////nowhere/trials.db cannot be used',
-                                      'unable to open database file'])])
+    (
+      'sqlite:////nowhere/trials.db',
+      ['the database sqlite:////nowhere/trials.db cannot be used', 'unable to open database file'],
+    ),
+  ],
+)
 def test_a_database_that_cannot_be_used_is_one_line(launch, folder, tmp_path, url, facts):
   (tmp_path / 'space.py').write_text(GOOD)
-  message = launch.refuses(f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py',
-                           f'--workdir={tmp_path}/sweep', '--trials=3', f'--storage={url}')
+  message = launch.refuses(
+    f'--config={folder}/tiny.py',
+    f'--sweep={tmp_path}/space.py',
+    f'--workdir={tmp_path}/sweep',
+    '--trials=3',
+    f'--storage={url}',
+  )
   assert all(fact in message for fact in facts) and 'secret' not in message, message
   assert not (tmp_path / 'sweep' / 'trials').exists()
 
@@ -33,14 +44,25 @@ def test_a_database_that_cannot_be_used_is_one_line(launch, folder, tmp_path, ur
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
   """(directory, trials) -> a sweep in one database, begun as by a machine of its own."""
+
   def begin(machine, number=3):
     folder = tmp_path / machine / 'sweep'
     folder.mkdir(parents=True, exist_ok=True)
     (tmp_path / 'space.py').write_text(GOOD)
-    sweep = study.Sweep(folder, study.Space(
-        'space.py', GOOD, lambda trial: {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)},
-        'valid/bleu', optuna.pruners.NopPruner, optuna.samplers.RandomSampler), Config(), number,
-        f'sqlite:///{tmp_path}/trials.db')
+    sweep = study.Sweep(
+      folder,
+      study.Space(
+        'space.py',
+        GOOD,
+        lambda trial: {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)},
+        'valid/bleu',
+        optuna.pruners.NopPruner,
+        optuna.samplers.RandomSampler,
+      ),
+      Config(),
+      number,
+      f'sqlite:///{tmp_path}/trials.db',
+    )
     sweep.begin()
     return sweep
 
@@ -68,8 +90,14 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin
   again = []
 
   def go_on(trial):
-    again.append((trial.number, trial.user_attrs['settings'], trial.params,
-                  trial.study.records()[0].intermediate_values))
+    again.append(
+      (
+        trial.number,
+        trial.user_attrs['settings'],
+        trial.params,
+        trial.study.records()[0].intermediate_values,
+      )
+    )
     return 4.0
 
   def be_silent(trial):
@@ -81,7 +109,7 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin
     raise AssertionError
 
   here.run_next(be_silent)
-  (number, settings, params, values), = again
+  ((number, settings, params, values),) = again
   assert number == 0 and settings == {'model.dropout': params['dropout']} and values == {5: 3.0}
   assert (here.best().number, here.best().value) == (0, 4.0)
   assert [here.run_next(complete).number for _ in range(2)] == [1, 2]
@@ -117,13 +145,26 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
   house.mkdir()
   sweep_house.build(house)
   path = house / 'launch' / 'sweeping' / 'storage.py'
-  path.write_text(path.read_text().replace('HEARTBEAT_SECONDS = 15', 'HEARTBEAT_SECONDS = 1')
-                  .replace('STALE_SECONDS = 120', 'STALE_SECONDS = 6'))
+  path.write_text(
+    path.read_text()
+    .replace('HEARTBEAT_SECONDS = 15', 'HEARTBEAT_SECONDS = 1')
+    .replace('STALE_SECONDS = 120', 'STALE_SECONDS = 6')
+  )
   # As on two machines that share a directory.
-  machines = [Sweep(house, workdir, f'--config={folder}/tiny.py', f'--sweep={house}/jobs.py',
-                    '--trials=5', '--workers=2', '--config.train.steps=10',
-                    '--config.train.grace_seconds=0.1', f'--storage=sqlite:///{tmp_path}/trials.db')
-              for _ in range(2)]
+  machines = [
+    Sweep(
+      house,
+      workdir,
+      f'--config={folder}/tiny.py',
+      f'--sweep={house}/jobs.py',
+      '--trials=5',
+      '--workers=2',
+      '--config.train.steps=10',
+      '--config.train.grace_seconds=0.1',
+      f'--storage=sqlite:///{tmp_path}/trials.db',
+    )
+    for _ in range(2)
+  ]
   try:
     starts, deadline = workdir / 'trials' / '0' / 'starts', time.monotonic() + 120
     for machine in machines:

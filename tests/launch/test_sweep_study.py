@@ -31,8 +31,10 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
 def test_what_changes_no_trial_may_change(begin):
   begin()
   other = '# A comment.\n' + GOOD.replace("'", '"').replace(', 0.5', ',\n0.50')
-  assert begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
-      'space'] == other
+  assert (
+    begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about']['space']
+    == other
+  )
 
 
 class Killed(BaseException):

@@ -11,7 +11,7 @@ from transformer.errors import UserError
 from transformer.system.machine import visible_gpus
 
 # The beginning of a stand-in for train.py.
-PROGRAM = '''
+PROGRAM = """
 import json, os, pathlib, sys, time
 from transformer import files
 from transformer.runs.run_directory import FORMAT
@@ -22,17 +22,20 @@ files.write_sealed(run / 'run.json', {'format': FORMAT, 'commit': 'c0ffee'})
 def write(*rows):
   with (run / 'metrics.jsonl').open('a') as metrics:
     metrics.writelines(json.dumps(row) + '\\n' for row in rows)
-'''
+"""
 
 
-@pytest.mark.parametrize(('number', 'cores', 'gpus', 'shares'), [
+@pytest.mark.parametrize(
+  ('number', 'cores', 'gpus', 'shares'),
+  [
     (2, 5, None, [([0, 1], None, None), ([2, 3, 4], None, None)]),
     (3, 2, None, [([0], None, None), ([1], None, None), ([0], None, None)]),
     (2, 2, '3,5,6,7', [([0], '3,5', None), ([1], '6,7', None)]),
     (3, 3, '4,5', [([0], '4', '0.450'), ([1], '5', '0.450'), ([2], '4', '0.450')]),
     (2, 2, '-1', [([0], None, None), ([1], None, None)]),
     (1, 1, '5, -1,6', [([0], '5', None)]),
-])
+  ],
+)
 def test_workers_share_a_machine(number, cores, gpus, shares):
   environment = {} if gpus is None else {'CUDA_VISIBLE_DEVICES': gpus}
   if gpus is None and visible_gpus({}):
@@ -51,6 +54,7 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, mo
         trial.set_user_attr(name, value)
       trial.set_user_attr('reason', reason.format(trial.number, 'ab'[trial.number % 2]))
       return math.nan
+
     return run_trial
 
   monkeypatch.setattr(workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0))
@@ -68,6 +72,7 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, mo
 @pytest.fixture
 def train(begin, tmp_path, monkeypatch):
   """(code of train.py, more of the search space) -> a sweep after one trial, and the trial."""
+
   def train(code, text='', **changes):
     (tmp_path / 'train.py').write_text(PROGRAM + code)
     monkeypatch.setattr(trials, 'ROOT', tmp_path)
@@ -78,39 +83,57 @@ def train(begin, tmp_path, monkeypatch):
   return train
 
 
-@pytest.mark.parametrize(('changes', 'pruned'), [
-    ({'train.steps': 15}, False), ({'train.steps': 30, 'train.patience': 3}, True),
+@pytest.mark.parametrize(
+  ('changes', 'pruned'),
+  [
+    ({'train.steps': 15}, False),
+    ({'train.steps': 30, 'train.patience': 3}, True),
     # By the loss, the first evaluation stays the best, too, and ties do not count as better.
-    ({'train.steps': 30, 'train.patience': 2, 'train.best_by': 'loss'}, False)])
+    ({'train.steps': 30, 'train.patience': 2, 'train.best_by': 'loss'}, False),
+  ],
+)
 def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run(train, changes, pruned):
   """It would end each trial at step 15, for a BLEU of 2."""
-  _, trial = train("""
+  _, trial = train(
+    """
 write(*({'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
         for step, bleu in ((5, 4.0), (10, 3.0), (15, 2.0))))
-""", 'import optuna\ndef pruner():\n  return optuna.pruners.ThresholdPruner(lower=2.5)\n',
-                   **changes)
+""",
+    'import optuna\ndef pruner():\n  return optuna.pruners.ThresholdPruner(lower=2.5)\n',
+    **changes,
+  )
   state = optuna.trial.TrialState.PRUNED if pruned else optuna.trial.TrialState.COMPLETE
   assert (trial.state, trial.user_attrs['step']) == (state, 15 if pruned else 5)
   assert [*trial.intermediate_values] == [5, 10, 15]
 
 
-@pytest.mark.parametrize(('code', 'reason'), [
+@pytest.mark.parametrize(
+  ('code', 'reason'),
+  [
     ("sys.exit('I1 a\\nerror: the first\\nerror: the last\\nI2 b')", 'the last'),
-    ("print('error: x', flush=True); os.kill(os.getpid(), 9)",
-     'train.py was ended by SIGKILL, perhaps out of memory'),
-    ("write({'step': 5, 'valid/bleu': None, 'valid/loss': None})",
-     'valid/bleu was never a finite number')])
+    (
+      "print('error: x', flush=True); os.kill(os.getpid(), 9)",
+      'train.py was ended by SIGKILL, perhaps out of memory',
+    ),
+    (
+      "write({'step': 5, 'valid/bleu': None, 'valid/loss': None})",
+      'valid/bleu was never a finite number',
+    ),
+  ],
+)
 def test_the_reason_of_a_failure(train, code, reason):
   sweep, trial = train(code)
   assert (trial.state, trial.user_attrs['reason']) == (optuna.trial.TrialState.FAIL, reason)
   assert sweep.left() == 2
 
 
-@pytest.mark.parametrize(('objective', 'value', 'step'), [
-    ('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20), ('valid/f1', 3.0, 15)])
-def test_the_best_evaluation_counts_and_what_is_no_number_never_does(
-    train, objective, value, step):
-  sweep, trial = train("""
+@pytest.mark.parametrize(
+  ('objective', 'value', 'step'),
+  [('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20), ('valid/f1', 3.0, 15)],
+)
+def test_the_best_evaluation_counts_and_what_is_no_number_never_does(train, objective, value, step):
+  sweep, trial = train(
+    """
 write({'step': 5, 'train/loss': 1.0},
       {'step': 5, 'valid/loss': None, 'valid/bleu': None, 'valid/f1': None},
       {'step': 10, 'valid/loss': 2.0, 'valid/bleu': 1.0, 'valid/f1': 1.0},
@@ -119,7 +142,8 @@ write({'step': 5, 'train/loss': 1.0},
 with (run / 'metrics.jsonl').open('a') as metrics:
   metrics.write('{"step": 2')
 """.replace("'valid/f1'", "'valid/f1'" if objective == 'valid/f1' else "'other'"),
-                       f'objective = {objective!r}\n')
+    f'objective = {objective!r}\n',
+  )
   assert (trial.value, trial.user_attrs['step']) == (value, step)
   worse = value + 1.0 if objective == 'valid/loss' else value - 1.0
   sweep.run_next(lambda trial: worse)

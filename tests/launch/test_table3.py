@@ -12,10 +12,38 @@ from launch import table3
 from transformer.config import Config
 from transformer.errors import UserError
 
-ROWS = ['base', 'A1', 'A2', 'A3', 'A4', 'B1', 'B2', 'C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7',
-        'D1', 'D2', 'D3', 'D4', 'E', 'big']
-SHAPE = ('num_layers', 'model_dim', 'ff_dim', 'num_heads', 'head_key_dim', 'head_value_dim',
-         'dropout', 'positions')
+ROWS = [
+  'base',
+  'A1',
+  'A2',
+  'A3',
+  'A4',
+  'B1',
+  'B2',
+  'C1',
+  'C2',
+  'C3',
+  'C4',
+  'C5',
+  'C6',
+  'C7',
+  'D1',
+  'D2',
+  'D3',
+  'D4',
+  'E',
+  'big',
+]
+SHAPE = (
+  'num_layers',
+  'model_dim',
+  'ff_dim',
+  'num_heads',
+  'head_key_dim',
+  'head_value_dim',
+  'dropout',
+  'positions',
+)
 
 
 @pytest.fixture(scope='module')
@@ -34,13 +62,20 @@ def settings_of(arguments):
 
 @pytest.mark.parametrize(('scale', 'layers'), [(1, 6), (4, 3)])
 def test_every_row_is_the_papers_on_the_data_that_is_given(
-    launch, tmp_path, monkeypatch, scale, layers):
+  launch, tmp_path, monkeypatch, scale, layers
+):
   monkeypatch.chdir(table3.ROOT)
   status, out, err = launch(
-      '--config=configs/text.py', f'--workdir={tmp_path}/sweep', '--dry_run', f'--scale={scale}',
-      f'--layers={layers}',
-      '--config.train.steps=700', "--config.data.train=('x', 'y')", '--config.data.dir=a b',
-      '--config.model.dtype=bfloat16')
+    '--config=configs/text.py',
+    f'--workdir={tmp_path}/sweep',
+    '--dry_run',
+    f'--scale={scale}',
+    f'--layers={layers}',
+    '--config.train.steps=700',
+    "--config.data.train=('x', 'y')",
+    '--config.data.dir=a b',
+    '--config.model.dtype=bfloat16',
+  )
   assert status == 0, err
   lines = [shlex.split(line) for line in out.splitlines()]
   assert [line[1].rpartition('/')[2] for line in lines] == ['train.py', 'eval.py'] * len(ROWS)
@@ -63,24 +98,33 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
   assert not (tmp_path / 'sweep').exists()
 
 
-@pytest.mark.parametrize(('arguments', 'facts'), [
+@pytest.mark.parametrize(
+  ('arguments', 'facts'),
+  [
     (['--rows=base,A5,F'], ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"]),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
     (['--rows=base,C1', '--layers=2'], ['a multiple of 3 for row C1, which has 2 layers']),
     (['--scale=3'], ['--scale must divide', 'model_dim of row base is 512', '--scale=3']),
     (['--config.model.dropout=0.3'], ['rows of table 3 set config.model.dropout themselves']),
-    (['--config.train.tokens_per_batch=100'], ['row base does not go with this config: ',
-                                               'tokens_per_batch=100', '--rows']),
-    (['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
-     ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512']),
+    (
+      ['--config.train.tokens_per_batch=100'],
+      ['row base does not go with this config: ', 'tokens_per_batch=100', '--rows'],
+    ),
+    (
+      ['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
+      ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512'],
+    ),
     (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
     (['--workdir='], ['--workdir= names nothing']),
-])
+  ],
+)
 def test_a_mistake_is_one_line_before_anything_is_started(
-    launch, folder, tmp_path, arguments, facts):
+  launch, folder, tmp_path, arguments, facts
+):
   # --dry_run, so that a mistake that is not noticed does not train twenty rows.
-  message = launch.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep',
-                           '--dry_run', *arguments)
+  message = launch.refuses(
+    f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep', '--dry_run', *arguments
+  )
   for fact in facts:
     assert fact in message, message
   assert not (tmp_path / 'sweep').exists()
@@ -89,6 +133,7 @@ def test_a_mistake_is_one_line_before_anything_is_started(
 @pytest.fixture
 def start(train, evaluate):
   """Runs the commands of the rows, and keeps them in `seen`."""
+
   def run(command):
     run.seen.append(command)
     script = {'train.py': train, 'eval.py': evaluate}[pathlib.Path(command[1]).name]
@@ -109,7 +154,8 @@ def tiny_row(folder, name, **differs):
 
 @pytest.mark.long
 def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
-    folder, start, tmp_path):
+  folder, start, tmp_path
+):
   def sweep(*rows):
     start.seen.clear()
     table3.run_rows(rows, f'{folder}/tiny.py', tmp_path, start)
@@ -130,21 +176,35 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     run = tmp_path / name
     about = json.loads((run / 'run.json').read_text('utf-8'))
     metrics = [*map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())]
-    score, = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json'))
+    (score,) = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json'))
     assert (score['text'], score['steps'], score['decode']['beam_size']) == ('valid', [2], 4)
     assert (row['steps'], row['bleu']) == (2, score['bleu'])
     assert row['perplexity'] == metrics[-1]['valid/perplexity'] and metrics[-1]['step'] == 2
     assert (row['parameters'], row['commit']) == (about['parameters'], about['commit'])
-    assert row['data'] == {'name': str(folder), 'train': ['train'], 'valid': 'valid',
-                           'languages': ['en', 'de'], 'fingerprints': about['data']}
-    for fact in (f'| {name} |', ' 1/64 ', f' {row["perplexity"]:.2f} ', f' {row["bleu"]:.2f} ',
-                 f' {about["parameters"]:,} ', about['data']['valid'][:8], str(folder)):
+    assert row['data'] == {
+      'name': str(folder),
+      'train': ['train'],
+      'valid': 'valid',
+      'languages': ['en', 'de'],
+      'fingerprints': about['data'],
+    }
+    for fact in (
+      f'| {name} |',
+      ' 1/64 ',
+      f' {row["perplexity"]:.2f} ',
+      f' {row["bleu"]:.2f} ',
+      f' {about["parameters"]:,} ',
+      about['data']['valid'][:8],
+      str(folder),
+    ):
       assert fact in line
   assert ' | 4.92 | ' in table[-2] and ' | 65 | ' in table[-2] and ' log_every 7 ' in table[-1]
 
   # With more steps, the run is resumed.
   assert sweep(tiny_row(folder, 'D4', **{'train.log_every': 7, 'train.steps': 3})) == [
-      'train.py', 'eval.py']
+    'train.py',
+    'eval.py',
+  ]
   results = json.loads((tmp_path / 'table3.json').read_text('utf-8'))
   assert (results['base']['steps'], results['D4']['steps']) == (2, 3)
   about = json.loads((tmp_path / 'D4' / 'run.json').read_text('utf-8'))

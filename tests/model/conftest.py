@@ -15,8 +15,16 @@ from transformer.model.transformer import Transformer
 from transformer.ops import linear
 
 B, H, W, K, V, D, F, S, T, MAX_POSITIONS, N = 2, 3, 5, 7, 11, 13, 17, 19, 23, 31, 37
-SIZES = {'num_layers': 2, 'model_dim': D, 'ff_dim': F, 'num_heads': H, 'key_dim': K,
-         'value_dim': V, 'max_positions': MAX_POSITIONS, 'dropout': 0.3}
+SIZES = {
+  'num_layers': 2,
+  'model_dim': D,
+  'ff_dim': F,
+  'num_heads': H,
+  'key_dim': K,
+  'value_dim': V,
+  'max_positions': MAX_POSITIONS,
+  'dropout': 0.3,
+}
 
 
 def normal(*shape, seed=0):
@@ -71,8 +79,14 @@ def build(**overrides) -> Tiny:
 def pack(rows, source_length=S, target_length=T):
   """Packs rows of (source, target) token pairs into the six arrays that a Transformer takes."""
   shape = {'source': (len(rows), source_length), 'target': (len(rows), target_length)}
-  sides = {side: [np.full(shape[side], PAD_ID, np.int32), np.zeros(shape[side], np.int32),
-                  np.zeros(shape[side], np.int32)] for side in shape}
+  sides = {
+    side: [
+      np.full(shape[side], PAD_ID, np.int32),
+      np.zeros(shape[side], np.int32),
+      np.zeros(shape[side], np.int32),
+    ]
+    for side in shape
+  }
   for row, pairs in enumerate(rows):
     start = {'source': 0, 'target': 0}
     for segment, (source, target) in enumerate(pairs, 1):

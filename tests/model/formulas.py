@@ -26,7 +26,7 @@ def layer_norm(x, p):
   """Returns layer norm with parameters p, or RMS norm if they have no bias."""
   if 'bias' in p:
     x = x - x.mean(-1, keepdims=True)
-  return x / ((x ** 2).mean(-1, keepdims=True) + 1e-6) ** 0.5 * p['scale'] + p.get('bias', 0.0)
+  return x / ((x**2).mean(-1, keepdims=True) + 1e-6) ** 0.5 * p['scale'] + p.get('bias', 0.0)
 
 
 def heads_of(p, name, x):
@@ -66,7 +66,7 @@ def feed_forward(config, p, x):
   if config.activation == 'relu':
     h = h * (h > 0)
   elif config.activation == 'gelu':
-    h = h * (1 + np.vectorize(math.erf)(h / 2 ** 0.5)) / 2
+    h = h * (1 + np.vectorize(math.erf)(h / 2**0.5)) / 2
   else:
     h = h / (1 + np.exp(-h)) * (x @ p['gate']['kernel'] if config.activation == 'swiglu' else 1)
   return h @ p['outer']['kernel'] + p['outer'].get('bias', 0.0)
@@ -75,10 +75,12 @@ def feed_forward(config, p, x):
 def block(config, p, x, memory=None, bias=0.0, memory_bias=0.0):
   """Applies an encoder layer, or a decoder layer if `memory` is the encoded source."""
   sublayers = {
-      'self_attention': lambda h: attention(config, p['self_attention'], h, h, bias, own=True),
-      'cross_attention': lambda h: attention(config, p['cross_attention'], h, memory, memory_bias,
-                                             own=False),
-      'feed_forward': lambda h: feed_forward(config, p['feed_forward'], h)}
+    'self_attention': lambda h: attention(config, p['self_attention'], h, h, bias, own=True),
+    'cross_attention': lambda h: attention(
+      config, p['cross_attention'], h, memory, memory_bias, own=False
+    ),
+    'feed_forward': lambda h: feed_forward(config, p['feed_forward'], h),
+  }
   if memory is None:
     del sublayers['cross_attention']
   for name, sublayer in sublayers.items():
@@ -106,7 +108,7 @@ def stack(config, params, name, x, source_bias=0.0, *memory):
 def embed(config, params, side, tokens):
   """Returns the embeddings of a source or target times √d, plus positions."""
   table = params['target_embedding' if config.share_embeddings else f'{side}_embedding']['table']
-  x, length = table[tokens] * config.model_dim ** 0.5, tokens.shape[-1]
+  x, length = table[tokens] * config.model_dim**0.5, tokens.shape[-1]
   if config.positions == 'sinusoidal':
     x = x + np.asarray(sinusoidal_positions(length, config.model_dim))
   elif config.positions == 'learned':
@@ -120,8 +122,9 @@ def outputs(config, params, source, inputs, source_bias=0.0):
   A `source_bias` of −∞ is a mask of the keys of the source.
   """
   memory = stack(config, params, 'encoder', embed(config, params, 'source', source), source_bias)
-  return stack(config, params, 'decoder', embed(config, params, 'target', inputs), source_bias,
-               memory)
+  return stack(
+    config, params, 'decoder', embed(config, params, 'target', inputs), source_bias, memory
+  )
 
 
 def transformer(config, params, source, inputs, source_bias=0.0):

@@ -15,8 +15,9 @@ from transformer.model.attention import PLAIN, Layout, MultiHeadAttention, Relat
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import relative_buckets
 
-CONFIG = ModelConfig(num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V,
-                     attention_bias='all')
+CONFIG = ModelConfig(
+  num_layers=2, model_dim=D, num_heads=H, key_dim=K, value_dim=V, attention_bias='all'
+)
 
 
 class Attend(nn.Module):
@@ -33,8 +34,9 @@ class Attend(nn.Module):
 
 def check_formula(found, p, x, y, bias=0.0, **changed):
   """Compares an output of attention from x to y with its formula."""
-  wanted = formulas.attention(dataclasses.replace(CONFIG, **changed), *formulas.exact((p, x, y)),
-                              bias, own=True)
+  wanted = formulas.attention(
+    dataclasses.replace(CONFIG, **changed), *formulas.exact((p, x, y)), bias, own=True
+  )
   chex.assert_trees_all_close(found, np.float32(wanted), rtol=1e-3, atol=1e-4)
 
 
@@ -47,9 +49,13 @@ def test_multi_head_attention_is_its_formula(biases):
   mask[..., 0] = True
   p = variables['params']['attention']
   assert {name for name in p if 'bias' in p[name]} == {
-      'none': set(), 'output': {'output'}, 'all': {'query', 'key', 'value', 'output'}}[biases]
-  check_formula(module.apply(variables, x, y, Layout(jnp.asarray(mask))), p, x, y,
-                minus_infinity_off(mask))
+    'none': set(),
+    'output': {'output'},
+    'all': {'query', 'key', 'value', 'output'},
+  }[biases]
+  check_formula(
+    module.apply(variables, x, y, Layout(jnp.asarray(mask))), p, x, y, minus_infinity_off(mask)
+  )
 
 
 def test_the_config_chooses_the_kernel(monkeypatch):
@@ -96,8 +102,9 @@ def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_not
   # Without positions or with other kinds of positions, nothing is rotated.
   still, _ = applied(rotary, x)
   assert np.max(np.abs(still - found)) > 0.01
-  plain, wanted = (applied({'key_dim': 8}, x, layout)[0]
-                   for layout in (Layout(positions_BT=places), PLAIN))
+  plain, wanted = (
+    applied({'key_dim': 8}, x, layout)[0] for layout in (Layout(positions_BT=places), PLAIN)
+  )
   chex.assert_trees_all_equal(plain, wanted)
 
 

@@ -15,8 +15,10 @@ def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(batch):
   source, target = batch[1], batch[4]
   past = np.tri(T, dtype=bool)
   for stack, queries, keys, more in (
-      (weights.encoder, source, source, True), (weights.decoder, target, target, past),
-      (weights.cross, target, source, True)):
+    (weights.encoder, source, source, True),
+    (weights.decoder, target, target, past),
+    (weights.cross, target, source, True),
+  ):
     may = (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0) & more
     may = np.broadcast_to(may[:, None], stack.shape[1:])
     for layer in stack:

@@ -17,9 +17,16 @@ def of_a_row(model, source_length, target_length):
   return of_source * source_length + of_target * target_length
 
 
-@pytest.mark.parametrize('changed', [{}, {'norm': 'pre', 'decoder_layers': 3},
-                                     {'tie_output': False}, {'activation': 'swiglu'},
-                                     {'output_bias': True}])
+@pytest.mark.parametrize(
+  'changed',
+  [
+    {},
+    {'norm': 'pre', 'decoder_layers': 3},
+    {'tie_output': False},
+    {'activation': 'swiglu'},
+    {'output_bias': True},
+  ],
+)
 def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(changed):
   config = ModelConfig(**SIZES | changed)
   side = jnp.zeros((1, 2), jnp.int32)
@@ -29,22 +36,26 @@ def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(change
     names = [key.key for key in path]
     if names[-1] == 'kernel':
       from_source = names[0].startswith('encoder') or (
-          names[1] == 'cross_attention' and names[2] in ('key', 'value'))
+        names[1] == 'cross_attention' and names[2] in ('key', 'value')
+      )
       source, target = source + leaf.size * from_source, target + leaf.size * (not from_source)
   # The output projection, tied or not; an embedding look-up has no FLOPs.
   assert train_flops(config, N) == (6 * source, 6 * (target + 13 * N))
 
 
 @pytest.mark.long(but=('changed1',))
-@pytest.mark.parametrize('changed', [{}, {'num_layers': 3, 'decoder_layers': 1},
-                                     {'activation': 'swiglu', 'key_dim': 16}])
+@pytest.mark.parametrize(
+  'changed', [{}, {'num_layers': 3, 'decoder_layers': 1}, {'activation': 'swiglu', 'key_dim': 16}]
+)
 def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(changed):
-  config = ModelConfig(**{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2,
-                          'dropout': 0.0} | changed)
+  config = ModelConfig(
+    **{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2, 'dropout': 0.0} | changed
+  )
   rows, source_length, target_length, vocabulary = 2, 96, 64, 300
   model = Transformer(config, vocabulary)
-  source, target = (jnp.zeros((rows, length), jnp.int32)
-                    for length in (source_length, target_length))
+  source, target = (
+    jnp.zeros((rows, length), jnp.int32) for length in (source_length, target_length)
+  )
   batch = (source, source + 1, source, target, target + 1, target)
   params = jax.eval_shape(model.init, jax.random.key(0), *batch)['params']
 
@@ -55,27 +66,33 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
   counted = jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()['flops']
   formula = of_a_row(model, source_length, target_length) * rows
   assert 0.95 * formula < counted < 1.3 * formula  # XLA also counts the norms and the softmax.
-  without_attention = rows * sum(flops * length for flops, length in zip(
-      train_flops(config, vocabulary), (source_length, target_length), strict=True))
+  without_attention = rows * sum(
+    flops * length
+    for flops, length in zip(
+      train_flops(config, vocabulary), (source_length, target_length), strict=True
+    )
+  )
   assert counted - formula < 0.8 * (formula - without_attention)
 
 
 def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
-  config = ModelConfig(num_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7,
-                       value_dim=11)
+  config = ModelConfig(
+    num_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7, value_dim=11
+  )
   source, target = 17, 19
   of_source, of_target = train_flops(config, N)
   products = 3 * source * source + 5 * target * target + 5 * target * source
   assert of_a_row(Transformer(config, N), source, target) == pytest.approx(
-      of_source * source + of_target * target + 6 * products * 2 * (7 + 11))
+    of_source * source + of_target * target + 6 * products * 2 * (7 + 11)
+  )
 
 
 def test_another_model_adds_a_forward_pass_which_is_a_third_of_an_update():
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), N)
   other = Transformer(ModelConfig(), N)
-  assert update_flops(model, 2, [other, other], 5, 7) == pytest.approx([
-      2 * own + 2 / 3 * more for own, more in zip(model.flops(5, 7), other.flops(5, 7),
-                                                  strict=True)])
+  assert update_flops(model, 2, [other, other], 5, 7) == pytest.approx(
+    [2 * own + 2 / 3 * more for own, more in zip(model.flops(5, 7), other.flops(5, 7), strict=True)]
+  )
 
 
 def test_the_operations_of_a_model_that_does_not_count_them_are_not_known():

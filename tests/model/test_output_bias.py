@@ -29,8 +29,9 @@ def naive(model, params, batch, targets_BT, weights_BT, smoothing):
 
 
 def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
-  return smoothed_cross_entropy(*model.apply({'params': params}, *batch), targets_BT, weights_BT,
-                                smoothing)['loss']
+  return smoothed_cross_entropy(
+    *model.apply({'params': params}, *batch), targets_BT, weights_BT, smoothing
+  )['loss']
 
 
 @pytest.mark.long(but=('True',))
@@ -41,8 +42,11 @@ def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
   weights_BT = (batch[4] > 0).astype(np.float32)
 
   def gradient(loss):
-    return jax.jit(jax.value_and_grad(
-        lambda params: loss(tiny.model, params, batch, targets_BT, weights_BT, 0.1)))(tiny.params)
+    return jax.jit(
+      jax.value_and_grad(
+        lambda params: loss(tiny.model, params, batch, targets_BT, weights_BT, 0.1)
+      )
+    )(tiny.params)
 
   found, wanted = gradient(of_batch), gradient(naive)
   chex.assert_trees_all_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -54,26 +58,34 @@ def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
 def test_the_loss_of_16_bits_has_the_bias_of_32():
   bias_N = jnp.array([10.03, -3.3, 0.1])
   x, output = linear.with_bias(jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N)
-  found, gradient = jax.jit(jax.value_and_grad(lambda bias_N: linear.logits(
-      *linear.with_bias(x[:, :D], output[:, :D], bias_N))[0, 0]))(bias_N)
+  found, gradient = jax.jit(
+    jax.value_and_grad(
+      lambda bias_N: linear.logits(*linear.with_bias(x[:, :D], output[:, :D], bias_N))[0, 0]
+    )
+  )(bias_N)
   np.testing.assert_allclose(linear.logits(x, output), np.tile(bias_N, (2, 1)), rtol=1e-4)
   np.testing.assert_allclose((found, *gradient), (10.03, 1, 0, 0), rtol=1e-4, atol=1e-6)
 
 
 def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():
-  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=8, num_heads=2,
-                                  output_bias=True), 36)
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=8, ff_dim=8, num_heads=2, output_bias=True), 36
+  )
   bias_N = jax.jit(lambda: init_params(model, 0)['output_bias'])()
   assert bias_N.shape == (36,) and not bias_N.any()
   params = jax.eval_shape(lambda: init_params(model, 0))
-  assert {name for name, frozen in frozen_mask('^output_bias$', params).items()
-          if any(jax.tree.leaves(frozen))} == {'output_bias'}
+  assert {
+    name
+    for name, frozen in frozen_mask('^output_bias$', params).items()
+    if any(jax.tree.leaves(frozen))
+  } == {'output_bias'}
   # Weight decay leaves it out: without a gradient it stays, while kernels shrink.
   shardings = state_shardings(make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params, model)
   assert shardings['output_bias'].spec == PartitionSpec('tensor')
   params = {'output_bias': jnp.ones(36), 'inner': {'kernel': jnp.ones((8, 8))}}
-  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1,
-                           weight_decay=0.5)
+  config = OptimizerConfig(
+    schedule='constant', peak_learning_rate=0.1, warmup_steps=1, weight_decay=0.5
+  )
   optimizer = make_optimizer(config, make_schedule(config, 8, 10))
   state = optimizer.init(params)
   for _ in range(2):

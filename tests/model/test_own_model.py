@@ -17,8 +17,9 @@ from transformer.model.building import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 
-VOCABULARY = types.SimpleNamespace(target=types.SimpleNamespace(size=N),
-                                   source=types.SimpleNamespace(size=N))
+VOCABULARY = types.SimpleNamespace(
+  target=types.SimpleNamespace(size=N), source=types.SimpleNamespace(size=N)
+)
 TEMPERED = 'my_heads:TemperedTransformer'
 
 
@@ -36,6 +37,7 @@ def random_params(model):
 
 def cached_logits(model, params, batch, steps=5):
   """Returns the logits of the first steps of one hypothesis, [B, T, N], by a cache."""
+
   def apply(*given, method):
     return model.apply({'params': params}, *given, method=method)
 
@@ -44,7 +46,7 @@ def cached_logits(model, params, batch, steps=5):
   step = jax.jit(lambda *given: apply(*given, method='step'))
   logits = []
   for index in range(steps):
-    logits_BWN, state = step(batch[3][:, index:index + 1], jnp.int32(index), state, source)
+    logits_BWN, state = step(batch[3][:, index : index + 1], jnp.int32(index), state, source)
     logits.append(logits_BWN[:, 0])
   return jnp.stack(logits, axis=1)
 
@@ -59,21 +61,33 @@ def one_pair_a_row(batch):
   """The batch with a single sentence pair in each row."""
   source, _, __, inputs, *_ = batch
   places = [np.broadcast_to(np.arange(side.shape[1]), side.shape) for side in (source, inputs)]
-  return (np.maximum(source, 4), np.ones_like(source), places[0],
-          np.maximum(inputs, 4), np.ones_like(inputs), places[1])
+  return (
+    np.maximum(source, 4),
+    np.ones_like(source),
+    places[0],
+    np.maximum(inputs, 4),
+    np.ones_like(inputs),
+    places[1],
+  )
 
 
-@pytest.mark.parametrize('changes', [
-    {'module': TEMPERED}, {'module': (TEMPERED, {'first': 2.0})},
-    {'attention': 'my_attentions:cosine'}])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'module': TEMPERED},
+    {'module': (TEMPERED, {'first': 2.0})},
+    {'attention': 'my_attentions:cosine'},
+  ],
+)
 def test_a_search_computes_what_training_computes(own_parts, one_pair_a_row, changes):
   model = model_of(**changes)
   params = random_params(model)
   forced = forced_logits(model, params, one_pair_a_row)
   plain = forced_logits(model_of(), random_params(model_of()), one_pair_a_row)
   assert np.max(np.abs(forced - plain)) > 0.01
-  chex.assert_trees_all_close(cached_logits(model, params, one_pair_a_row), forced[:, :5],
-                              rtol=1e-3, atol=1e-4)
+  chex.assert_trees_all_close(
+    cached_logits(model, params, one_pair_a_row), forced[:, :5], rtol=1e-3, atol=1e-4
+  )
 
 
 def test_the_settings_of_a_model_reach_its_parameters(own_parts):
@@ -90,10 +104,15 @@ def test_the_settings_of_a_model_reach_its_parameters(own_parts):
 
 def test_attention_as_a_function_computes_what_the_default_does(batch, monkeypatch):
   tiny = build(norm='pre')
-  own = Transformer(dataclasses.replace(
-      tiny.model.config, attention='transformer.ops.attention:dot_product_attention'), N)
-  chex.assert_trees_all_equal(forced_logits(own, tiny.params, batch),
-                              forced_logits(tiny.model, tiny.params, batch))
+  own = Transformer(
+    dataclasses.replace(
+      tiny.model.config, attention='transformer.ops.attention:dot_product_attention'
+    ),
+    N,
+  )
+  chex.assert_trees_all_equal(
+    forced_logits(own, tiny.params, batch), forced_logits(tiny.model, tiny.params, batch)
+  )
 
 
 class WithoutStep(nn.Module):
@@ -109,15 +128,19 @@ def none(*_):
   return None
 
 
-@pytest.mark.parametrize(('changes', 'fact'), [
+@pytest.mark.parametrize(
+  ('changes', 'fact'),
+  [
     ({'module': 'Transformer'}, 'model.module must be MODULE:NAME, or a tuple of that'),
     ({'module': ('a:B', {'x': [1]})}, 'takes numbers, texts, booleans and None by name'),
     ({'module': 'no_module:A'}, 'the model no_module:A cannot be imported'),
     ({'module': f'{__name__}:none'}, 'must be a class of Flax modules; got None'),
     ({'module': f'{__name__}:WithoutStep'}, 'it has no step; '),
     ({'module': (f'{__name__}:WithoutStep', {'x': 1})}, 'cannot be made with x=1: TypeError'),
-    ({'attention': 'flash'}, "model.attention must be reference, cudnn, or MODULE:FUNCTION; got "),
-    ({'attention': 'no_module:f'}, 'the attention no_module:f cannot be imported')])
+    ({'attention': 'flash'}, 'model.attention must be reference, cudnn, or MODULE:FUNCTION; got '),
+    ({'attention': 'no_module:f'}, 'the attention no_module:f cannot be imported'),
+  ],
+)
 def test_a_mistake_is_one_line_that_names_the_part(changes, fact):
   with pytest.raises(UserError) as caught:
     model_of(**changes)

@@ -29,10 +29,18 @@ def test_every_layer_has_16_bit_activations(batch, variant):
 
   def activations(params):
     return tiny.model.apply(
-        {'params': params}, *batch, mutable=['intermediates'],
-        capture_intermediates=lambda module, method: method == '__call__' and (
-            isinstance(module, kinds) or 'Dense' in type(module).__name__
-            or 'Norm' in type(module).__name__))[1]
+      {'params': params},
+      *batch,
+      mutable=['intermediates'],
+      capture_intermediates=lambda module, method: (
+        method == '__call__'
+        and (
+          isinstance(module, kinds)
+          or 'Dense' in type(module).__name__
+          or 'Norm' in type(module).__name__
+        )
+      ),
+    )[1]
 
   found = jax.tree.leaves(jax.eval_shape(activations, tiny.params))
   assert len(found) > 2 * 2 * 10

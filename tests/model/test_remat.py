@@ -16,8 +16,9 @@ from transformer.training.objective import smoothed
 def twins(**shape):
   """The same Transformer without and with `remat`."""
   config = ModelConfig(num_heads=2, dropout=0.2, **shape)
-  return [Transformer(dataclasses.replace(config, remat=remat), VOCABULARY)
-          for remat in (False, True)]
+  return [
+    Transformer(dataclasses.replace(config, remat=remat), VOCABULARY) for remat in (False, True)
+  ]
 
 
 def test_the_gradient_of_an_encoder_is_the_same_with_dropout():
@@ -25,9 +26,15 @@ def test_the_gradient_of_an_encoder_is_the_same_with_dropout():
   plain, recomputing = twins(num_layers=1, model_dim=10, ff_dim=14)
   params = jax.jit(lambda: init_params(plain, 3))()
   for model in (plain, recomputing):
+
     def total(params, model=model):
-      x_BSD = model.apply({'params': params}, *batch[:3], method='encode', deterministic=False,
-                          rngs={'dropout': jax.random.key(5)})
+      x_BSD = model.apply(
+        {'params': params},
+        *batch[:3],
+        method='encode',
+        deterministic=False,
+        rngs={'dropout': jax.random.key(5)},
+      )
       return jnp.sum(jnp.sin(x_BSD))
 
     found.append(jax.jit(jax.value_and_grad(total))(params))
@@ -39,8 +46,10 @@ def test_a_deep_model_needs_less_than_half_the_memory():
   batch = make_batch(0, rows=8)
   sizes = []
   for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
+
     def loss(params, key, model=model):
       return smoothed(0.1).loss(model, params, batch, key)['loss']
+
     shapes = jax.eval_shape(lambda model=model: init_params(model, 3))
     program = jax.jit(jax.grad(loss)).lower(shapes, jax.random.key(1)).compile()
     sizes.append(program.memory_analysis().temp_size_in_bytes)

@@ -11,8 +11,10 @@ LEADING = [(), (3,), (2, 3)]
 def arrays(leading=(3,), value_dim=V, dtype=jnp.float32, seed=0):
   """Returns random queries, keys, values, and a mask that hides all keys from query `EMPTY`."""
   rng = np.random.default_rng(seed)
-  q, k, v = (jnp.asarray(rng.normal(size=(*leading, *shape)), dtype)
-             for shape in ((T, H, K), (S, H, K), (S, H, value_dim)))
+  q, k, v = (
+    jnp.asarray(rng.normal(size=(*leading, *shape)), dtype)
+    for shape in ((T, H, K), (S, H, K), (S, H, value_dim))
+  )
   mask = rng.random((*leading, T, S)) < 0.5
   mask[..., 0] = True
   mask[..., EMPTY, :] = False

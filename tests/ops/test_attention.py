@@ -45,13 +45,19 @@ def test_permuting_queries_permutes_rows_and_permuting_keys_with_their_values_ch
   q, k, v, mask = arrays()
   order, among = np.array([3, 0, 4, 1, 2]), np.array([6, 2, 0, 5, 1, 4, 3])
   out, weights = jitted(q, k, v, mask)
-  chex.assert_trees_all_close(jitted(q[:, order], k, v, mask[:, order]),
-                              (out[:, order], weights[:, :, order]), rtol=1e-6)
-  chex.assert_trees_all_close(jitted(q, k[:, among], v[:, among], mask[..., among]),
-                              (out, weights[..., among]), rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    jitted(q[:, order], k, v, mask[:, order]), (out[:, order], weights[:, :, order]), rtol=1e-6
+  )
+  chex.assert_trees_all_close(
+    jitted(q, k[:, among], v[:, among], mask[..., among]),
+    (out, weights[..., among]),
+    rtol=1e-5,
+    atol=1e-6,
+  )
   self_attention = jax.jit(lambda x: dot_product_attention(x, x, x))
-  chex.assert_trees_all_close(self_attention(k[:, among]), self_attention(k)[:, among],
-                              rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    self_attention(k[:, among]), self_attention(k)[:, among], rtol=1e-5, atol=1e-6
+  )
 
 
 @pytest.mark.parametrize(('dtype', 'scale'), [('float32', 1e3), ('bfloat16', 1.0)])
@@ -64,6 +70,7 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros_and_zero_gradients(dtype,
     def total(q, k, v):
       out = dot_product_attention(q, k, v, mask)
       return jnp.sum((out.astype(jnp.float32) + 1.0) ** 2), out
+
     return jax.grad(total, (0, 1, 2), has_aux=True)(q, k, v)
 
   gradients, out = run(mask)
@@ -81,8 +88,9 @@ def test_masked_keys_have_no_influence_and_no_gradient():
   mask = mask.at[..., column].set(False)
   changed = jitted(q, k.at[:, column].set(1e4), v.at[:, column].set(-1e4), mask)
   chex.assert_trees_all_equal(changed, jitted(q, k, v, mask))
-  gradients = jax.grad(lambda k, v: jnp.sum(dot_product_attention(q, k, v, mask) ** 2),
-                       (0, 1))(k, v)
+  gradients = jax.grad(lambda k, v: jnp.sum(dot_product_attention(q, k, v, mask) ** 2), (0, 1))(
+    k, v
+  )
   for gradient in gradients:
     assert not np.any(gradient[:, column])
     assert np.any(np.delete(gradient, column, axis=1))
@@ -92,15 +100,16 @@ def test_a_mask_broadcasts_against_leading_axes_queries_and_keys():
   q, k, v, _ = arrays((2, 3))
   for shape in ((T, S), (1, S), (T, 1), (1, T, S), (3, 1, S), (2, 1, T, 1)):
     mask = np.random.default_rng(1).random(shape) < 0.6
-    chex.assert_trees_all_close(jitted(q, k, v, jnp.asarray(mask)),
-                                numpy_attention(q, k, v, mask), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(
+      jitted(q, k, v, jnp.asarray(mask)), numpy_attention(q, k, v, mask), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_the_softmax_of_16_bit_inputs_is_made_in_float32():
   q, k, v, mask = arrays(dtype=jnp.bfloat16)
   out, weights = attention_with_weights(q, k, v, mask)
   assert (out.dtype, weights.dtype) == (jnp.bfloat16, jnp.float32)
-  scaled_q = np.asarray(q * jnp.bfloat16(K ** -0.5), np.float64) * K ** 0.5
+  scaled_q = np.asarray(q * jnp.bfloat16(K**-0.5), np.float64) * K**0.5
   wanted_out, wanted = numpy_attention(scaled_q, k, v, mask)
   chex.assert_trees_all_close(weights, wanted.astype(np.float32), atol=1e-6)
   # With float32 values in the cache, nothing but the weights could be rounded.
@@ -112,15 +121,28 @@ def test_the_softmax_of_16_bit_inputs_is_made_in_float32():
 
 def test_every_product_of_16_bit_inputs_has_factors_of_16_bits():
   q, k, v, mask = arrays(dtype=jnp.bfloat16)
-  wanted, plain = (jax.grad(lambda q, k, v, cast=cast: jnp.sum(jnp.cos(dot_product_attention(
-      *(x.astype(cast) for x in (q, k, v)), mask).astype(jnp.float32))), (0, 1, 2))
-      for cast in (jnp.float32, jnp.bfloat16))
+  wanted, plain = (
+    jax.grad(
+      lambda q, k, v, cast=cast: jnp.sum(
+        jnp.cos(
+          dot_product_attention(*(x.astype(cast) for x in (q, k, v)), mask).astype(jnp.float32)
+        )
+      ),
+      (0, 1, 2),
+    )
+    for cast in (jnp.float32, jnp.bfloat16)
+  )
   text = jax.jit(plain).lower(q, k, v).as_text()
   products = re.findall(r'dot_general.*: \((.*)\) ->', text)
   assert len(products) == 6 and not any('f32' in item.replace('bf16', '') for item in products)
   chex.assert_trees_all_close(
-      *(jax.tree.map(lambda x: x.astype(jnp.float32), gradient(q, k, v))
-        for gradient in (plain, wanted)), rtol=0.05, atol=rounding(3, 1.0, jnp.bfloat16))
+    *(
+      jax.tree.map(lambda x: x.astype(jnp.float32), gradient(q, k, v))
+      for gradient in (plain, wanted)
+    ),
+    rtol=0.05,
+    atol=rounding(3, 1.0, jnp.bfloat16),
+  )
 
 
 def test_masked_softmax_is_the_softmax_of_the_allowed_positions():
@@ -133,12 +155,14 @@ def test_masked_softmax_is_the_softmax_of_the_allowed_positions():
   chex.assert_trees_all_close(some[:, :3], jax.nn.softmax(scores[:, :3], axis=-1), atol=1e-6)
   assert not np.any(some[:, 3:])
   extreme = jnp.asarray([[-1e38, 1e38, 3e38]], jnp.float32)
-  chex.assert_trees_all_close(masked_softmax(extreme, jnp.asarray([[True, False, False]])),
-                              np.float32([[1, 0, 0]]))
+  chex.assert_trees_all_close(
+    masked_softmax(extreme, jnp.asarray([[True, False, False]])), np.float32([[1, 0, 0]])
+  )
   short = scores.astype(jnp.bfloat16)
   for allowed in (None, mask):
-    chex.assert_trees_all_equal(masked_softmax(short, allowed),
-                                masked_softmax(short.astype(jnp.float32), allowed))
+    chex.assert_trees_all_equal(
+      masked_softmax(short, allowed), masked_softmax(short.astype(jnp.float32), allowed)
+    )
 
 
 def from_cache(q, k, v, *more):
@@ -147,18 +171,37 @@ def from_cache(q, k, v, *more):
 
 
 every_attention = pytest.mark.parametrize(
-    'attend', [dot_product_attention, attention_with_weights, from_cache, fused_attention])
+  'attend', [dot_product_attention, attention_with_weights, from_cache, fused_attention]
+)
 
 
 @every_attention
-@pytest.mark.parametrize('changed', [
-    {'q': (H, K)}, {'q': (2, T, H, K)}, {'v': (S, H, V)}, {'k': (3, S, 1, K)}, {'k': (3, S, H, 1)},
-    {'q': (3, T, H, 0), 'k': (3, S, H, 0)}, {'v': (3, 1, H, V)},
-    {'mask': (3, S, T)}, {'mask': (S,)}, {'mask': (1, 3, T, S)},
-    {'bias': (H, S, T)}, {'bias': (1, 3, H, T, S)}], ids=str)
+@pytest.mark.parametrize(
+  'changed',
+  [
+    {'q': (H, K)},
+    {'q': (2, T, H, K)},
+    {'v': (S, H, V)},
+    {'k': (3, S, 1, K)},
+    {'k': (3, S, H, 1)},
+    {'q': (3, T, H, 0), 'k': (3, S, H, 0)},
+    {'v': (3, 1, H, V)},
+    {'mask': (3, S, T)},
+    {'mask': (S,)},
+    {'mask': (1, 3, T, S)},
+    {'bias': (H, S, T)},
+    {'bias': (1, 3, H, T, S)},
+  ],
+  ids=str,
+)
 def test_shapes_that_do_not_fit_are_refused(attend, changed):
-  shapes = {'q': (3, T, H, K), 'k': (3, S, H, K), 'v': (3, S, H, V), 'mask': (3, T, S),
-            'bias': (H, T, S)} | changed
+  shapes = {
+    'q': (3, T, H, K),
+    'k': (3, S, H, K),
+    'v': (3, S, H, V),
+    'mask': (3, T, S),
+    'bias': (H, T, S),
+  } | changed
   q, k, v, bias = (jnp.zeros(shapes[name]) for name in ('q', 'k', 'v', 'bias'))
   with pytest.raises(ValueError, match='got ') as error:
     attend(q, k, v, jnp.ones(shapes['mask'], bool), bias)
@@ -178,8 +221,10 @@ def test_integers_are_refused(attend):
 
 def test_masks_of_numbers_or_of_more_axes_than_the_scores_are_refused():
   numbers = jnp.full((T, S), -jnp.inf)
-  for call in (lambda: masked_softmax(jnp.zeros((T, S)), numbers),
-               lambda: combine_masks(jnp.ones((T, S), bool), numbers)):
+  for call in (
+    lambda: masked_softmax(jnp.zeros((T, S)), numbers),
+    lambda: combine_masks(jnp.ones((T, S), bool), numbers),
+  ):
     with pytest.raises(ValueError, match=r'must be boolean.*got float32'):
       call()
   with pytest.raises(ValueError, match=rf'broadcast to .* \({T}, {S}\); got bool \(3, {T}, {S}\)'):

@@ -25,9 +25,11 @@ from transformer.ops.attention import (
 def test_taking_the_queries_in_parts_changes_nothing(monkeypatch, at_once):
   *given, mask = arrays((2, 3) if at_once == 3 else (3,))
   for item in (mask, None):
+
     def run(q, k, v, item=item):
       return jax.value_and_grad(
-          lambda *qkv: jnp.sum(jnp.sin(dot_product_attention(*qkv, item))), (0, 1, 2))(q, k, v)
+        lambda *qkv: jnp.sum(jnp.sin(dot_product_attention(*qkv, item))), (0, 1, 2)
+      )(q, k, v)
 
     monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', T)
     wanted = dot_product_attention(*given, item), jax.jit(run)(*given)
@@ -44,7 +46,7 @@ def test_memory_of_the_gradient_is_linear_in_the_length():
 
   assert kept(4096) < 3 * kept(2048)
   # All weights at once would take heads · T² · 4 bytes.
-  assert kept(4096) < 0.5 * 2 * 4096 ** 2 * 4
+  assert kept(4096) < 0.5 * 2 * 4096**2 * 4
 
 
 plain_attention = jax.nn.dot_product_attention
@@ -67,16 +69,18 @@ def attend_by(implementation, monkeypatch):
 
   def attend(q, k, v, mask, bias=None, scale=None):
     if implementation == 'cached':
-      return cached_attention(q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), mask, bias,
-                              scale=scale)
+      return cached_attention(
+        q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), mask, bias, scale=scale
+      )
     whole = fused_attention if implementation == 'cudnn' else dot_product_attention
     return whole(q, k, v, mask, bias, scale=scale)
 
   return attend
 
 
-implementations = pytest.mark.parametrize('implementation',
-                                          ['reference', 'by parts', 'cudnn', 'cached'])
+implementations = pytest.mark.parametrize(
+  'implementation', ['reference', 'by parts', 'cudnn', 'cached']
+)
 
 
 @implementations
@@ -89,8 +93,11 @@ def test_a_bias_is_added_to_the_scores(monkeypatch, implementation):
   told = jnp.broadcast_to(jnp.moveaxis(bias, 2, 0), (3, S, H, T))
   scale = (K + T) ** 0.5
   wanted = dot_product_attention(
-      jnp.concatenate([q * (scale / K ** 0.5), picks * scale], -1), jnp.concatenate([k, told], -1),
-      v, mask)
+    jnp.concatenate([q * (scale / K**0.5), picks * scale], -1),
+    jnp.concatenate([k, told], -1),
+    v,
+    mask,
+  )
   biased = attend_by(implementation, monkeypatch)(q, k, v, mask, bias)
   chex.assert_trees_all_close(biased, wanted, rtol=1e-4, atol=1e-5)
 
@@ -101,11 +108,13 @@ def test_the_scale_multiplies_the_dot_products(monkeypatch, implementation):
   q, k, v, mask = arrays(value_dim=K)
   attend = attend_by(implementation, monkeypatch)
   usual = attend(q, k, v, mask)
-  chex.assert_trees_all_close(attend(q, k, v, mask, scale=K ** -0.5), usual, rtol=1e-6)
-  chex.assert_trees_all_close(attend(q / K ** 0.5, k, v, mask, scale=1.0), usual, rtol=1e-4,
-                              atol=1e-6)
-  chex.assert_trees_all_close(jax.jit(attend)(q / 3, k, v, mask, None, 3 * K ** -0.5), usual,
-                              rtol=1e-4, atol=1e-6)
+  chex.assert_trees_all_close(attend(q, k, v, mask, scale=K**-0.5), usual, rtol=1e-6)
+  chex.assert_trees_all_close(
+    attend(q / K**0.5, k, v, mask, scale=1.0), usual, rtol=1e-4, atol=1e-6
+  )
+  chex.assert_trees_all_close(
+    jax.jit(attend)(q / 3, k, v, mask, None, 3 * K**-0.5), usual, rtol=1e-4, atol=1e-6
+  )
 
 
 @implementations
@@ -115,9 +124,12 @@ def test_a_bias_broadcasts_against_the_scores(monkeypatch, implementation):
   attend = attend_by(implementation, monkeypatch)
   for shape in ((), (T, 1), (H, 1, 1), (3, 1, T, S), (2, 1, 1, T, 1)):
     bias = jnp.asarray(np.random.default_rng(9).normal(size=shape), jnp.float32)
-    chex.assert_trees_all_close(attend(q, k, v, mask, bias),
-                                attend(q, k, v, mask, jnp.broadcast_to(bias, (2, 3, H, T, S))),
-                                rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(
+      attend(q, k, v, mask, bias),
+      attend(q, k, v, mask, jnp.broadcast_to(bias, (2, 3, H, T, S))),
+      rtol=1e-5,
+      atol=1e-6,
+    )
 
 
 @implementations
@@ -133,8 +145,10 @@ def test_an_additive_mask_is_the_boolean_one(monkeypatch, implementation):
     out = attend(q, k, v, mask, bias)
     return jnp.sum((out + 1.0) ** 2), out
 
-  result, wanted = (jax.grad(total, (0, 1, 2), has_aux=True)(q, k, v, *item)
-                   for item in ((other, additive), (mask, None)))
+  result, wanted = (
+    jax.grad(total, (0, 1, 2), has_aux=True)(q, k, v, *item)
+    for item in ((other, additive), (mask, None))
+  )
   chex.assert_tree_all_finite(result)
   chex.assert_trees_all_close(result, wanted, rtol=1e-4, atol=1e-5)
   assert not np.any(result[1][:, EMPTY])
@@ -142,8 +156,9 @@ def test_an_additive_mask_is_the_boolean_one(monkeypatch, implementation):
   chex.assert_tree_all_finite(through_bias)
 
 
-@pytest.mark.parametrize(('leading', 'mask_kind'), [
-    ((2, 3), 'full'), ((3,), 'shared'), ((), 'none')])
+@pytest.mark.parametrize(
+  ('leading', 'mask_kind'), [((2, 3), 'full'), ((3,), 'shared'), ((), 'none')]
+)
 def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mask_kind):
   monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
   q, k, v, mask = arrays(leading, value_dim=K)
@@ -153,6 +168,7 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
     def total(q, k, v):
       out = attend(q, k, v, mask)
       return jnp.sum((out + 1.0) ** 2), out
+
     return jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
 
   gradients, out = run(fused_attention)
@@ -166,9 +182,12 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
 
 def test_what_a_device_lacks_for_the_fused_kernel_is_told(monkeypatch):
   for backend, capability, key_dim, missing in (
-      ('cpu', None, 64, 'an NVIDIA GPU; JAX runs on cpu here'), ('gpu', '8.0', 128, ''),
-      ('gpu', '8.9', 136, 'heads of more than 128 dims; got key_dim=136 and 8.9'),
-      ('gpu', '10.0', 256, ''), ('gpu', 'gfx90a', 136, '')):
+    ('cpu', None, 64, 'an NVIDIA GPU; JAX runs on cpu here'),
+    ('gpu', '8.0', 128, ''),
+    ('gpu', '8.9', 136, 'heads of more than 128 dims; got key_dim=136 and 8.9'),
+    ('gpu', '10.0', 256, ''),
+    ('gpu', 'gfx90a', 136, ''),
+  ):
     monkeypatch.setattr(jax, 'default_backend', lambda backend=backend: backend)
     device = types.SimpleNamespace(**{'compute_capability': capability} if capability else {})
     monkeypatch.setattr(jax, 'devices', lambda device=device: [device])
@@ -189,7 +208,8 @@ def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch, at_once
   assert 0.6 < float(kept.sum() / (weights != 0).sum()) < 0.9
   chex.assert_trees_all_close(dropped, jnp.where(kept, weights / 0.75, 0), rtol=1e-5)
   chex.assert_trees_all_equal(
-      dot_product_attention(q, k, v, mask, dropout=drop._replace(rate=0.0)),
-      dot_product_attention(q, k, v, mask))
+    dot_product_attention(q, k, v, mask, dropout=drop._replace(rate=0.0)),
+    dot_product_attention(q, k, v, mask),
+  )
   everywhere = jnp.moveaxis(dot_product_attention(0 * q, k, own, dropout=drop), -2, 1) != 0
   assert np.any(everywhere[..., :2, :] != everywhere[..., 2:4, :])  # No two parts drop alike.

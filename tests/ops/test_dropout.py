@@ -14,7 +14,7 @@ dropped = jax.jit(dropout, static_argnums=2)
 
 
 @pytest.mark.parametrize('shape', [(), (1,), (7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (0, 3)])
-@pytest.mark.parametrize('seed', [0, 2 ** 31 + 11])
+@pytest.mark.parametrize('seed', [0, 2**31 + 11])
 def test_the_bits_are_those_of_jax(shape, seed):
   key = jax.random.key(seed, impl='threefry2x32')
   bits = random_bits(key, shape)
@@ -29,8 +29,10 @@ def test_eager_jit_vmap_and_pmap_agree_on_the_bits_and_on_what_they_drop():
   def drop(key, x):
     return random_bits(key, x.shape), dropout(key, x, 0.3)
 
-  bits, kept = (jnp.stack(item) for item in zip(
-      *(drop(*given) for given in zip(keys, x, strict=True)), strict=True))
+  bits, kept = (
+    jnp.stack(item)
+    for item in zip(*(drop(*given) for given in zip(keys, x, strict=True)), strict=True)
+  )
   assert np.unique(bits).size == bits.size and 0.1 < np.mean(kept == 0.0) < 0.5
   for lifted in (jax.vmap(drop), jax.pmap(drop), jax.jit(jax.vmap(drop))):
     chex.assert_trees_all_equal(lifted(keys, x), (bits, kept))
@@ -42,8 +44,9 @@ def test_sharding_does_not_change_what_is_dropped(spec):
   x = jax.random.normal(jax.random.key(1), (12, 4, 20))
   placed = jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
   assert len(placed.sharding.device_set) == 4
-  chex.assert_trees_all_equal(jax.device_get(dropped(KEY, placed, 0.3)),
-                              jax.device_get(dropped(KEY, x, 0.3)))
+  chex.assert_trees_all_equal(
+    jax.device_get(dropped(KEY, placed, 0.3)), jax.device_get(dropped(KEY, x, 0.3))
+  )
 
 
 @pytest.mark.parametrize('rate', [0.1, 0.5, 0.9])
@@ -58,7 +61,7 @@ def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
 def test_a_rate_of_zero_or_below_the_resolution_of_the_bits_drops_nothing():
   x = jax.random.normal(KEY, (5, 7))
   assert dropout(KEY, x, 0.0) is x
-  for rate in (2.0 ** -34, 1e-12):
+  for rate in (2.0**-34, 1e-12):
     chex.assert_trees_all_equal(dropout(KEY, x, rate), x)
 
 
@@ -68,7 +71,7 @@ def test_survivors_are_scaled_exactly_and_keep_their_type(dtype, rate):
   x = jax.random.normal(jax.random.key(2), (13, 17)).astype(dtype)
   out = dropout(KEY, x, rate)
   assert out.dtype == x.dtype
-  kept = np.asarray(jax.random.bits(KEY, x.shape), np.float64) / 2 ** 32 < 1 - rate
+  kept = np.asarray(jax.random.bits(KEY, x.shape), np.float64) / 2**32 < 1 - rate
   assert kept.any() and not kept.all()
   scale = jnp.asarray(1 / (1 - rate), dtype)
   chex.assert_trees_all_equal(out, jnp.where(kept, x * scale, 0))
@@ -83,6 +86,6 @@ def test_a_rate_out_of_range_is_refused():
 
 
 def test_the_bits_of_an_array_of_more_elements_than_a_word_can_number_are_jax_s_own():
-  shape = 2 ** 20, 2 ** 13
+  shape = 2**20, 2**13
   program = jax.make_jaxpr(lambda key: random_bits(key, shape))(KEY)
   assert 'random_bits' in str(program) and program.out_avals[0].shape == shape

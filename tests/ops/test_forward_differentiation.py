@@ -33,10 +33,14 @@ def plain_loss(x_TD):
 
 # A function with a gradient of its own, and one without that equals it.
 DIFFERENTIATED = {
-    'linear': (lambda x: jnp.sin(linear(x, normal(D, W))), lambda x: jnp.sin(x @ normal(D, W))),
-    'attention of 16 bits': (attend_in_16_bits, attend_in_32_bits),
-    'loss': (lambda x: smoothed_cross_entropy(x[None], normal(D, D), jnp.arange(T)[None],
-                                              jnp.ones((1, T)))['loss'], plain_loss),
+  'linear': (lambda x: jnp.sin(linear(x, normal(D, W))), lambda x: jnp.sin(x @ normal(D, W))),
+  'attention of 16 bits': (attend_in_16_bits, attend_in_32_bits),
+  'loss': (
+    lambda x: smoothed_cross_entropy(x[None], normal(D, D), jnp.arange(T)[None], jnp.ones((1, T)))[
+      'loss'
+    ],
+    plain_loss,
+  ),
 }
 
 
@@ -49,8 +53,11 @@ def test_forward_differentiation_works_as_the_package_says(name):
   @jax.jit
   def products(x, v):
     y, back = jax.vjp(function, x)
-    return (jax.jvp(jax.grad(function), (x,), (v,))[1], jax.linearize(jax.grad(function), x)[1](v),
-            jax.linear_transpose(back, y)((v,))[0])
+    return (
+      jax.jvp(jax.grad(function), (x,), (v,))[1],
+      jax.linearize(jax.grad(function), x)[1](v),
+      jax.linear_transpose(back, y)((v,))[0],
+    )
 
   @jax.jit
   def wanted(x, v):

@@ -13,9 +13,11 @@ SIZES = [(7, 11), (11, 7), (7, 7), (1, 7)]
 
 def arrays(inputs, outputs, dtype=jnp.float32, leading=(B, T)):
   keys = jax.random.split(jax.random.key(inputs * 31 + outputs), 3)
-  return (jax.random.normal(keys[0], (*leading, inputs), dtype),
-          jax.random.normal(keys[1], (inputs, outputs), dtype),
-          jax.random.normal(keys[2], (*leading, outputs), dtype))
+  return (
+    jax.random.normal(keys[0], (*leading, inputs), dtype),
+    jax.random.normal(keys[1], (inputs, outputs), dtype),
+    jax.random.normal(keys[2], (*leading, outputs), dtype),
+  )
 
 
 def plain(x, kernel_IO):
@@ -26,6 +28,7 @@ def with_gradients(function):
   def run(x, kernel_IO, cotangent):
     y, back = jax.vjp(function, x, kernel_IO)
     return y, back(cotangent)
+
   return run
 
 
@@ -55,8 +58,9 @@ def test_sixteen_bits_stay_sixteen_bits():
     result = jax.jit(with_gradients(linear))(*given)
     assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype('bfloat16')}
     exact = with_gradients(plain)(*(x.astype(jnp.float32) for x in given))
-    chex.assert_trees_all_close(jax.tree.map(lambda x: x.astype(jnp.float32), result), exact,
-                                rtol=0.05, atol=0.1)
+    chex.assert_trees_all_close(
+      jax.tree.map(lambda x: x.astype(jnp.float32), result), exact, rtol=0.05, atol=0.1
+    )
 
 
 def test_log_probabilities_are_those_of_jax_however_large_the_logits_are():

@@ -19,9 +19,12 @@ from transformer.ops.losses import smoothed_cross_entropy as cross_entropy
 
 
 def gradients(loss, smoothing, scale=1.0):
-  return jax.jit(jax.value_and_grad(
+  return jax.jit(
+    jax.value_and_grad(
       lambda x, output, targets, weights: scale * loss(x, output, targets, weights, smoothing),
-      (0, 1)))
+      (0, 1),
+    )
+  )
 
 
 def chunked_loss(*given):
@@ -31,31 +34,47 @@ def chunked_loss(*given):
 def squares(predictions, by_position, whole):
   """A term: the squares of the logits, by factors of the positions and of the tokens."""
   factors = jnp.einsum('...,N->...N', by_position[0], whole)
-  return (jnp.sum(factors * predictions.logits ** 2, axis=-1),
-          2.0 * factors * predictions.logits)
+  return (jnp.sum(factors * predictions.logits**2, axis=-1), 2.0 * factors * predictions.logits)
 
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.5])
 def test_it_is_optax_cross_entropy_with_and_without_smoothed_labels(smoothing):
   x, output, targets, weights = arrays()
   losses_BT = optax.softmax_cross_entropy_with_integer_labels(x @ output.T, targets)
-  wanted = {'loss': naive_loss(x, output, targets, weights, smoothing),
-            'nll': jnp.sum(losses_BT * weights), 'weight': jnp.sum(weights)}
+  wanted = {
+    'loss': naive_loss(x, output, targets, weights, smoothing),
+    'nll': jnp.sum(losses_BT * weights),
+    'weight': jnp.sum(weights),
+  }
   sums = cross_entropy(x, output, targets, weights, smoothing)
   chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize(('first', 'positions', 'smoothing'), [
-    (0, B, 0.0), (0, 2 * B, 0.1), (0, 6 * B, 0.1),
+@pytest.mark.parametrize(
+  ('first', 'positions', 'smoothing'),
+  [
+    (0, B, 0.0),
+    (0, 2 * B, 0.1),
+    (0, 6 * B, 0.1),
     # Five positions, which the size of a chunk does not divide.
-    (1, 1, 0.1), (1, 2 * B, 0.0), (1, 4 * B, 0.1), (1, 2 ** 30, 0.1)])
-def test_values_and_gradients_are_those_of_the_unchunked_loss(monkeypatch, first, positions,
-                                                              smoothing):
+    (1, 1, 0.1),
+    (1, 2 * B, 0.0),
+    (1, 4 * B, 0.1),
+    (1, 2**30, 0.1),
+  ],
+)
+def test_values_and_gradients_are_those_of_the_unchunked_loss(
+  monkeypatch, first, positions, smoothing
+):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', positions)
   x, output, targets, weights = arrays()
   given = x[:, first:], output, targets[:, first:], weights[:, first:]
-  chex.assert_trees_all_close(gradients(chunked_loss, smoothing)(*given),
-                              gradients(naive_loss, smoothing)(*given), rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    gradients(chunked_loss, smoothing)(*given),
+    gradients(naive_loss, smoothing)(*given),
+    rtol=1e-5,
+    atol=1e-6,
+  )
 
 
 def test_all_logits_never_exist_at_once(monkeypatch):
@@ -89,14 +108,16 @@ def test_gradients_of_rows_are_rows_of_the_gradient_under_vmap_and_pmap():
   x, output, targets, weights = arrays()
 
   def of_row(x, targets, weights):
-    return jax.grad(lambda x, output: chunked_loss(
-        x[None], output, targets[None], weights[None], 0.1), (0, 1))(x, output)
+    return jax.grad(
+      lambda x, output: chunked_loss(x[None], output, targets[None], weights[None], 0.1), (0, 1)
+    )(x, output)
 
   _, whole = gradients(chunked_loss, 0.1)(x, output, targets, weights)
   for lift in (jax.vmap, jax.pmap):
     gradient_x, gradient_output = lift(of_row)(x, targets, weights)
-    chex.assert_trees_all_close((gradient_x, jnp.sum(gradient_output, 0)), whole, rtol=1e-5,
-                                atol=1e-6)
+    chex.assert_trees_all_close(
+      (gradient_x, jnp.sum(gradient_output, 0)), whole, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_huge_logits_stay_finite():
@@ -114,15 +135,20 @@ def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   output = output.astype(jnp.bfloat16).astype(output_dtype)
   loss, (gradient_x, gradient_output) = gradients(chunked_loss, 0.1)(x, output, targets, weights)
   assert (loss.dtype, gradient_x.dtype, gradient_output.dtype) == (
-      jnp.float32, jnp.bfloat16, jnp.dtype(output_dtype))
+    jnp.float32,
+    jnp.bfloat16,
+    jnp.dtype(output_dtype),
+  )
   wanted, wanted_gradients = gradients(naive_loss, 0.1)(
-      x.astype(jnp.float32), output.astype(jnp.float32), targets, weights)
+    x.astype(jnp.float32), output.astype(jnp.float32), targets, weights
+  )
   chex.assert_trees_all_close(loss, wanted, rtol=1e-5)
   got = jax.tree.map(lambda g: g.astype(jnp.float32), (gradient_x, gradient_output))
   chex.assert_trees_all_close(got, wanted_gradients, rtol=0.02, atol=0.02)
   # All tokens are equally likely, so that every error is exact in 16 bits.
   gradient = jax.grad(lambda output: chunked_loss(x, output, targets, jnp.ones((B, T))))(
-      jnp.zeros((16, D)))
+    jnp.zeros((16, D))
+  )
   wanted = np.einsum('BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64))
   chex.assert_trees_all_close(gradient, np.float32(wanted), rtol=1e-6, atol=1e-6)
 
@@ -135,8 +161,9 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     return cross_entropy(*given, smoothing)
 
   def with_gradient(*given):
-    return jax.grad(lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1),
-                    has_aux=True)(*given)
+    return jax.grad(lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1), has_aux=True)(
+      *given
+    )
 
   eager_gradients, eager = with_gradient(*given)
   mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
@@ -156,18 +183,28 @@ def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch
   factors_BT, factors_N = weights + 1.0, jnp.arange(N) / N
 
   def chunked(x, output):
-    return cross_entropy(x, output, targets, weights, 0.1, text_share_BT=share_BT, terms=[
-        Term(squares, [factors_BT], factors_N), Term(squares, [factors_BT], jnp.ones(N))])['loss']
+    return cross_entropy(
+      x,
+      output,
+      targets,
+      weights,
+      0.1,
+      text_share_BT=share_BT,
+      terms=[Term(squares, [factors_BT], factors_N), Term(squares, [factors_BT], jnp.ones(N))],
+    )['loss']
 
   def naive(x, output):
     logits = x @ output.T
     text_weights = weights if share is None else weights * share_BT
-    return (naive_loss(x, output, targets, text_weights, 0.1)
-            + jnp.einsum('BT,BT,N,BTN->', weights, factors_BT, factors_N + 1.0, logits ** 2))
+    return naive_loss(x, output, targets, text_weights, 0.1) + jnp.einsum(
+      'BT,BT,N,BTN->', weights, factors_BT, factors_N + 1.0, logits**2
+    )
 
-  chex.assert_trees_all_close(*(jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output)
-                                for loss in (chunked, naive)),
-                              rtol=rounding(B * T * N, 1.0), atol=rounding(B * T, size=600.0))
+  chex.assert_trees_all_close(
+    *(jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output) for loss in (chunked, naive)),
+    rtol=rounding(B * T * N, 1.0),
+    atol=rounding(B * T, size=600.0),
+  )
 
 
 def test_the_nll_the_weight_and_the_arrays_of_a_term_have_no_gradient():
@@ -179,7 +216,8 @@ def test_the_nll_the_weight_and_the_arrays_of_a_term_have_no_gradient():
   x, output, targets, weights = arrays()
   for name in ('nll', 'weight'):
     gradient = jax.grad(lambda *given, name=name: cross_entropy(*given)[name], (0, 1))(
-        x, output, targets, weights)
+      x, output, targets, weights
+    )
     chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
   for smoothing in (-0.1, 1.0):
     with pytest.raises(ValueError, match='1; got'):

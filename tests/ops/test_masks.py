@@ -23,7 +23,8 @@ def rows_of(least, most, *shape):
   """Returns a strategy for integer arrays of a shape."""
   size = int(np.prod(shape))
   return st.lists(st.integers(least, most), min_size=size, max_size=size).map(
-      lambda numbers: np.array(numbers, np.int32).reshape(shape))
+    lambda numbers: np.array(numbers, np.int32).reshape(shape)
+  )
 
 
 @given(rows_of(0, 3, B, T), rows_of(0, 3, B, S))

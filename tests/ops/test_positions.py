@@ -39,8 +39,13 @@ def test_an_encoding_of_any_positions_is_the_published_formula(dim):
   table = sinusoidal_positions(LENGTH, dim)
   chex.assert_trees_all_equal(sinusoidal_encoding(positions, dim), table[positions])
   encode = functools.partial(sinusoidal_encoding, dim=dim)
-  for lifted in (encode, jax.jit(encode), jax.vmap(encode), jax.vmap(jax.vmap(encode)),
-                 jax.pmap(encode)):
+  for lifted in (
+    encode,
+    jax.jit(encode),
+    jax.vmap(encode),
+    jax.vmap(jax.vmap(encode)),
+    jax.pmap(encode),
+  ):
     result = lifted(jnp.asarray(positions))
     chex.assert_type(result, jnp.float32)
     # An angle of up to 28 is a product of two rounded numbers.
@@ -48,14 +53,17 @@ def test_an_encoding_of_any_positions_is_the_published_formula(dim):
 
 
 def test_positions_may_be_fractions_begin_at_one_and_lie_far_away():
-  chex.assert_trees_all_close(sinusoidal_encoding(jnp.float32(2.5), EVEN),
-                              sinusoidal_encoding(2.5, EVEN), atol=1e-6)
-  chex.assert_trees_all_equal(sinusoidal_positions(5, EVEN, first=1),
-                              sinusoidal_positions(6, EVEN)[1:])
+  chex.assert_trees_all_close(
+    sinusoidal_encoding(jnp.float32(2.5), EVEN), sinusoidal_encoding(2.5, EVEN), atol=1e-6
+  )
+  chex.assert_trees_all_equal(
+    sinusoidal_positions(5, EVEN, first=1), sinusoidal_positions(6, EVEN)[1:]
+  )
   for position, d in itertools.product((2.5, 50_021), range(EVEN)):
     angle = position / 10_000 ** (2 * (d // 2) / EVEN)
     assert sinusoidal_encoding(position, EVEN)[d] == pytest.approx(
-        math.cos(angle) if d % 2 else math.sin(angle), abs=1e-7), (position, d)
+      math.cos(angle) if d % 2 else math.sin(angle), abs=1e-7
+    ), (position, d)
 
 
 T, H, K = 7, 3, 10
@@ -72,7 +80,8 @@ def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
     angle = float(places[b, t]) / 10_000 ** (2 * i / K)
     wanted = complex(x[b, t, h, 2 * i], x[b, t, h, 2 * i + 1]) * np.exp(1j * angle)
     assert complex(result[b, t, h, 2 * i], result[b, t, h, 2 * i + 1]) == pytest.approx(
-        wanted, abs=1e-5)
+      wanted, abs=1e-5
+    )
   chex.assert_trees_all_equal(rotate(x, jnp.zeros(T)), x)
   chex.assert_trees_all_close(jax.vmap(rotate)(x, places), result, atol=1e-6)
   # bfloat16 cannot hold all positions beyond 256.
@@ -120,16 +129,29 @@ def test_distances_fall_into_t5s_buckets(bidirectional):
   result = relative_buckets(jnp.asarray(distances), bidirectional=bidirectional)
   assert result.dtype == jnp.int32
   np.testing.assert_array_equal(
-      result, [published_bucket(int(item), bidirectional) for item in distances])
+    result, [published_bucket(int(item), bidirectional) for item in distances]
+  )
   assert set(result.tolist()) == set(range(32)) - ({16} if bidirectional else set())
 
 
-@pytest.mark.parametrize(('buckets', 'furthest', 'bidirectional', 'fits'), [
-    (1, 128, False, False), (3, 128, True, False), (32, 16, False, False), (32, 8, True, False),
-    (2, 2, False, True), (3, 9, False, True), (4, 2, True, True), (5, 9, True, True),
-    (32, 17, False, True), (32, 9, True, True)])
-def test_every_distance_has_a_bucket_or_too_few_buckets_are_refused(buckets, furthest,
-                                                                    bidirectional, fits):
+@pytest.mark.parametrize(
+  ('buckets', 'furthest', 'bidirectional', 'fits'),
+  [
+    (1, 128, False, False),
+    (3, 128, True, False),
+    (32, 16, False, False),
+    (32, 8, True, False),
+    (2, 2, False, True),
+    (3, 9, False, True),
+    (4, 2, True, True),
+    (5, 9, True, True),
+    (32, 17, False, True),
+    (32, 9, True, True),
+  ],
+)
+def test_every_distance_has_a_bucket_or_too_few_buckets_are_refused(
+  buckets, furthest, bidirectional, fits
+):
   if fits:
     result = relative_buckets(jnp.arange(-300, 301), buckets, furthest, bidirectional=bidirectional)
     assert result.min() == 0 and result.max() < buckets

@@ -41,12 +41,15 @@ ALPHAS = [0.0, 0.6, 1.5]
 @functools.cache
 def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False, nbest=1):
   """Returns a compiled (tables, limits) -> `Hypotheses`; greedy search for a beam size of 0."""
+
   def search(table_BXN, limits_B):
-    step, cache, options = toy(table_BXN, limits_B.shape[0], beam_size or 1,
-                               max_length=max_length, alpha=alpha, grows=grows)
+    step, cache, options = toy(
+      table_BXN, limits_B.shape[0], beam_size or 1, max_length=max_length, alpha=alpha, grows=grows
+    )
     if beam_size:
-      return run_search(beam_search(step, cache, limits_B, options, beam_size=beam_size,
-                                    nbest=nbest))
+      return run_search(
+        beam_search(step, cache, limits_B, options, beam_size=beam_size, nbest=nbest)
+      )
     return run_search(greedy_search(step, cache, limits_B, options))
 
   return jax.jit(search)
@@ -65,12 +68,19 @@ def slow_beam(table_XN, limit, width, alpha, nbest):
   """Does beam search on Python lists; it ends early for the `nbest` best, or never if 0."""
   live, ended = [(0.0, ())], []
   for t in range(1, limit + 1):
-    extended = sorted(((forced(table_XN, (*prefix, token)), (*prefix, token))
-                       for _, prefix in live for token in range(N)), reverse=True)
-    ended += [(penalised(p, t, alpha), tokens) for p, tokens in extended[:width]
-              if tokens[-1] == END]
+    extended = sorted(
+      (
+        (forced(table_XN, (*prefix, token)), (*prefix, token))
+        for _, prefix in live
+        for token in range(N)
+      ),
+      reverse=True,
+    )
+    ended += [
+      (penalised(p, t, alpha), tokens) for p, tokens in extended[:width] if tokens[-1] == END
+    ]
     live = [(p, tokens) for p, tokens in extended if tokens[-1] != END][:width]
-    final = sorted(ended, reverse=True)[nbest - 1:nbest]
+    final = sorted(ended, reverse=True)[nbest - 1 : nbest]
     if len(ended) >= width or (final and final[0][0] >= penalised(live[0][0], limit, alpha)):
       break
   answer = ended or [(penalised(p, limit, alpha), tokens) for p, tokens in live]
@@ -83,15 +93,21 @@ def test_a_beam_of_one_is_greedy_search(alpha):
     greedy = find(0, alpha, tables(seed))
     chex.assert_trees_all_equal(find(1, alpha, tables(seed)), greedy)
     for b, limit in enumerate(LIMITS):
-      (_, tokens), = slow_beam(tables(seed)[b], limit, 1, alpha, 0)
+      ((_, tokens),) = slow_beam(tables(seed)[b], limit, 1, alpha, 0)
       assert words(greedy, b, 0) == tokens
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.8]),
-       st.tuples(*[st.integers(0, 4)] * B), st.sampled_from(ALPHAS))
+@given(
+  st.integers(0, 2**32 - 1),
+  st.integers(1, 4),
+  st.sampled_from([0.0, 0.3, 0.8]),
+  st.tuples(*[st.integers(0, 4)] * B),
+  st.sampled_from(ALPHAS),
+)
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(seed, values, missing, limits,
-                                                                    alpha):
+def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(
+  seed, values, missing, limits, alpha
+):
   vocabulary, width = 3, 24
   rng = np.random.default_rng(seed)
   # Few values make ties. Some tokens are impossible, but never all.
@@ -101,8 +117,12 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(seed, values
   table = np.asarray(jax.nn.log_softmax(logits))
   result = find(width, alpha, table, limits, 4)
   for b, limit in enumerate(limits):
-    ends = [tokens for n in range(limit) for prefix in itertools.product([0, 1], repeat=n)
-            for tokens in [(*prefix, END)]]
+    ends = [
+      tokens
+      for n in range(limit)
+      for prefix in itertools.product([0, 1], repeat=n)
+      for tokens in [(*prefix, END)]
+    ]
     # Where no hypothesis can end in time, the live ones are the result.
     for answers in (ends, list(itertools.product([0, 1], repeat=limit)) if limit else []):
       scores = [penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers]
@@ -113,13 +133,15 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(seed, values
       continue
     assert words(result, b, 0) in answers
     assert result.scores[b, 0] == pytest.approx(max(scores), rel=1e-5, abs=1e-6)
-    assert forced(table[b], words(result, b, 0)) == pytest.approx(result.log_probs[b, 0], rel=1e-5,
-                                                                 abs=1e-6)
+    assert forced(table[b], words(result, b, 0)) == pytest.approx(
+      result.log_probs[b, 0], rel=1e-5, abs=1e-6
+    )
 
 
 @pytest.mark.long(but=('3-1-0.6', '4-3-1.5'))
-@pytest.mark.parametrize(('width', 'nbest', 'alpha'), [
-    (2, 1, 0.0), (2, 1, 1.5), (3, 1, 0.6), (4, 3, 1.5)])
+@pytest.mark.parametrize(
+  ('width', 'nbest', 'alpha'), [(2, 1, 0.0), (2, 1, 1.5), (3, 1, 0.6), (4, 3, 1.5)]
+)
 def test_all_hypotheses_of_a_beam_are_those_of_python_lists(width, nbest, alpha):
   ending_together = 0
   for seed in range(7):
@@ -164,8 +186,9 @@ def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
   GROWN.clear()
   for seed in range(3):
     chex.assert_trees_all_equal(
-        searcher(width, 0.6, grows=True)(tables(seed), limits),
-        searcher(width, 0.6)(tables(seed), limits))
+      searcher(width, 0.6, grows=True)(tables(seed), limits),
+      searcher(width, 0.6)(tables(seed), limits),
+    )
   assert GROWN == [2, 7]
 
 
@@ -175,8 +198,9 @@ def test_an_input_does_not_depend_on_its_neighbours(width):
   together = find(width, 0.6, table)
   for b in range(B):
     alone = find(width, 0.6, table, np.where(np.arange(B) == b, LIMITS, 0))
-    chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
-                                jax.tree.map(lambda x, b=b: x[b], together))
+    chex.assert_trees_all_equal(
+      jax.tree.map(lambda x, b=b: x[b], alone), jax.tree.map(lambda x, b=b: x[b], together)
+    )
   order = np.array([2, 0, 1])
   permuted = find(width, 0.6, table[order], np.array(LIMITS)[order])
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
@@ -197,5 +221,10 @@ def test_eager_jit_vmap_and_pmap_agree(width):
 
 def test_a_cache_of_another_type_is_refused():
   with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
-    beam_search(lambda last_BW, cache: (last_BW, cache), {}, jnp.int32([4]),
-                SearchOptions(4, BEGIN, END), beam_size=3)
+    beam_search(
+      lambda last_BW, cache: (last_BW, cache),
+      {},
+      jnp.int32([4]),
+      SearchOptions(4, BEGIN, END),
+      beam_size=3,
+    )

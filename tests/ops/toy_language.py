@@ -50,6 +50,7 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
   The cache holds the state and the tokens of each hypothesis, and a common scalar. A cache that
   grows starts without room for any token.
   """
+
   def step(tokens_BW, cache):
     index, (state_BW, history_BWT) = cache.common, cache.own
     chex.assert_shape(index, ())
@@ -64,14 +65,19 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
     GROWN.append(length)
     return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
 
-  cache = Cache((jnp.zeros((batch, width), jnp.int32),
-                 jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)), jnp.int32(0))
+  cache = Cache(
+    (
+      jnp.zeros((batch, width), jnp.int32),
+      jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32),
+    ),
+    jnp.int32(0),
+  )
   return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None))
 
 
 def words(result, b, w):
   """Returns the tokens of hypothesis `w` of input `b`, as a tuple."""
-  return tuple(result.tokens[b, w, :result.lengths[b, w]].tolist())
+  return tuple(result.tokens[b, w, : result.lengths[b, w]].tolist())
 
 
 def contains(tokens, phrases, continues_N):
@@ -79,12 +85,14 @@ def contains(tokens, phrases, continues_N):
 
   A phrase does not count where a token that continues its last word follows.
   """
+
   def count(phrase):
     result, place = 0, 0
     while place + len(phrase) <= len(tokens):
       after = place + len(phrase)
       whole = tuple(tokens[place:after]) == phrase and (
-          after == len(tokens) or not continues_N[tokens[after]])
+        after == len(tokens) or not continues_N[tokens[after]]
+      )
       result, place = result + whole, after if whole else place + 1
     return result
 

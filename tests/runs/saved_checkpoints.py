@@ -14,8 +14,10 @@ from transformer.training.step import TrainState
 def state_of(step: int) -> TrainState:
   """Returns a state of incompressible numbers, different for each step."""
   rng = np.random.default_rng(step)
-  params = {'a': jnp.asarray(rng.normal(size=(7, 5)), jnp.float32),
-            'b': {'c': jnp.asarray(rng.normal(size=11), jnp.float32)}}
+  params = {
+    'a': jnp.asarray(rng.normal(size=(7, 5)), jnp.float32),
+    'b': {'c': jnp.asarray(rng.normal(size=11), jnp.float32)},
+  }
   optimizer = (jax.tree.map(jnp.square, params), jnp.int32(step))
   return TrainState(jnp.int32(step), params, optimizer)
 
@@ -24,8 +26,13 @@ LIKE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), s
 
 
 def history_of(bleu) -> dict:
-  return {'evaluations': [{'step': step, 'valid/bleu': float(score), 'valid/loss': 3.0}
-                          for step, score in enumerate(bleu, 1)], 'meter': {}}
+  return {
+    'evaluations': [
+      {'step': step, 'valid/bleu': float(score), 'valid/loss': 3.0}
+      for step, score in enumerate(bleu, 1)
+    ],
+    'meter': {},
+  }
 
 
 def save(directory, steps, bleu=(), keep=9):

@@ -20,8 +20,10 @@ def names_in(directory):
   return {path.name for path in directory.iterdir()}
 
 
-@pytest.mark.parametrize(('name', 'reason'), [
-    ('b\\1', r'without \\,'), ('logs:', 'without gs:/,'), ('b[1]', r'without \[,')])
+@pytest.mark.parametrize(
+  ('name', 'reason'),
+  [('b\\1', r'without \\,'), ('logs:', 'without gs:/,'), ('b[1]', r'without \[,')],
+)
 def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
   for kind in (Checkpoints, CheckpointWriter):
     with pytest.raises(UserError, match=reason):
@@ -30,8 +32,9 @@ def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
 
 def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
   assert looked_at(directory, Checkpoints.steps) == [1, 2, 3]
-  assert looked_at(directory, lambda opened: [opened.resolve(which) for which in (
-      'best', 'latest', '1')]) == [2, 3, 1]
+  assert looked_at(
+    directory, lambda opened: [opened.resolve(which) for which in ('best', 'latest', '1')]
+  ) == [2, 3, 1]
   for step in (1, 2, 3):
     assert sealing.find_damage(directory / str(step), step) is None
   state, history = resumed(directory)
@@ -42,8 +45,9 @@ def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
 @pytest.mark.parametrize('steps', [[2], [1, 2, 3]])
 def test_parameters_are_read_alone_and_averaged(directory, steps):
   params = looked_at(directory, lambda opened: opened.average_params(steps, LIKE.params))
-  mean = jax.tree.map(lambda *leaves: sum(leaves) / len(steps),
-                      *(state_of(step).params for step in steps))
+  mean = jax.tree.map(
+    lambda *leaves: sum(leaves) / len(steps), *(state_of(step).params for step in steps)
+  )
   chex.assert_trees_all_close(params, mean, rtol=1e-6)
 
 
@@ -90,7 +94,8 @@ def test_an_unfinished_checkpoint_does_not_count_and_is_replaced(tmp_path):
 
 @pytest.mark.parametrize('when', ['starting', 'writing'])
 def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
-    tmp_path, monkeypatch, when):
+  tmp_path, monkeypatch, when
+):
   directory = tmp_path / 'checkpoints'
   with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
     checkpoints.save(state_of(4), history_of(()), unfinished=True)
@@ -99,8 +104,12 @@ def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   with monkeypatch.context() as patch, pytest.raises(UserError, match='No space left'):
-    patch.setattr(*(checkpoint_writer.ocp.CheckpointManager, 'save') if when == 'starting'
-                  else (sealing, 'seal'), full)
+    patch.setattr(
+      *(checkpoint_writer.ocp.CheckpointManager, 'save')
+      if when == 'starting'
+      else (sealing, 'seal'),
+      full,
+    )
     save(directory, (4,), keep=1)
   with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
     assert checkpoints.fall_back() == 4 and checkpoints.is_unfinished(4)
@@ -112,14 +121,15 @@ def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
 
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
-  with pytest.raises(UserError, match=r"one of the steps 1, 3; got .*step 2 is not there"):
+  with pytest.raises(UserError, match=r'one of the steps 1, 3; got .*step 2 is not there'):
     looked_at(directory, lambda opened: opened.resolve('best'))
   assert looked_at(directory, lambda opened: opened.resolve('latest')) == 3
 
 
 @pytest.mark.parametrize('when', ['before', 'after', 'unreadable'])
 def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
-    tmp_path, monkeypatch, when, warnings):
+  tmp_path, monkeypatch, when, warnings
+):
   """`keep` is 1, so that the checkpoint before would be lost if it were deleted too early."""
   directory = tmp_path / 'checkpoints'
   save(directory, (1,), keep=1)

@@ -14,11 +14,15 @@ from transformer.runs.evaluations import (
 
 
 def evaluations(bleu, losses):
-  return [{'step': 20 * number, 'valid/bleu': float(score), 'valid/loss': loss}
-          for number, (score, loss) in enumerate(zip(bleu, losses, strict=True), 1)]
+  return [
+    {'step': 20 * number, 'valid/bleu': float(score), 'valid/loss': loss}
+    for number, (score, loss) in enumerate(zip(bleu, losses, strict=True), 1)
+  ]
 
 
-@pytest.mark.parametrize(('bleu', 'losses', 'step'), [
+@pytest.mark.parametrize(
+  ('bleu', 'losses', 'step'),
+  [
     ([5, 9, 7], [3.0, 2.0, 1.0], 40),  # BLEU decides first,
     ([5, 9, 9, 9], [3.0, 2.0, 1.5, 1.7], 60),  # then the loss,
     ([9, 9], [2.0, 2.0], 20),  # and then the order.
@@ -26,7 +30,8 @@ def evaluations(bleu, losses):
     ([0.9, 1.0, 0.0], [2.0, 5.0, 1.0], 40),
     ([0.0, 0.0, 0.0], [math.nan, 4.0, math.inf], 40),
     ([0.0, math.nan, 0.0], [5.0, 4.0, 4.5], 40),
-])
+  ],
+)
 def test_the_best_has_the_highest_bleu_and_then_the_lowest_loss(bleu, losses, step):
   assert best_evaluation(evaluations(bleu, losses))['step'] == step
 
@@ -37,28 +42,54 @@ def test_bleu_is_not_compared_with_f1_where_only_some_evaluations_have_it():
   assert best_evaluation(history)['step'] == 20
 
 
-@pytest.mark.parametrize(('best_by', 'values', 'step'), [
-    ('loss', [2.0, 1.0, 3.0], 40), ('perplexity', [9.0, math.nan, 7.0], 60),
-    ('bleu', [2.0, 1.0, 3.0], 60), ('comet', [-0.2, -0.1, math.nan], 40),
-    ('f1', [60.0, 80.0, 0.5], 40)])
+@pytest.mark.parametrize(
+  ('best_by', 'values', 'step'),
+  [
+    ('loss', [2.0, 1.0, 3.0], 40),
+    ('perplexity', [9.0, math.nan, 7.0], 60),
+    ('bleu', [2.0, 1.0, 3.0], 60),
+    ('comet', [-0.2, -0.1, math.nan], 40),
+    ('f1', [60.0, 80.0, 0.5], 40),
+  ],
+)
 def test_another_metric_decides_where_the_history_says_so(best_by, values, step):
   # F1 decides by itself, where it is given.
-  history = [{**row, f'valid/{best_by}': value} | ({} if best_by == 'f1' else {'best_by': best_by})
-             for row, value in zip(evaluations([9, 5, 7], [4.0] * 3), values, strict=True)]
+  history = [
+    {**row, f'valid/{best_by}': value} | ({} if best_by == 'f1' else {'best_by': best_by})
+    for row, value in zip(evaluations([9, 5, 7], [4.0] * 3), values, strict=True)
+  ]
   assert best_evaluation(history)['step'] == step
   assert is_out_of_patience(history, 1) == (step < 60)
   name, value = deciding_metric(history[0])
   assert name == {'bleu': 'BLEU', 'f1': 'F1'}.get(best_by, best_by) and value == values[0]
 
 
-@pytest.mark.parametrize(('best_by', 'name', 'step'), [
-    ('bleu', 'BLEU', 40), ('talks/bleu', 'talks BLEU', 60), ('talks/loss', 'talks loss', 20),
-    ('a/b/chrf', 'a/b chrF2++', 80)])
+@pytest.mark.parametrize(
+  ('best_by', 'name', 'step'),
+  [
+    ('bleu', 'BLEU', 40),
+    ('talks/bleu', 'talks BLEU', 60),
+    ('talks/loss', 'talks loss', 20),
+    ('a/b/chrf', 'a/b chrF2++', 80),
+  ],
+)
 def test_another_validation_set_decides_by_its_own_loss_too(best_by, name, step):
-  history = [{**row, 'best_by': best_by, 'valid/talks/bleu': bleu, 'valid/talks/loss': loss,
-              'valid/a/b/chrf': 1.0 + bleu // 9, 'valid/a/b/loss': 9.0 - loss} for row, bleu, loss
-             in zip(evaluations([5, 9, 7, 6], [4.0, 3.0, 1.0, 2.0]), (2.0, 8.0, 8.5, 8.5),
-                    (1.0, 4.0, 2.0, 5.0), strict=True)]
+  history = [
+    {
+      **row,
+      'best_by': best_by,
+      'valid/talks/bleu': bleu,
+      'valid/talks/loss': loss,
+      'valid/a/b/chrf': 1.0 + bleu // 9,
+      'valid/a/b/loss': 9.0 - loss,
+    }
+    for row, bleu, loss in zip(
+      evaluations([5, 9, 7, 6], [4.0, 3.0, 1.0, 2.0]),
+      (2.0, 8.0, 8.5, 8.5),
+      (1.0, 4.0, 2.0, 5.0),
+      strict=True,
+    )
+  ]
   best = best_evaluation(history)
   assert best['step'] == step
   assert deciding_metric(best) == (name, best[f'valid/{best_by}'])
@@ -87,7 +118,11 @@ def test_the_best_of_now_and_of_the_oldest_kept_checkpoint_stay():
   history = evaluations([5, 7, 9, 10], [1.0] * 4)
   saved = [20, 40, 60, 80]
   assert [best_steps(history, saved, keep) for keep in (1, 2, 3, 9)] == [
-      {80}, {60, 80}, {40, 80}, {20, 80}]
+    {80},
+    {60, 80},
+    {40, 80},
+    {20, 80},
+  ]
   assert best_steps(history, [], 2) == {80} and best_steps([], saved, 2) == set()
 
 
@@ -101,7 +136,12 @@ def test_the_latest_translations_of_each_set_are_kept(tmp_path):
     (folder / name).touch()
   write_translations(tmp_path, 'valid', 15, ['again'], keep=2)  # The run went on from step 10.
   assert {path.name for path in folder.iterdir()} == {
-      'valid.15.txt', 'valid.talks.10.txt', 'valid.talks.15.txt', 'valid.talks.100.txt', *others}
+    'valid.15.txt',
+    'valid.talks.10.txt',
+    'valid.talks.15.txt',
+    'valid.talks.100.txt',
+    *others,
+  }
   assert (folder / 'valid.15.txt').read_text('utf-8') == 'again\n'
   write_translations(tmp_path, 'valid', 20, ['ü', ''], keep=2)
   assert (folder / 'valid.20.txt').read_text('utf-8') == 'ü\n\n'

@@ -27,31 +27,41 @@ def vocabulary():
 
 @pytest.fixture(scope='module')
 def params(vocabulary):
-  return jax.device_get(init_params(
-      Transformer(Config.from_dict({'model': MODEL}).model, vocabulary.size), 0))
+  return jax.device_get(
+    init_params(Transformer(Config.from_dict({'model': MODEL}).model, vocabulary.size), 0)
+  )
 
 
 @pytest.mark.parametrize('ema_decay', [0.0, 0.5])
 def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
-    tmp_path, vocabulary, params, ema_decay):
+  tmp_path, vocabulary, params, ema_decay
+):
   config = Config.from_dict({'model': MODEL, 'train': {'ema_decay': ema_decay}})
   save_run(tmp_path, config, vocabulary, params, [1])
-  with contextlib.closing(CheckpointWriter(
-      tmp_path / run_directory.CHECKPOINTS, keep=9)) as checkpoints:
+  with contextlib.closing(
+    CheckpointWriter(tmp_path / run_directory.CHECKPOINTS, keep=9)
+  ) as checkpoints:
     for step in (2, 3, 4):
       scaled = jax.tree.map(lambda leaf, step=step: jnp.asarray(step * leaf), params)
       # With a moving average, the parameters themselves must not be read.
       own = jax.tree.map(jnp.negative, scaled) if ema_decay else scaled
-      checkpoints.save(TrainState(jnp.int32(step), own, optimizer={},
-                                  average=scaled if ema_decay else None),
-                       {'evaluations': [{'step': past, 'valid/bleu': 9.0 - abs(past - 3),
-                                         'valid/loss': 1.0} for past in range(1, step + 1)]})
+      checkpoints.save(
+        TrainState(jnp.int32(step), own, optimizer={}, average=scaled if ema_decay else None),
+        {
+          'evaluations': [
+            {'step': past, 'valid/bleu': 9.0 - abs(past - 3), 'valid/loss': 1.0}
+            for past in range(1, step + 1)
+          ]
+        },
+      )
   for which, average, steps in ('best', 2, [2, 3]), ('latest', 3, [2, 3, 4]), ('2', 1, [2]):
     run = load_run(tmp_path, which, average)
     assert run.steps == steps
     chex.assert_trees_all_close(
-        jax.device_get(run.params),
-        jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params), rtol=1e-6)
+      jax.device_get(run.params),
+      jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params),
+      rtol=1e-6,
+    )
   assert load_to_host(tmp_path).steps == [3]  # What another run starts from, or learns from.
   with pytest.raises(UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'):
     load_run(tmp_path, '1', 2)

@@ -44,7 +44,8 @@ def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp
     with pytest.raises(UserError) as refused, RunLock(tmp_path):
       pass
     assert f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}' in str(
-        refused.value)
+      refused.value
+    )
     assert (tmp_path / LOCK).read_bytes() == before
     time.sleep(0.5)
     assert (tmp_path / LOCK).stat().st_mtime > time.time() - 60  # It renews its heartbeat.
@@ -61,10 +62,13 @@ def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
-  code = ('import sys, time\nfrom transformer.runs.lock import RunLock\n'
-          'RunLock(sys.argv[1]).__enter__()\nprint(flush=True)\ntime.sleep(100)')
-  with subprocess.Popen([sys.executable, '-c', code, tmp_path], cwd=ROOT,
-                        stdout=subprocess.PIPE) as process:
+  code = (
+    'import sys, time\nfrom transformer.runs.lock import RunLock\n'
+    'RunLock(sys.argv[1]).__enter__()\nprint(flush=True)\ntime.sleep(100)'
+  )
+  with subprocess.Popen(
+    [sys.executable, '-c', code, tmp_path], cwd=ROOT, stdout=subprocess.PIPE
+  ) as process:
     process.stdout.readline()
     with pytest.raises(UserError, match=f'in use by process {process.pid} on'), RunLock(tmp_path):
       pass
@@ -111,7 +115,8 @@ def test_where_files_cannot_be_locked_the_heartbeat_decides(tmp_path, fast, monk
 
 
 def test_a_holder_that_has_lost_the_lock_ends_and_does_not_remove_it(
-    tmp_path, fast, monkeypatch, capsys):
+  tmp_path, fast, monkeypatch, capsys
+):
   ended = threading.Event()
 
   def end(status):

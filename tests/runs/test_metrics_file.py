@@ -20,7 +20,7 @@ class Full:
   def __call__(self, file, data):
     if not self.room:
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    written = WRITE(file, data[:self.room])
+    written = WRITE(file, data[: self.room])
     self.room -= written
     return written
 
@@ -29,9 +29,11 @@ WRITE = os.write
 
 
 def steps_in(workdir):
-  return [json.loads(line)['step']
-          for line in (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
-          if line.endswith('\n')]
+  return [
+    json.loads(line)['step']
+    for line in (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
+    if line.endswith('\n')
+  ]
 
 
 def line_of(step):
@@ -70,8 +72,11 @@ def test_lines_from_a_checkpoint_are_written_once(tmp_path):
   warnings, lines = [], [line_of(step) for step in (1, 2, 3, 4)]
   # The checkpoint of step 3 holds lines 2 and 3. Line 2 was written later, and then line 4.
   (tmp_path / 'metrics.jsonl').write_text(''.join(lines[:2]) + lines[3] + '{"st')
-  written = {'bytes': len(lines[0]), 'sha256': hashlib.sha256(lines[0].encode()).hexdigest(),
-             'unwritten': lines[1:3]}
+  written = {
+    'bytes': len(lines[0]),
+    'sha256': hashlib.sha256(lines[0].encode()).hexdigest(),
+    'unwritten': lines[1:3],
+  }
   with opened(tmp_path, warnings, 3, written):
     assert steps_in(tmp_path) == [1, 2, 3]
   (tmp_path / 'metrics.jsonl').write_text('?' + ''.join(lines))
@@ -79,9 +84,15 @@ def test_lines_from_a_checkpoint_are_written_once(tmp_path):
     assert steps_in(tmp_path) == [2, 3]  # Line 1 is damaged; the others are there already.
 
 
-@pytest.mark.parametrize(('old', 'new', 'left'), [
-    (b'{"step": 2', b'["step": 2', [1, 3]), (b'"step": 2, "a": 1', b'"step": 2, "a": 7', [1, 2, 3]),
-    (b'3, "a": 1.0}\n', b'3, "a"', [1, 2]), (b'{"step": 1, "a": 1.0}\n', b'', [2, 3])])
+@pytest.mark.parametrize(
+  ('old', 'new', 'left'),
+  [
+    (b'{"step": 2', b'["step": 2', [1, 3]),
+    (b'"step": 2, "a": 1', b'"step": 2, "a": 7', [1, 2, 3]),
+    (b'3, "a": 1.0}\n', b'3, "a"', [1, 2]),
+    (b'{"step": 1, "a": 1.0}\n', b'', [2, 3]),
+  ],
+)
 def test_changed_metrics_are_reported_and_copied_aside(tmp_path, old, new, left):
   warnings = []
   with opened(tmp_path, warnings) as lines:

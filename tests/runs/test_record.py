@@ -14,14 +14,26 @@ DEVICES = {'count': 2, 'kind': 'H100'}
 @pytest.fixture
 def run(tmp_path):
   """Writes a run of 300 updates that other devices began; its first line has no speed."""
-  files.write_sealed(tmp_path / 'run.json', {
-      'format': FORMAT, 'flops_per_update': 1e12, 'devices': {'count': 2, 'kind': 'TPU v4'},
-      'resumed': [{'devices': DEVICES, 'trains': True}]})
-  files.write_sealed(tmp_path / 'config.json', {
-      'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1000}})
-  lines = [{'step': 50, 'train/fill': 0.9}, {'step': 100, 'valid/bleu': 3.0},
-           *({'step': step, 'train/fill': fill, 'tokens_per_second': speed} for step, fill, speed in
-             ((100, 0.8, 400.0), (200, 0.5, 500.0), (300, 0.5, 50.0)))]
+  files.write_sealed(
+    tmp_path / 'run.json',
+    {
+      'format': FORMAT,
+      'flops_per_update': 1e12,
+      'devices': {'count': 2, 'kind': 'TPU v4'},
+      'resumed': [{'devices': DEVICES, 'trains': True}],
+    },
+  )
+  files.write_sealed(
+    tmp_path / 'config.json', {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1000}}
+  )
+  lines = [
+    {'step': 50, 'train/fill': 0.9},
+    {'step': 100, 'valid/bleu': 3.0},
+    *(
+      {'step': step, 'train/fill': fill, 'tokens_per_second': speed}
+      for step, fill, speed in ((100, 0.8, 400.0), (200, 0.5, 500.0), (300, 0.5, 50.0))
+    ),
+  ]
   (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 3')
   return tmp_path
 
@@ -40,8 +52,11 @@ def with_session(run, trains):
 def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(run, caplog):
   caplog.set_level('INFO')
   # 50 updates of 800 tokens at 400 a second, and 100 of 500 at 500: 150 updates in 200 s.
-  assert cost_of(run, 200) == {'flops': 200e12, 'devices': '2 H100', 'device_hours': pytest.approx(
-      2 * 200 * (200 / 150) / 3600)}
+  assert cost_of(run, 200) == {
+    'flops': 200e12,
+    'devices': '2 H100',
+    'device_hours': pytest.approx(2 * 200 * (200 / 150) / 3600),
+  }
   assert cost_of(run, 300)['device_hours'] == pytest.approx(2 * 1200 * (300 / 250) / 3600)
   assert 'trained with 2.00e+14 FLOPs in 0.148 device hours on 2 H100' in caplog.messages
 

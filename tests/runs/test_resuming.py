@@ -20,8 +20,14 @@ from transformer.training.config import SCHEDULES
 SETTINGS = flatten(Config().to_dict())
 PAGE = pathlib.Path(__file__).parents[2] / 'docs/runs.md'
 # The page names them to say what else must hold, or what stays.
-NOT_THESE = {'train.best_by', 'train.init_from', 'decode.max_extra_length', 'decode.dtype',
-             'decode.search', 'decode.bleu_tokenize'}
+NOT_THESE = {
+  'train.best_by',
+  'train.init_from',
+  'decode.max_extra_length',
+  'decode.dtype',
+  'decode.search',
+  'decode.bleu_tokenize',
+}
 
 
 def may_change(name, **others):
@@ -36,8 +42,11 @@ def may_change(name, **others):
 def test_the_settings_that_may_change_are_those_of_the_page():
   section = PAGE.read_text('utf-8').split('## Settings that may change on resume\n\n')[1]
   named = set(re.findall(r'`([a-z]+\.[a-z_*]+)`', section.split('\n\n')[0])) - NOT_THESE
-  wanted = {name for name in SETTINGS.keys() - NOT_THESE
-            if name in named or f'{name.partition(".")[0]}.*' in named}
+  wanted = {
+    name
+    for name in SETTINGS.keys() - NOT_THESE
+    if name in named or f'{name.partition(".")[0]}.*' in named
+  }
   assert wanted == set(filter(may_change, SETTINGS)) and len(wanted) > 20
 
 
@@ -53,8 +62,11 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
   about = {'format': FORMAT, 'origin': None, 'frozen': []}
   files.write_sealed(tmp_path / 'run.json', {**about, 'data': data})
   check_same_start(tmp_path, data, None, None)
-  for other in ({**data, 'train/x': 'c'}, {**data, 'train/y': 'b'},
-                {name: data[name] for name in ('vocabulary', 'train/x')}):
+  for other in (
+    {**data, 'train/x': 'c'},
+    {**data, 'train/y': 'b'},
+    {name: data[name] for name in ('vocabulary', 'train/x')},
+  ):
     with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
       check_same_start(tmp_path, other, None, None)
   files.write_sealed(tmp_path / 'run.json', {**about, 'data': 5})
@@ -96,12 +108,18 @@ def test_a_run_that_lost_its_newest_checkpoint_or_all_is_refused_and_the_way_out
   check_none_lost(run)
 
 
-@pytest.mark.parametrize(('name', 'there'), [
+@pytest.mark.parametrize(
+  ('name', 'there'),
+  [
     ('checkpoints/300', True),  # A kill came before the record.
-    ('checkpoints/200.damaged', True), ('checkpoints/200.damaged.2', True),
+    ('checkpoints/200.damaged', True),
+    ('checkpoints/200.damaged.2', True),
     ('checkpoints/removed/200', True),
-    ('checkpoints/removed/150', False), ('checkpoints/200.unsealed', False),
-    ('checkpoints/200.orbax-checkpoint-tmp-7', False)])
+    ('checkpoints/removed/150', False),
+    ('checkpoints/200.unsealed', False),
+    ('checkpoints/200.orbax-checkpoint-tmp-7', False),
+  ],
+)
 def test_what_counts_as_the_newest_checkpoint(run, name, there):
   (run / 'checkpoints/200').rmdir()
   (run / name).mkdir(parents=True)
@@ -119,8 +137,9 @@ def test_a_damaged_record_costs_no_checkpoint_that_is_there(run, caplog):
   assert 'it has no checkpoint' in refusal(run)
 
 
-@pytest.mark.parametrize(('newest', 'reached', 'refused'), [
-    (None, 1, True), (None, 0, False), (100, 300, False)])
+@pytest.mark.parametrize(
+  ('newest', 'reached', 'refused'), [(None, 1, True), (None, 0, False), (100, 300, False)]
+)
 def test_a_run_without_the_record_is_judged_by_its_metrics(run, newest, reached, refused):
   (run / 'saved.json').unlink()
   for step in {100, 200} - {newest}:

@@ -50,11 +50,17 @@ def test_files_that_other_programs_add_are_ignored(directory, warnings):
   assert warnings == []
 
 
-@pytest.mark.parametrize(('name', 'number', 'is_damage'), [
-    (DIGESTS, errno.EACCES, False), ('params/_METADATA', errno.EACCES, False),
-    (DIGESTS, errno.EIO, True)])
+@pytest.mark.parametrize(
+  ('name', 'number', 'is_damage'),
+  [
+    (DIGESTS, errno.EACCES, False),
+    ('params/_METADATA', errno.EACCES, False),
+    (DIGESTS, errno.EIO, True),
+  ],
+)
 def test_a_file_without_permission_does_not_count_as_damaged(
-    directory, warnings, monkeypatch, name, number, is_damage):
+  directory, warnings, monkeypatch, name, number, is_damage
+):
   path = directory / '3' / name
   whole = pathlib.Path.open
 
@@ -73,9 +79,14 @@ def test_a_file_without_permission_does_not_count_as_damaged(
     assert looked_at(directory, Checkpoints.steps) == [1, 2, 3] and warnings == []
 
 
-@pytest.mark.parametrize('use', [
-    lambda opened: opened.resolve('best'), lambda opened: opened.history(3),
-    lambda opened: opened.average_params([2, 3], LIKE.params)])
+@pytest.mark.parametrize(
+  'use',
+  [
+    lambda opened: opened.resolve('best'),
+    lambda opened: opened.history(3),
+    lambda opened: opened.average_params([2, 3], LIKE.params),
+  ],
+)
 def test_a_damaged_checkpoint_that_is_wanted_is_not_replaced_by_another(directory, use):
   path = directory / '3' / 'params' / 'commit_success.txt'
   path.write_bytes(path.read_bytes()[:-1] + b'.')
@@ -105,8 +116,11 @@ def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(director
   for step in (1, 2, 3):
     (directory / str(step) / 'params' / '_METADATA').unlink()
   before = sorted(directory.rglob('*'))
-  with pytest.raises(UserError, match=r'no checkpoint in .* is whole: 3: params/_METADATA .*; 2: '
-                                      r'params/_METADATA .*; 1: params/.*; restore one') as error:
+  with pytest.raises(
+    UserError,
+    match=r'no checkpoint in .* is whole: 3: params/_METADATA .*; 2: '
+    r'params/_METADATA .*; 1: params/.*; restore one',
+  ) as error:
     resumed(directory)
   assert '\n' not in str(error.value)
   assert sorted(directory.rglob('*')) == before and warnings == []
@@ -137,8 +151,10 @@ def test_a_pickle_in_a_checkpoint_is_not_loaded(written, tmp_path):
     if name != DIGESTS:  # A stranger could also write the digests.
       (directory / '3' / DIGESTS).unlink()
       sealing.seal(directory / '3', 3)
-    for use in (lambda opened: opened.average_params([3], LIKE.params),
-                lambda opened: opened.restore(3, LIKE)[0].params):
+    for use in (
+      lambda opened: opened.average_params([3], LIKE.params),
+      lambda opened: opened.restore(3, LIKE)[0].params,
+    ):
       try:
         with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:
           params = use(checkpoints)

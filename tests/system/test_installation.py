@@ -41,12 +41,16 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installe
     assert not installation.is_ours(installed / name)
 
 
-@pytest.mark.parametrize(('text', 'spelled'), [
+@pytest.mark.parametrize(
+  ('text', 'spelled'),
+  [
     ('score it with: python eval.py --workdir=%s', 'score it with: attention-eval --workdir=%s'),
     ('  python train.py --config=configs/x.py', '  attention-train --config=configs/x.py'),
     ('python -m transformer.tools.audit, with', 'attention-audit, with'),
     ("a folder of eval.py's --results", "a folder of attention-eval's --results"),
-    ('configs/retrain.py transformer/config.py', 'configs/retrain.py transformer/config.py')])
+    ('configs/retrain.py transformer/config.py', 'configs/retrain.py transformer/config.py'),
+  ],
+)
 def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
   monkeypatch.setattr(sys, 'argv', ['/somewhere/train.py'])
   assert installation.spell_commands(text) == text
@@ -62,8 +66,16 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   folder = installed / 'attention_commands' / 'configs'
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   assert installation.find_config('./configs/base.py:a:b') == f'{folder}/base.py:a:b'
-  for other in ('configs/none.py', 'base.py', 'mine/configs/base.py', 'configs', '',
-                '/configs/base.py', 'configs/../configs/base.py', '../configs/base.py'):
+  for other in (
+    'configs/none.py',
+    'base.py',
+    'mine/configs/base.py',
+    'configs',
+    '',
+    '/configs/base.py',
+    'configs/../configs/base.py',
+    '../configs/base.py',
+  ):
     assert installation.find_config(other) == other
   Path('configs').mkdir()
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
@@ -73,7 +85,8 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
 
 
 def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(
-    installed, tmp_path):
+  installed, tmp_path
+):
   ours = str(installed / 'attention_commands')
   installation.find_config('mine.py')
   assert sys.path == [ours]
@@ -87,8 +100,13 @@ def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_pro
 
 def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(installed, monkeypatch):
   def install(folder, origin):
-    monkeypatch.setattr(importlib.metadata, 'distribution', lambda _: types.SimpleNamespace(
-        locate_file=lambda name: folder / name, read_text=lambda _: origin))
+    monkeypatch.setattr(
+      importlib.metadata,
+      'distribution',
+      lambda _: types.SimpleNamespace(
+        locate_file=lambda name: folder / name, read_text=lambda _: origin
+      ),
+    )
 
   # The repository of this checkout has no such file.
   monkeypatch.setattr(run_directory, '__file__', str(ROOT / 'tests' / 'nothing.py'))

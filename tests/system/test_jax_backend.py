@@ -15,11 +15,15 @@ from transformer.system.jax_backend import check_backend
 
 
 def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
-    monkeypatch, tmp_path):
+  monkeypatch, tmp_path
+):
   check_backend()
   monkeypatch.setattr(jax_backend, '_WRONG_VERSIONS', (jaxlib.__version__,))
-  for use in (check_backend, lambda: load_run(tmp_path),
-              lambda: train_run(Settings(), tmp_path / 'run')):
+  for use in (
+    check_backend,
+    lambda: load_run(tmp_path),
+    lambda: train_run(Settings(), tmp_path / 'run'),
+  ):
     with pytest.raises(UserError, match='computes wrong numbers') as refusal:
       use()
     assert '\n' not in str(refusal.value)
@@ -30,6 +34,7 @@ def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
 def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
   def fail():
     raise error
+
   monkeypatch.setattr(jax, 'default_backend', fail)
   monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
   with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as refusal:
@@ -40,11 +45,15 @@ def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
     check_backend()
 
 
-REFUSED = {'jax_enable_x64': lambda: jax.enable_x64(True),
-           'jax_numpy_dtype_promotion': lambda: jax.numpy_dtype_promotion('strict'),
-           'jax_disable_jit': lambda: jax.disable_jit(True)}
-RECORDED = {'jax_threefry_partitionable': lambda: jax.threefry_partitionable(False),
-            'jax_default_matmul_precision': lambda: jax.default_matmul_precision('highest')}
+REFUSED = {
+  'jax_enable_x64': lambda: jax.enable_x64(True),
+  'jax_numpy_dtype_promotion': lambda: jax.numpy_dtype_promotion('strict'),
+  'jax_disable_jit': lambda: jax.disable_jit(True),
+}
+RECORDED = {
+  'jax_threefry_partitionable': lambda: jax.threefry_partitionable(False),
+  'jax_default_matmul_precision': lambda: jax.default_matmul_precision('highest'),
+}
 
 
 @pytest.mark.parametrize('name', REFUSED)

@@ -22,12 +22,20 @@ def warnings(monkeypatch):
   return lines
 
 
-@pytest.mark.parametrize(('environment', 'wanted'), [
-    ({}, ['0', '1']), ({'JAX_PLATFORMS': 'cpu'}, []), ({'CUDA_VISIBLE_DEVICES': '1'}, ['1']),
-    ({'CUDA_VISIBLE_DEVICES': ''}, []), ({'CUDA_VISIBLE_DEVICES': '-1'}, []),
-    ({'CUDA_VISIBLE_DEVICES': 'GPU-ab, 3,-1,2'}, ['GPU-ab', '3'])])
+@pytest.mark.parametrize(
+  ('environment', 'wanted'),
+  [
+    ({}, ['0', '1']),
+    ({'JAX_PLATFORMS': 'cpu'}, []),
+    ({'CUDA_VISIBLE_DEVICES': '1'}, ['1']),
+    ({'CUDA_VISIBLE_DEVICES': ''}, []),
+    ({'CUDA_VISIBLE_DEVICES': '-1'}, []),
+    ({'CUDA_VISIBLE_DEVICES': 'GPU-ab, 3,-1,2'}, ['GPU-ab', '3']),
+  ],
+)
 def test_the_gpus_of_a_process_are_those_that_cuda_would_take(
-    tmp_path, monkeypatch, environment, wanted):
+  tmp_path, monkeypatch, environment, wanted
+):
   for name in ('0000:1a:00.0', '0000:1b:00.0'):
     (tmp_path / name).mkdir()
   monkeypatch.setattr(machine, '_GPUS', tmp_path)
@@ -40,8 +48,10 @@ def test_gpus_that_jax_does_not_use_are_said(monkeypatch, warnings):
   for gpus in ([], ['0', '1']):
     monkeypatch.setattr(training, 'visible_gpus', lambda environment, gpus=gpus: gpus)
     training._check_machine(Config.from_dict({'train': {'tokens_per_batch': 8 * 256}}))
-  assert warnings == ['this machine has 2 NVIDIA GPUs, and JAX runs on the CPU: install the JAX '
-                      'for them as the README says, or set JAX_PLATFORMS=cpu']
+  assert warnings == [
+    'this machine has 2 NVIDIA GPUs, and JAX runs on the CPU: install the JAX '
+    'for them as the README says, or set JAX_PLATFORMS=cpu'
+  ]
 
 
 # Prints the page faults of writing to 64 MiB for the second time, and the peak memory in MiB.
@@ -61,8 +71,9 @@ print(faults(), int(peak.split()[1]) // 1024)
 
 
 def faults_and_megabytes(*arguments):
-  done = subprocess.run([sys.executable, '-c', _SCRIPT, *arguments], capture_output=True, text=True,
-                        check=True)
+  done = subprocess.run(
+    [sys.executable, '-c', _SCRIPT, *arguments], capture_output=True, text=True, check=True
+  )
   return map(int, done.stdout.split())
 
 
@@ -82,8 +93,12 @@ def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
   assert os.stat(folder).st_mode & 0o777 == 0o700  # JAX runs the programs in it.
   assert environment['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] == '0'
   # What the user has set stays, an empty text too.
-  environment = {'XDG_CACHE_HOME': str(tmp_path / 'no'), 'JAX_COMPILATION_CACHE_DIR': '',
-                 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '5', 'TF_CPP_MIN_LOG_LEVEL': '0'}
+  environment = {
+    'XDG_CACHE_HOME': str(tmp_path / 'no'),
+    'JAX_COMPILATION_CACHE_DIR': '',
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '5',
+    'TF_CPP_MIN_LOG_LEVEL': '0',
+  }
   before = dict(environment)
   machine.keep_compiled_programs(environment)
   assert environment == before and not (tmp_path / 'no').exists()
@@ -98,7 +113,7 @@ def test_an_unusable_folder_gives_a_warning_and_no_cache(tmp_path, monkeypatch, 
   environment = {'XDG_CACHE_HOME': home if home == 'relative' else str(tmp_path / home)}
   machine.keep_compiled_programs(environment)
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
-  warning, = warnings
+  (warning,) = warnings
   assert home in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
   assert not os.path.exists('relative')
 
@@ -120,8 +135,14 @@ def test_programs_unused_for_long_are_removed(tmp_path):
 def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
   folders = set()
   for features in ('flags : sse avx', 'flags : sse', 'flags : sse'):
-    monkeypatch.setattr(machine, 'open', lambda *_, features=features, **__: io.StringIO(
-        f'processor : 0\n{features}\nprocessor : 1\n'), raising=False)
+    monkeypatch.setattr(
+      machine,
+      'open',
+      lambda *_, features=features, **__: io.StringIO(
+        f'processor : 0\n{features}\nprocessor : 1\n'
+      ),
+      raising=False,
+    )
     environment = {'XDG_CACHE_HOME': str(tmp_path)}
     machine.keep_compiled_programs(environment)
     folders.add(environment['JAX_COMPILATION_CACHE_DIR'])
@@ -133,8 +154,13 @@ def test_reproducible_flags_join_others_and_come_after_contrary_ones():
   environment = {'XLA_FLAGS': '--xla_gpu_deterministic_ops=false', 'JAX_PLATFORMS': 'cpu'}
   machine.set_reproducible_flags(environment)
   assert environment['XLA_FLAGS'].split() == [
-      '--xla_gpu_deterministic_ops=false', '--xla_gpu_deterministic_ops=true',
-      '--xla_gpu_autotune_level=0']
+    '--xla_gpu_deterministic_ops=false',
+    '--xla_gpu_deterministic_ops=true',
+    '--xla_gpu_autotune_level=0',
+  ]
   # An unknown flag would end the process.
-  subprocess.run([sys.executable, '-c', 'import jax; jax.devices()'], check=True,
-                 env={**os.environ, **environment})
+  subprocess.run(
+    [sys.executable, '-c', 'import jax; jax.devices()'],
+    check=True,
+    env={**os.environ, **environment},
+  )

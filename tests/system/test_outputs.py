@@ -85,11 +85,14 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch
   (tmp_path / 'file').write_text('mine')
   (tmp_path / 'kept').write_text('mine')
   access = os.access
-  monkeypatch.setattr(os, 'access', lambda path, mode: (
-      Path(path).name != 'kept' and access(path, mode)))  # root may write everywhere.
-  for path, fact in (('.', '--output must name a file to write to; .* is a directory'),
-                     ('file/under', '--output needs a directory to write to; .*file is a file'),
-                     ('kept', '--output must name a file to write to; .*kept is .* may not be')):
+  monkeypatch.setattr(
+    os, 'access', lambda path, mode: Path(path).name != 'kept' and access(path, mode)
+  )  # root may write everywhere.
+  for path, fact in (
+    ('.', '--output must name a file to write to; .* is a directory'),
+    ('file/under', '--output needs a directory to write to; .*file is a file'),
+    ('kept', '--output must name a file to write to; .*kept is .* may not be'),
+  ):
     with pytest.raises(UserError, match=fact):
       outputs.check_file('output', tmp_path / path)
   with pytest.raises(UserError, match=r'--workdir needs a directory; got --check; write '):

@@ -35,8 +35,13 @@ def test_former_handlers_are_restored():
 @contextlib.contextmanager
 def busy(before, grace):
   """Yields a process that is busy for ever in a context of signals."""
-  with subprocess.Popen([sys.executable, '-c', BUSY.format(before=before), str(grace)], cwd=ROOT,
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+  with subprocess.Popen(
+    [sys.executable, '-c', BUSY.format(before=before), str(grace)],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
     process.stdout.readline()
     try:
       yield process
@@ -83,16 +88,24 @@ def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_sched
   assert number.name not in err and signal.getsignal(number) == signal.SIG_IGN
 
 
-@pytest.mark.parametrize(('before', 'grace', 'signals', 'said'), [
-    ('signals.hold()', 0.3, [signal.SIGTERM],
-     'took longer than train.grace_seconds=0.3; stopped before its end'),
+@pytest.mark.parametrize(
+  ('before', 'grace', 'signals', 'said'),
+  [
+    (
+      'signals.hold()',
+      0.3,
+      [signal.SIGTERM],
+      'took longer than train.grace_seconds=0.3; stopped before its end',
+    ),
     ('pass', 1000, [signal.SIGUSR1, signal.SIGINT], 'stopped at once by a second signal, SIGINT'),
-])
+  ],
+)
 def test_the_grace_period_and_a_second_signal_end_a_busy_process(before, grace, signals, said):
   status, err = end_of(before, grace, signals, pause=0.6)
   assert status == EXIT_STATUS == 75
   first, last = err.splitlines()
   does = 'stops' if before == 'pass' else 'saves where it is and stops'
-  assert first == (f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal '
-                   f'stops it at once')
+  assert first == (
+    f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal stops it at once'
+  )
   assert said in last

@@ -43,13 +43,18 @@ def traces(folder):
 def test_a_later_process_traces_only_for_other_arguments(traces, folder):
   assert [traces(), traces(), traces()] == [1, 1, 1]
   assert len([*folder.glob('traced-*')]) == 1
-  assert [traces('another search'), traces(x=X[:1]), traces(x=X.astype(jnp.int32)),
-          traces(rooms=('ops',)), traces()] == [2, 3, 4, 5, 5]
+  assert [
+    traces('another search'),
+    traces(x=X[:1]),
+    traces(x=X.astype(jnp.int32)),
+    traces(rooms=('ops',)),
+    traces(),
+  ] == [2, 3, 4, 5, 5]
 
 
 def test_a_damaged_program_is_traced_again(traces, folder):
   assert traces() == 1
-  path, = folder.glob('traced-*')
+  (path,) = folder.glob('traced-*')
   whole = path.read_bytes()
   flipped = bytearray(whole)
   flipped[len(whole) // 2] ^= 1

@@ -15,8 +15,8 @@ _CALLS = itertools.count()
 
 def changed(of_output):
   """Returns a class of models with another output of teacher forcing, (x, segments) -> x."""
-  class Changed(Transformer):
 
+  class Changed(Transformer):
     def __call__(self, *batch, deterministic=True):
       x_BTD, output_ND = super().__call__(*batch, deterministic=deterministic)
       return of_output(x_BTD, batch[4]), output_ND
@@ -26,8 +26,8 @@ def changed(of_output):
 
 def given(change):
   """Returns a class of models that changes its batch: a function of the six arrays."""
-  class Given(Transformer):
 
+  class Given(Transformer):
     def __call__(self, *batch, deterministic=True):
       return super().__call__(*change(*batch), deterministic=deterministic)
 
@@ -49,14 +49,41 @@ LengthMean = changed(lambda x, _: x * (1.0 + x.shape[-2] / 100))
 EmptyRows = changed(lambda x, segments: x * (10.0 / jnp.sum(segments > 0, axis=-1))[:, None, None])
 Rounded = changed(lambda x, _: x + jnp.asarray(1000, x.dtype) - jnp.asarray(1000, x.dtype))
 Impure = changed(lambda x, _: x + np.random.default_rng().normal())
-Stateful = changed(lambda x, _: x + jax.pure_callback(
-    lambda: np.float32(next(_CALLS)), jax.ShapeDtypeStruct((), np.float32)))
-OneSegment = given(lambda s, s_segments, s_positions, t, t_segments, t_positions: (
-    s, jnp.minimum(s_segments, 1), s_positions, t, jnp.minimum(t_segments, 1), t_positions))
-NoPadding = given(lambda s, s_segments, s_positions, t, t_segments, t_positions: (
-    s, jnp.maximum(s_segments, 1), s_positions, t, t_segments, t_positions))
-RowPositions = given(lambda s, s_segments, s_positions, t, t_segments, t_positions: (
-    s, s_segments, jnp.broadcast_to(jnp.arange(s.shape[-1]), s.shape), t, t_segments, t_positions))
+Stateful = changed(
+  lambda x, _: (
+    x + jax.pure_callback(lambda: np.float32(next(_CALLS)), jax.ShapeDtypeStruct((), np.float32))
+  )
+)
+OneSegment = given(
+  lambda s, s_segments, s_positions, t, t_segments, t_positions: (
+    s,
+    jnp.minimum(s_segments, 1),
+    s_positions,
+    t,
+    jnp.minimum(t_segments, 1),
+    t_positions,
+  )
+)
+NoPadding = given(
+  lambda s, s_segments, s_positions, t, t_segments, t_positions: (
+    s,
+    jnp.maximum(s_segments, 1),
+    s_positions,
+    t,
+    t_segments,
+    t_positions,
+  )
+)
+RowPositions = given(
+  lambda s, s_segments, s_positions, t, t_segments, t_positions: (
+    s,
+    s_segments,
+    jnp.broadcast_to(jnp.arange(s.shape[-1]), s.shape),
+    t,
+    t_segments,
+    t_positions,
+  )
+)
 
 
 class AlwaysDropping(Transformer):
@@ -102,6 +129,7 @@ class StatefulStep(Transformer):
 
   def step(self, tokens_BW, index, state, source):
     logits_BWN, new = super().step(tokens_BW, index, state, source)
-    count = jax.pure_callback(lambda _: np.int32(next(_CALLS)),
-                              jax.ShapeDtypeStruct((), np.int32), index)
+    count = jax.pure_callback(
+      lambda _: np.int32(next(_CALLS)), jax.ShapeDtypeStruct((), np.int32), index
+    )
     return jnp.roll(logits_BWN, count, axis=-1), new

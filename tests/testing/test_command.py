@@ -13,15 +13,25 @@ ROOT = pathlib.Path(__file__).parents[2]
 def start(folder, *arguments, **environment):
   """Runs the command where a user's module lies."""
   return subprocess.run(
-      [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False,
-      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment})
+    [sys.executable, *arguments],
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    check=False,
+    env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
+  )
 
 
 @pytest.mark.long
 def test_a_model_is_checked_with_eight_devices_and_the_settings_of_a_config(own_parts):
-  done = start(own_parts, '-m', 'transformer.testing', f'--config={ROOT}/configs/quickstart.py',
-               '--config.model.module=("my_models:Gru", {"hidden": 5})',
-               '--config.model.dropout=0.2')
+  done = start(
+    own_parts,
+    '-m',
+    'transformer.testing',
+    f'--config={ROOT}/configs/quickstart.py',
+    '--config.model.module=("my_models:Gru", {"hidden": 5})',
+    '--config.model.dropout=0.2',
+  )
   assert done.returncode == 0, done.stdout + done.stderr
   assert '12 passed' in done.stdout
 
@@ -29,18 +39,32 @@ def test_a_model_is_checked_with_eight_devices_and_the_settings_of_a_config(own_
 @pytest.mark.long
 def test_a_broken_model_ends_with_a_sentence_under_pytest_alone(tmp_path):
   (tmp_path / 'mine.py').write_text(
-      'from transformer.model.transformer import Transformer\n\n\nclass Model(Transformer):\n'
-      '  def __call__(self, *batch, deterministic=True):\n'
-      '    return super().__call__(*batch, deterministic=False)\n', 'utf-8')
-  done = start(tmp_path, '-m', 'pytest', '--pyargs', 'transformer.testing', '-k', 'dropout',
-               TESTED_MODEL='mine:Model')
+    'from transformer.model.transformer import Transformer\n\n\nclass Model(Transformer):\n'
+    '  def __call__(self, *batch, deterministic=True):\n'
+    '    return super().__call__(*batch, deterministic=False)\n',
+    'utf-8',
+  )
+  done = start(
+    tmp_path,
+    '-m',
+    'pytest',
+    '--pyargs',
+    'transformer.testing',
+    '-k',
+    'dropout',
+    TESTED_MODEL='mine:Model',
+  )
   assert done.returncode == 1, done.stdout + done.stderr
   assert 'no dropout key the model fails' in done.stdout and 'Traceback' not in done.stdout
 
 
-@pytest.mark.parametrize(('arguments', 'fact'), [
+@pytest.mark.parametrize(
+  ('arguments', 'fact'),
+  [
     (['--model=nowhere:Model'], 'nowhere:Model cannot be imported'),
-    (['--config.model.num_layers=2'], 'give --config=configs/NAME.py too')])
+    (['--config.model.num_layers=2'], 'give --config=configs/NAME.py too'),
+  ],
+)
 def test_a_mistake_is_one_line(tmp_path, arguments, fact):
   done = start(tmp_path, '-m', 'transformer.testing', *arguments)
   assert (done.returncode, done.stdout) == (1, '')
@@ -48,10 +72,12 @@ def test_a_mistake_is_one_line(tmp_path, arguments, fact):
 
 
 def test_without_pytest_the_command_is_one_line(tmp_path):
-  hidden = ('import importlib.util, runpy, sys; find = importlib.util.find_spec\n'
-            'importlib.util.find_spec = lambda name, *more: None if name == "pytest" '
-            'else find(name, *more)\n'
-            'runpy.run_module("transformer.testing", run_name="__main__", alter_sys=True)')
+  hidden = (
+    'import importlib.util, runpy, sys; find = importlib.util.find_spec\n'
+    'importlib.util.find_spec = lambda name, *more: None if name == "pytest" '
+    'else find(name, *more)\n'
+    'runpy.run_module("transformer.testing", run_name="__main__", alter_sys=True)'
+  )
   done = start(tmp_path, '-c', hidden)
   assert done.returncode == 1 and done.stderr.count('\n') == 1
   assert 'pip install pytest' in done.stderr

@@ -21,7 +21,9 @@ def long(*values):
   return pytest.param(*values, marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize(('model', 'check', 'sentence'), [
+@pytest.mark.parametrize(
+  ('model', 'check', 'sentence'),
+  [
     ('NotCausal', 'future_targets_change_nothing', 'which comes later'),
     ('Routed', 'future_targets_change_nothing', 'changes with later target tokens'),
     ('OneSegment', 'neighbours_change_nothing', 'the other pairs of a packed row'),
@@ -40,7 +42,9 @@ def long(*values):
     long('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
     long('Stateful', 'resumed_training_is_uninterrupted', 'with the same seed differ'),
     long('Stateful', 'devices_make_the_steps_of_one', 'depend on the number of devices'),
-    ('BadSplits', 'devices_make_the_steps_of_one', 'cannot be compiled')])
+    ('BadSplits', 'devices_make_the_steps_of_one', 'cannot be compiled'),
+  ],
+)
 def test_a_broken_model_is_caught_by_its_check(model, check, sentence):
   with pytest.raises(Broken, match=sentence) as caught:
     CHECKS[check](Subject(getattr(broken_models, model), CONFIG))
@@ -52,9 +56,15 @@ def gru(own_parts):
   return Subject(importlib.import_module('my_models').Gru, CONFIG)
 
 
-@pytest.mark.parametrize('check', [
-    long(name) if name in ('devices_make_the_steps_of_one', 'resumed_training_is_uninterrupted')
-    else name for name in CHECKS])
+@pytest.mark.parametrize(
+  'check',
+  [
+    long(name)
+    if name in ('devices_make_the_steps_of_one', 'resumed_training_is_uninterrupted')
+    else name
+    for name in CHECKS
+  ],
+)
 def test_the_model_of_the_page_passes(gru, check):
   CHECKS[check](gru)
 
@@ -70,9 +80,15 @@ def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
   assert read('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
 
 
-@pytest.mark.parametrize(('text', 'fact'), [
-    ('nowhere:Model', 'nowhere:Model cannot be imported'), ('{"num_layers": 0}', 'num_layers'),
-    ('{', 'must be MODULE:CLASS'), ('tests.testing.sizes:dict', 'dict')])
+@pytest.mark.parametrize(
+  ('text', 'fact'),
+  [
+    ('nowhere:Model', 'nowhere:Model cannot be imported'),
+    ('{"num_layers": 0}', 'num_layers'),
+    ('{', 'must be MODULE:CLASS'),
+    ('tests.testing.sizes:dict', 'dict'),
+  ],
+)
 def test_a_model_that_cannot_be_built_is_one_line(text, fact):
   with pytest.raises(UserError, match=fact):
     read(text)

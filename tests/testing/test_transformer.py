@@ -12,18 +12,22 @@ from transformer.testing.subject import Subject
 
 ROTARY = {'norm': 'pre', 'positions': 'rotary', 'key_dim': 8}
 VARIANTS = {
-    'post': {'norm': 'post'},
-    'learned': {'norm': 'pre', 'positions': 'learned'},
-    'modern': {**ROTARY, 'rms_norm': True, 'activation': 'swiglu', 'query_key_norm': True},
-    'relative': {'positions': 'relative', 'activation': 'gelu'},
-    'marian': {'activation': 'silu', 'attention_bias': 'all', 'output_bias': True},
-    'untied': {'share_embeddings': False, 'tie_output': False, 'decoder_layers': 1},
-    'remat': {'remat': True}}
+  'post': {'norm': 'post'},
+  'learned': {'norm': 'pre', 'positions': 'learned'},
+  'modern': {**ROTARY, 'rms_norm': True, 'activation': 'swiglu', 'query_key_norm': True},
+  'relative': {'positions': 'relative', 'activation': 'gelu'},
+  'marian': {'activation': 'silu', 'attention_bias': 'all', 'output_bias': True},
+  'untied': {'share_embeddings': False, 'tie_output': False, 'decoder_layers': 1},
+  'remat': {'remat': True},
+}
 # Some that differ in what they check; the others run with --all.
 TRAINED = ('resumed_training_is_uninterrupted', 'devices_make_the_steps_of_one')
-QUICK = {*(f'post-{check}' for check in CHECKS if check not in TRAINED),
-         'modern-neighbours_change_nothing', 'relative-future_targets_change_nothing',
-         'modern-cached_decoding_is_teacher_forcing'}
+QUICK = {
+  *(f'post-{check}' for check in CHECKS if check not in TRAINED),
+  'modern-neighbours_change_nothing',
+  'relative-future_targets_change_nothing',
+  'modern-cached_decoding_is_teacher_forcing',
+}
 
 
 @functools.cache
@@ -32,8 +36,13 @@ def subject_of(variant):
 
 
 @pytest.mark.long(but=QUICK)
-@pytest.mark.parametrize(('variant', 'check'), [
-    pytest.param(variant, check, id=f'{variant}-{check}') for variant in VARIANTS
-    for check in CHECKS])
+@pytest.mark.parametrize(
+  ('variant', 'check'),
+  [
+    pytest.param(variant, check, id=f'{variant}-{check}')
+    for variant in VARIANTS
+    for check in CHECKS
+  ],
+)
 def test_every_variant_passes(variant, check):
   CHECKS[check](subject_of(variant))

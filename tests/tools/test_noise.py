@@ -16,8 +16,14 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.noise import misspelt, source_noise, title_cased
 
-LINES = ["two dogs don't run through the wet grass", 'a straße, ein ﬁsch', 'é e\u0301 नमस्ते दुनिया',
-         'x 1 2 3', ' spaces  around\tit ', 'three men in red shirts climb one of the tall rocks']
+LINES = [
+  "two dogs don't run through the wet grass",
+  'a straße, ein ﬁsch',
+  'é e\u0301 नमस्ते दुनिया',
+  'x 1 2 3',
+  ' spaces  around\tit ',
+  'three men in red shirts climb one of the tall rocks',
+]
 TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n'))
 
 
@@ -45,9 +51,15 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
   source, target = vary(sentences, sentences, keys(4000))
   assert target is sentences
   counts = collections.Counter(
-      'upper' if line == LINES[0].upper() else 'title' if line == title_cased(LINES[0])
-      else 'plain' if line == LINES[0] else 'misspelt'
-      for line in said(vocabulary, source))
+    'upper'
+    if line == LINES[0].upper()
+    else 'title'
+    if line == title_cased(LINES[0])
+    else 'plain'
+    if line == LINES[0]
+    else 'misspelt'
+    for line in said(vocabulary, source)
+  )
   for kind, share in (('upper', 0.1), ('title', 0.2), ('misspelt', 0.3), ('plain', 0.4)):
     # Four standard deviations.
     assert abs(counts[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
@@ -73,18 +85,23 @@ def test_shares_that_cannot_be_are_refused(vocabulary, shares):
 
 
 def test_placeholders_stay_as_they_are():
-  own = Vocabulary.train([f'{line} <ort>' for line in LINES] * 5, 380,
-                         config=DataConfig(symbols=('<ort>', 'zahl', 'zahlen')))
+  own = Vocabulary.train(
+    [f'{line} <ort>' for line in LINES] * 5,
+    380,
+    config=DataConfig(symbols=('<ort>', 'zahl', 'zahlen')),
+  )
   line = 'mandos zahlen<ort> <ort> zahl'
   for shares in ((1,), (0, 1), (0, 0, 1)):
     vary = source_noise(None, own, *shares)
     for text in said(own, vary(encoded(own, [line] * 40), None, keys(40))[0]):
       assert text.endswith(' zahlen<ort> <ort> zahl') and (text != line or shares[-1:] == (1,))
   assert 'MANDOS zahlen<ort> <ort> zahl' in said(
-      own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0])
+    own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0]
+  )
   spaced = Vocabulary.train(LINES * 5, 380, config=DataConfig(symbols=('▁zahl',)))
-  assert said(spaced, source_noise(None, spaced, 1)(
-      encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[0]) == ['zahl MZAHL zahl']
+  assert said(
+    spaced, source_noise(None, spaced, 1)(encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[0]
+  ) == ['zahl MZAHL zahl']
 
 
 def test_title_case_changes_first_letters_and_errors_need_two_letters():
@@ -106,12 +123,13 @@ def test_all_kinds_of_errors_occur_within_words():
 def test_one_word_in_ten_is_misspelt_and_at_least_one():
   for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
     text = ' '.join(['abcdef'] * count)
-    changed = [sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
-               for key in keys(200)[0]]
+    changed = [
+      sum(word != 'abcdef' for word in misspelt(text, int(key)).split()) for key in keys(200)[0]
+    ]
     assert max(changed) == errors and np.mean(changed) > 0.7 * errors
 
 
-@given(text=TEXT | st.text('abe\u0301\u0302 '), key=st.integers(0, 2 ** 64 - 1))
+@given(text=TEXT | st.text('abe\u0301\u0302 '), key=st.integers(0, 2**64 - 1))
 @settings(max_examples=100, deadline=None)
 def test_errors_stay_in_the_script_and_part_no_letter_from_its_marks(text, key):
   noisy = misspelt(text, key)
@@ -120,7 +138,10 @@ def test_errors_stay_in_the_script_and_part_no_letter_from_its_marks(text, key):
   assert [*filter(str.isspace, noisy)] == [*filter(str.isspace, text)]
 
   def marked(line):
-    return {line[i - 1:i + 1] for i in range(1, len(line))
-            if unicodedata.category(line[i]).startswith('M')}
+    return {
+      line[i - 1 : i + 1]
+      for i in range(1, len(line))
+      if unicodedata.category(line[i]).startswith('M')
+    }
 
   assert marked(noisy) <= marked(text)

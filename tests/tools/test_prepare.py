@@ -18,17 +18,24 @@ NAME = 'wmt14_translate/de-en'
 
 
 def config(folder, name=NAME) -> DataConfig:
-  return DataConfig(source='tfds', name=name, dir=str(folder), source_language='de',
-                    target_language='en')
+  return DataConfig(
+    source='tfds', name=name, dir=str(folder), source_language='de', target_language='en'
+  )
 
 
 def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
   def run(*args):
-    return subprocess.run([sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare',
-                           *args], capture_output=True, text=True)
+    return subprocess.run(
+      [sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare', *args],
+      capture_output=True,
+      text=True,
+    )
 
-  write_wmt14(tmp_path, train=[(f'Satz {number}', f'sentence {number}') for number in range(37)],
-              test=[('Satz', 'sentence')])
+  write_wmt14(
+    tmp_path,
+    train=[(f'Satz {number}', f'sentence {number}') for number in range(37)],
+    test=[('Satz', 'sentence')],
+  )
   done = run(f'--name={NAME}', f'--data_dir={tmp_path}')
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith(f'{NAME} lies in {tmp_path}') and 'train 37' in done.stdout
@@ -42,10 +49,14 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
 def small_set(monkeypatch):
   """Returns the class of a set of TFDS that writes seven pairs in place of a download."""
   cls = tfds.builder_cls('wmt14_translate')
-  monkeypatch.setattr(cls, '_split_generators', lambda self, _: {
-      'train': self._generate_examples()})
-  monkeypatch.setattr(cls, '_generate_examples', lambda self: enumerate(
-      {'de': f'der {i}', 'en': str(i)} for i in range(7)))
+  monkeypatch.setattr(
+    cls, '_split_generators', lambda self, _: {'train': self._generate_examples()}
+  )
+  monkeypatch.setattr(
+    cls,
+    '_generate_examples',
+    lambda self: enumerate({'de': f'der {i}', 'en': str(i)} for i in range(7)),
+  )
   return cls
 
 
@@ -64,21 +75,26 @@ def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(small_set,
   with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):
     prepare(NAME, str(tmp_path / 'file'))
   prepare(NAME, str(tmp_path))
-  version, = (tmp_path / NAME).iterdir()
+  (version,) = (tmp_path / NAME).iterdir()
   shutil.rmtree(version)
   version.mkdir()
   with pytest.raises(UserError, match=f'{NAME} but is incomplete; remove it and run: '):
     prepare(NAME, str(tmp_path))
 
 
-@pytest.mark.parametrize(('failure', 'message'), [
+@pytest.mark.parametrize(
+  ('failure', 'message'),
+  [
     (AssertionError('download\n it by  hand'), 'could not be prepared in .*download it by hand'),
     (tfds.download.DownloadError('HTTP 503'), 'could not be prepared in .*: .*HTTP 503'),
-    (ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
-     'needs the package apache_beam'),
+    (
+      ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
+      'needs the package apache_beam',
+    ),
     # While a file arrives, `requests` does not say which it is.
     (requests.exceptions.SSLError('bad record'), 'cannot be downloaded: the server cannot be'),
-])
+  ],
+)
 def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
   def fail(self, _):
     raise failure
@@ -98,23 +114,28 @@ def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
 
   def split(self, downloads):
     lines = (Path(downloads.extract(archive)) / 'text/de-en.tsv').read_text('utf-8').splitlines()
-    return {'train': enumerate(dict(zip(('de', 'en'), line.split('\t'), strict=True))
-                               for line in lines)}
+    return {
+      'train': enumerate(dict(zip(('de', 'en'), line.split('\t'), strict=True)) for line in lines)
+    }
 
   monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
   prepare(NAME, str(tmp_path / 'sets'))
   assert sorted(open_corpus(config(tmp_path / 'sets'), 'train')[:]) == [
-      ('ein Käse', 'a cheese'), ('zwei', 'two')]
+    ('ein Käse', 'a cheese'),
+    ('zwei', 'two'),
+  ]
   assert 'tensorflow' not in sys.modules
 
 
 def test_a_wrong_name_gives_the_nearest(tmp_path):
   """The name is looked up in TFDS's own list before any download."""
-  for name, message in (('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),
-                        ('a b/c', 'must be named like set/config'),
-                        ('wmt14_translate/xx-en', 'the nearest are wmt14_translate/..-en'),
-                        (f'{NAME}:9.9.9', 'cannot be opened: '),
-                        ('mnist', 'mnist is not a translation set.* it holds image, label')):
+  for name, message in (
+    ('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),
+    ('a b/c', 'must be named like set/config'),
+    ('wmt14_translate/xx-en', 'the nearest are wmt14_translate/..-en'),
+    (f'{NAME}:9.9.9', 'cannot be opened: '),
+    ('mnist', 'mnist is not a translation set.* it holds image, label'),
+  ):
     with pytest.raises(UserError, match=message):
       prepare(name, str(tmp_path))
   assert not list(tmp_path.iterdir())
@@ -125,8 +146,11 @@ def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypat
     monkeypatch.setenv(f'{scheme}_proxy', 'http://127.0.0.1:9')  # Nothing listens there.
   waits = []
   monkeypatch.setattr('time.sleep', waits.append)
-  with pytest.raises(UserError, match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
-                                      r'be reached .*run: python -m transformer.tools.prepare'):
+  with pytest.raises(
+    UserError,
+    match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
+    r'be reached .*run: python -m transformer.tools.prepare',
+  ):
     prepare(NAME, str(tmp_path))
   assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
   assert 'Retrying' not in caplog.text

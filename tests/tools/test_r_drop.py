@@ -28,21 +28,27 @@ def consistent(x, output, targets, weights, smoothing, alpha):
 
 def naive_r_drop(x, output, targets, weights, smoothing, alpha):
   """Computes half of the loss of Liang et al., 2021, equations 2 to 4, from all logits at once."""
-  log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
-                  for rows in (x[::2], x[1::2]))
-  divergence = (jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-                + jnp.sum(jnp.exp(log_q) * (log_q - log_p), axis=-1))
-  return (naive_loss(x, output, targets, weights, smoothing)
-          + alpha / 2 * jnp.sum(divergence * weights[::2]))
+  log_p, log_q = (
+    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output)) for rows in (x[::2], x[1::2])
+  )
+  divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1) + jnp.sum(
+    jnp.exp(log_q) * (log_q - log_p), axis=-1
+  )
+  return naive_loss(x, output, targets, weights, smoothing) + alpha / 2 * jnp.sum(
+    divergence * weights[::2]
+  )
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
 def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = twins()
-  chunked, wanted = (jax.value_and_grad(
-      lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1))(*given[:2])
-                     for loss in (lambda *given: consistent(*given)['loss'], naive_r_drop))
+  chunked, wanted = (
+    jax.value_and_grad(
+      lambda x, output, loss=loss: loss(x, output, *given[2:], smoothing, 3.0), (0, 1)
+    )(*given[:2])
+    for loss in (lambda *given: consistent(*given)['loss'], naive_r_drop)
+  )
   chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)
   plain = smoothed_cross_entropy(*given, smoothing)
   assert chunked[0] > plain['loss'] * 1.1
@@ -52,14 +58,17 @@ def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, 
 def test_twins_that_agree_cost_nothing():
   x, *rest = twins()
   same = jnp.repeat(x[::2], 2, axis=0), *rest
-  chex.assert_trees_all_close(consistent(*same, 0.1, 5.0), smoothed_cross_entropy(*same, 0.1),
-                              rtol=1e-6)
+  chex.assert_trees_all_close(
+    consistent(*same, 0.1, 5.0), smoothed_cross_entropy(*same, 0.1), rtol=1e-6
+  )
 
 
 def test_the_objective_compares_two_passes_of_each_sentence():
   params, batch, key = init_params(Bigrams(), 3), make_batch(0), jax.random.key(1)
-  sums = {(rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
-          for rate, alpha in ((0.0, 5.0), (0.2, 1.0), (0.2, 5.0))}
+  sums = {
+    (rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
+    for rate, alpha in ((0.0, 5.0), (0.2, 1.0), (0.2, 5.0))
+  }
   plain = smoothed(Config().train.label_smoothing).loss(Bigrams(0.0), params, batch, key)
   chex.assert_trees_all_close(sums[0.0, 5.0], plain, rtol=1e-5)
   assert sums[0.2, 5.0]['loss'] > sums[0.2, 1.0]['loss'] + 0.01

@@ -23,8 +23,10 @@ SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 't
 
 def tiny(**shape):
   """Returns a Transformer without dropout, and parameters of which none is zero."""
-  model = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0,
-                                  **shape), VOCABULARY)
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, **shape),
+    VOCABULARY,
+  )
   return model, jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(lambda: init_params(model, 0))())
 
 
@@ -34,11 +36,13 @@ def decoded(model, params, batch):
 
 def naive_simcut(x, output, targets, weights, smoothing, alpha):
   """Computes equation 3 of Gao et al., 2022, from all logits at once."""
-  log_p, log_q = (jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
-                  for rows in (x[::2], x[1::2]))
+  log_p, log_q = (
+    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output)) for rows in (x[::2], x[1::2])
+  )
   divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-  return (naive_loss(x[::2], output, targets[::2], weights[::2], smoothing)
-          + alpha * jnp.sum(divergence * weights[::2]))
+  return naive_loss(x[::2], output, targets[::2], weights[::2], smoothing) + alpha * jnp.sum(
+    divergence * weights[::2]
+  )
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
@@ -49,12 +53,21 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(monkeypatch, count,
   first_BT = jnp.zeros_like(weights).at[::2].set(2.0)
 
   def chunked(x, output):
-    return smoothed_cross_entropy(x, output, targets, weights / 2, smoothing, terms=[cut_term(3.0)],
-                                  text_share_BT=first_BT)['loss']
+    return smoothed_cross_entropy(
+      x, output, targets, weights / 2, smoothing, terms=[cut_term(3.0)], text_share_BT=first_BT
+    )['loss']
 
-  chex.assert_trees_all_close(*(jax.value_and_grad(loss, (0, 1))(x, output) for loss in (
-      chunked, lambda x, output: naive_simcut(x, output, targets, weights, smoothing, 3.0))),
-                              rtol=1e-5, atol=1e-5)
+  chex.assert_trees_all_close(
+    *(
+      jax.value_and_grad(loss, (0, 1))(x, output)
+      for loss in (
+        chunked,
+        lambda x, output: naive_simcut(x, output, targets, weights, smoothing, 3.0),
+      )
+    ),
+    rtol=1e-5,
+    atol=1e-5,
+  )
 
 
 @pytest.mark.parametrize('shape', SHAPES)
@@ -70,8 +83,9 @@ def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
     assert np.all(after[1::2][is_cut] == VOCABULARY)
     assert not np.any(is_cut & (before[1::2] == EOS_ID))
     assert 0.2 < np.mean(is_cut[getattr(batch, name) != 0]) < 0.8
-  whole, first = (logits(*decoded(*given))
-                  for given in ((model, params, batch), (wider, padded, cut)))
+  whole, first = (
+    logits(*decoded(*given)) for given in ((model, params, batch), (wider, padded, cut))
+  )
   chex.assert_trees_all_close(first[::2, :, :-1], whole, rtol=1e-4, atol=1e-5)
 
 
@@ -87,8 +101,9 @@ def test_a_model_reads_zeros_for_a_cut_token():
   model, params = tiny(share_embeddings=False)
   batch, name = make_batch(0), 'source_embedding'
   wider, padded, _ = cut_inputs(model, params, batch, None, 0.5)
-  cut = batch._replace(source_tokens=jnp.where(batch.source_tokens == 7, VOCABULARY,
-                                               batch.source_tokens))
+  cut = batch._replace(
+    source_tokens=jnp.where(batch.source_tokens == 7, VOCABULARY, batch.source_tokens)
+  )
   zeroed = {**params, name: {'table': params[name]['table'].at[7].set(0.0)}}
   without = decoded(model, zeroed, batch)[0]
   chex.assert_trees_all_close(decoded(wider, padded, cut)[0], without, rtol=1e-4, atol=1e-5)
@@ -103,15 +118,18 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
     return jax.jit(simcut(Config(), alpha, 0.5).loss, static_argnums=0)(model, params, batch, key)
 
   plain = jax.jit(smoothed(Config().train.label_smoothing).loss, static_argnums=0)(
-      model, params, batch)
+    model, params, batch
+  )
   chex.assert_trees_all_close(sums(3.0, None), plain, rtol=1e-4)
   one, three = (sums(alpha, key)['loss'] - plain['loss'] for alpha in (1.0, 3.0))
   assert one > 0.01
   np.testing.assert_allclose(three / one, 3.0, rtol=1e-3)
 
 
-@pytest.mark.parametrize(('alpha', 'share', 'words'), [
-    (0.0, 0.05, 'alpha'), (float('inf'), 0.05, 'alpha'), (3.0, 0.0, 'share'), (3.0, 1.0, 'share')])
+@pytest.mark.parametrize(
+  ('alpha', 'share', 'words'),
+  [(0.0, 0.05, 'alpha'), (float('inf'), 0.05, 'alpha'), (3.0, 0.0, 'share'), (3.0, 1.0, 'share')],
+)
 def test_numbers_out_of_range_are_refused(alpha, share, words):
   with pytest.raises(UserError, match=words):
     simcut(Config(), alpha, share)

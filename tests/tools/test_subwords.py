@@ -47,8 +47,9 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary):
   ours = collections.Counter(tuple(ids[:-1]) for ids in cut(vocabulary, [text] * draws, 0.4))
   processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model_bytes)
   theirs = collections.Counter(
-      tuple(processor.encode(text, enable_sampling=True, alpha=0.4, nbest_size=-1))
-      for _ in range(draws))
+    tuple(processor.encode(text, enable_sampling=True, alpha=0.4, nbest_size=-1))
+    for _ in range(draws)
+  )
   assert len(ours) >= 8
   for ids in ours | theirs:
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
@@ -65,5 +66,7 @@ def test_what_cannot_be_sampled_is_refused(vocabulary):
 @pytest.mark.long
 def test_a_vocabulary_of_another_kind_is_refused_by_a_check_too(train, folder, tmp_path):
   assert 'kind unigram; the run has another' in train.refuses_alike(
-      f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run',
-      "--config.data.variations=(('transformer.tools.subwords:sample_cuts', 0.1),)")
+    f'--config={folder}/tiny.py',
+    f'--workdir={tmp_path}/run',
+    "--config.data.variations=(('transformer.tools.subwords:sample_cuts', 0.1),)",
+  )

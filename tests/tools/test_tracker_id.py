@@ -46,6 +46,7 @@ def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(run, tmp_p
 
 @pytest.mark.parametrize(('step', 'last', 'warns'), [(0, 9, True), (0, 0, False), (5, 9, False)])
 def test_a_run_that_begins_again_says_that_its_first_lines_are_not_sent(
-    run, caplog, step, last, warns):
+  run, caplog, step, last, warns
+):
   warn_of_lines(run / 'id.json', step, last)
   assert ('up to step 9, so it gets only later ones' in caplog.text) == warns

@@ -26,13 +26,17 @@ class Bigrams:
   def init(self, key, *_):
     """Returns random parameters, named as those of the Transformer."""
     dim = self.config.model_dim
-    table, matrix = (jax.random.normal(jax.random.fold_in(key, number), (rows, dim)) / dim
-                     for number, rows in enumerate((VOCABULARY, dim)))
-    return {'params': {'encoder_0': {'inner': {'kernel': matrix}},
-                       'target_embedding': {'table': table}}}
+    table, matrix = (
+      jax.random.normal(jax.random.fold_in(key, number), (rows, dim)) / dim
+      for number, rows in enumerate((VOCABULARY, dim))
+    )
+    return {
+      'params': {'encoder_0': {'inner': {'kernel': matrix}}, 'target_embedding': {'table': table}}
+    }
 
-  def apply(self, variables, source_tokens, _, __, inputs, *___, deterministic=True, rngs=None,
-            mutable=()):
+  def apply(
+    self, variables, source_tokens, _, __, inputs, *___, deterministic=True, rngs=None, mutable=()
+  ):
     """Returns the decoder's output and the output projection, and no variables."""
     params = variables['params']
     table, kernel = params['target_embedding']['table'], params['encoder_0']['inner']['kernel']

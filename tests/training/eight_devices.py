@@ -25,13 +25,19 @@ from transformer.training.update import make_update
 
 DEVICES = 8
 ROWS, LENGTHS = 8, (13, 11)
-MESHES = [(data, fsdp, DEVICES // data // fsdp) for data in (1, 2, 4, 8) for fsdp in (1, 2, 4, 8)
-         if data * fsdp <= DEVICES]
+MESHES = [
+  (data, fsdp, DEVICES // data // fsdp)
+  for data in (1, 2, 4, 8)
+  for fsdp in (1, 2, 4, 8)
+  if data * fsdp <= DEVICES
+]
 EVALUATED = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 STEPS = 3
 # Every width that the rules split is a multiple of eight.
-MODEL = Transformer(ModelConfig(num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2,
-                                norm='pre'), VOCABULARY + 1)
+MODEL = Transformer(
+  ModelConfig(num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2, norm='pre'),
+  VOCABULARY + 1,
+)
 
 
 def main():
@@ -44,12 +50,13 @@ def main():
 
 def on_mesh(sizes) -> dict:
   """Returns losses, bytes held and sent and, for some meshes, an evaluation."""
-  mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
+  mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
   result, update = {'losses': []}, make_update(Settings(), MODEL, mesh)
   state = update.first_state(initial())
   result['held'] = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
-  result['split'] = [leaf.nbytes for leaf in jax.tree.leaves(state.params)
-                     if 'fsdp' in leaf.sharding.spec]
+  result['split'] = [
+    leaf.nbytes for leaf in jax.tree.leaves(state.params) if 'fsdp' in leaf.sharding.spec
+  ]
   if sizes in EVALUATED:
     update = update.compiled((ROWS, *LENGTHS))
     step, sums = update.train_step, update.eval_step(state.params, make_batch(100, ROWS))
@@ -72,9 +79,10 @@ def initial():
 
 def elastic(folder: Path) -> dict[str, list]:
   """Returns the metrics of a run on one device, and of a run that loses devices at each resume."""
+
   def run(name, sizes, fatal=None):
     workdir = folder / name
-    mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
+    mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
     with contextlib.suppress(InterruptedError):
       train_tiny(Settings(), MODEL, workdir, NumberedBatches(fatal, ROWS), bleu=size_of, mesh=mesh)
     return rows_of(workdir)

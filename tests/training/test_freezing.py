@@ -1,6 +1,5 @@
 """Frozen parameters keep every bit, cost nothing, and leave the update of the others as it is."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,21 +28,31 @@ def squares(model, params, *_, **__):
 def updating(config, freeze, objective=None):
   """Returns an update, and its step without devices."""
   settings = Settings(optimizer=config, train=TrainConfig(freeze=freeze, ema_decay=0.5))
-  update = make_update(settings, Bigrams(), make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]),
-                       objective)
-  return update, make_train_step(update.model, update.optimizer, settings.train,
-                                 objective=update.objective, seed=0)
+  update = make_update(
+    settings, Bigrams(), make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]), objective
+  )
+  return update, make_train_step(
+    update.model, update.optimizer, settings.train, objective=update.objective, seed=0
+  )
 
 
 def by_name(tree):
-  return {'/'.join(key.key for key in path): np.asarray(leaf)
-          for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+  return {
+    '/'.join(key.key for key in path): np.asarray(leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
 
 
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
 def test_frozen_parameters_keep_every_bit_and_have_no_state(algorithm):
-  config = OptimizerConfig(algorithm=algorithm, schedule='constant', peak_learning_rate=0.01,
-                           warmup_steps=1, weight_decay=0.1, clip_norm=0.5)
+  config = OptimizerConfig(
+    algorithm=algorithm,
+    schedule='constant',
+    peak_learning_rate=0.01,
+    warmup_steps=1,
+    weight_decay=0.1,
+    clip_norm=0.5,
+  )
   params, states = init_params(Bigrams(), 3), []
   for freeze in (PATTERN, ''):
     update, step = updating(config, freeze, Objective(squares))
@@ -58,8 +67,9 @@ def test_frozen_parameters_keep_every_bit_and_have_no_state(algorithm):
   for name, leaf in before.items():
     assert np.array_equal(leaf, after[name]) == frozen[name], name
     assert np.array_equal(leaf, average[name]) == frozen[name], name
-  sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree))
-           for tree in (state.optimizer, whole.optimizer)]
+  sizes = [
+    sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (state.optimizer, whole.optimizer)
+  ]
   share = sum(leaf.size for name, leaf in before.items() if frozen[name])
   assert sizes[1] - sizes[0] >= {'adam': 2, 'muon': 1}[algorithm] * share
   # The norm for clipping, and in the metrics, is that of the others.

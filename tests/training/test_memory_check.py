@@ -27,8 +27,10 @@ def test_an_update_needs_the_state_once_the_batch_and_temporaries():
   update = make_update(Settings(), MODEL, make_mesh(Settings().mesh, ROWS))
   train_step, eval_step = compiled_once(update, (ROWS, *LENGTHS))
   batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On one of four devices.
-  whole, params = (4 * sum(leaf.size for leaf in jax.tree.leaves(tree))
-                   for tree in (update.state, update.state.params))
+  whole, params = (
+    4 * sum(leaf.size for leaf in jax.tree.leaves(tree))
+    for tree in (update.state, update.state.params)
+  )
   # The new state takes the memory of the old one, and the gradient is temporary.
   assert whole + batch + params < memory_check._bytes_of(train_step) < 5 * whole
   assert params < memory_check._bytes_of(eval_step)
@@ -46,36 +48,47 @@ class Fakes:
     self.compiled, self.said, self._need, self._search = [], [], need, search
     monkeypatch.setattr(memory_check, 'device_memory', lambda: has and 1000 * has)
     monkeypatch.setattr(Update, 'compiled', lambda update, shape: self._compile(update, shape))
-    monkeypatch.setattr(memory_check.logging, 'info',
-                        lambda text, *values: self.said.append(text % values))
+    monkeypatch.setattr(
+      memory_check.logging, 'info', lambda text, *values: self.said.append(text % values)
+    )
 
   def _compile(self, update, shape):
     self.compiled.append(shape[0])
     need = self._need(shape[0])
     if need == math.inf:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
-    return dataclasses.replace(update, train_step=program(need), eval_step=program(
-        need and need // 3))
+    return dataclasses.replace(
+      update, train_step=program(need), eval_step=program(need and need // 3)
+    )
 
-  def run(self, rows, *, begun=False, accumulate=1, objective=None, mesh=None,
-          **changes):
+  def run(self, rows, *, begun=False, accumulate=1, objective=None, mesh=None, **changes):
     base = Settings(mesh=mesh or MeshConfig())
     settings = Config(
-        data=DataConfig(max_length=TARGET_LENGTH),
-        train=dataclasses.replace(base.train, tokens_per_batch=rows * TARGET_LENGTH, **changes),
-        optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate), mesh=base.mesh)
+      data=DataConfig(max_length=TARGET_LENGTH),
+      train=dataclasses.replace(base.train, tokens_per_batch=rows * TARGET_LENGTH, **changes),
+      optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate),
+      mesh=base.mesh,
+    )
     update = make_update(settings, MODEL, make_mesh(settings.mesh, rows // accumulate), objective)
-    update = compile_within_memory(update, (rows, *LENGTHS), ('search', program(self._search)),
-                                   begun)
+    update = compile_within_memory(
+      update, (rows, *LENGTHS), ('search', program(self._search)), begun
+    )
     tokens = update.config.train.tokens_per_batch
     assert update.train_step.need == self._need(tokens // TARGET_LENGTH)
     return tokens // TARGET_LENGTH
 
 
 def program(need):
-  analysis = None if need is None else SimpleNamespace(
-      argument_size_in_bytes=500 * need, output_size_in_bytes=100, alias_size_in_bytes=100,
-      temp_size_in_bytes=500 * need)
+  analysis = (
+    None
+    if need is None
+    else SimpleNamespace(
+      argument_size_in_bytes=500 * need,
+      output_size_in_bytes=100,
+      alias_size_in_bytes=100,
+      temp_size_in_bytes=500 * need,
+    )
+  )
   return SimpleNamespace(need=need, memory_analysis=lambda: analysis)
 
 
@@ -86,20 +99,18 @@ def test_a_batch_may_take_all_of_the_memory_and_not_more(monkeypatch):
 
 
 def test_a_batch_that_fits_is_compiled_once_and_logged(monkeypatch):
-  fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10 ** 6)
+  fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10**6)
   assert (fakes.run(40, fit_memory=True), fakes.compiled) == (40, [40])
   for part in ('which has 1.00 GB: ', '40 rows of 13 + 11 tokens: 40.0 MB; search: '):
     assert part in fakes.said[-1]
 
 
 @pytest.mark.parametrize('mesh', [MeshConfig(), MeshConfig(data=1, fsdp=4)])
-def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
-    monkeypatch, mesh):
-  fakes = Fakes(monkeypatch, lambda rows: 1, has=10 ** 6)
+def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(monkeypatch, mesh):
+  fakes = Fakes(monkeypatch, lambda rows: 1, has=10**6)
   fakes.run(40, mesh=mesh)
   state = make_update(Settings(), MODEL, make_mesh(mesh, 40)).state
-  beside = memory_check._bytes_on_device(
-      state._replace(params=None) if mesh.fsdp == 1 else state)
+  beside = memory_check._bytes_on_device(state._replace(params=None) if mesh.fsdp == 1 else state)
   assert fakes.said[-1].endswith(f'search: {memory_check._size(beside)}'), fakes.said
   monkeypatch.setattr(memory_check, 'device_memory', lambda: beside)
   fakes.run(40, mesh=mesh)  # It just fits.
@@ -108,12 +119,18 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
     fakes.run(40, mesh=mesh)
 
 
-@pytest.mark.parametrize(('need', 'accumulate', 'fits'), [
-    (lambda rows: 1000 * rows, 1, 100), (lambda rows: 1000 * rows, 3, 96),
+@pytest.mark.parametrize(
+  ('need', 'accumulate', 'fits'),
+  [
+    (lambda rows: 1000 * rows, 1, 100),
+    (lambda rows: 1000 * rows, 3, 96),
     (lambda rows: 700 * -(-rows // 32) * 32, 1, 128),
-    (lambda rows: 1000 * rows if rows <= 300 else math.inf, 1, 100)])
+    (lambda rows: 1000 * rows if rows <= 300 else math.inf, 1, 100),
+  ],
+)
 def test_a_batch_that_does_not_fit_is_refused_or_made_the_largest_that_fits(
-    monkeypatch, need, accumulate, fits):
+  monkeypatch, need, accumulate, fits
+):
   fakes = Fakes(monkeypatch, need, has=100_000)
   with pytest.raises(UserError) as raised:
     fakes.run(480, accumulate=accumulate)
@@ -127,11 +144,14 @@ def test_a_batch_that_does_not_fit_is_refused_or_made_the_largest_that_fits(
   assert f'the run takes train.tokens_per_batch={fits * TARGET_LENGTH}' in fakes.said[-1]
 
 
-@pytest.mark.parametrize(('options', 'search', 'facts'), [
+@pytest.mark.parametrize(
+  ('options', 'search', 'facts'),
+  [
     ({'begun': True, 'fit_memory': True}, 0, ['needs 60.0 MB', 'model.remat']),
     ({'fit_memory': True}, 0, [f'not even {4 * TARGET_LENGTH} fits', 'optimizer.accumulate']),
     ({'fit_memory': True}, 70_000, ['the search, needs 70.0 MB', 'lower decode.batch_size']),
-])
+  ],
+)
 def test_a_run_that_no_smaller_batch_helps_is_refused(monkeypatch, options, search, facts):
   fakes = Fakes(monkeypatch, lambda rows: 60_000 + rows, has=60_002, search=search)
   with pytest.raises(UserError) as raised:
@@ -168,16 +188,28 @@ def write(root, files):
     path.write_text(text)
 
 
-MACHINE = {'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
-           'proc/self/status': 'Name: x\nVmSize: 300 kB\nVmRSS:  99 kB\nRssAnon:  100 kB\n'}
+MACHINE = {
+  'proc/meminfo': 'MemTotal:  900 kB\nMemFree:  7 kB\n',
+  'proc/self/status': 'Name: x\nVmSize: 300 kB\nVmRSS:  99 kB\nRssAnon:  100 kB\n',
+}
 
 
-@pytest.mark.parametrize(('files', 'kilobytes'), [
+@pytest.mark.parametrize(
+  ('files', 'kilobytes'),
+  [
     ({}, 800),
-    ({'proc/self/cgroup': '0::/a/b\n', 'sys/fs/cgroup/a/memory.max': f'{300 * 1024}\n',
-      'sys/fs/cgroup/a/b/memory.max': 'max\n', 'sys/fs/cgroup/c/memory.max': '1\n'}, 200),
+    (
+      {
+        'proc/self/cgroup': '0::/a/b\n',
+        'sys/fs/cgroup/a/memory.max': f'{300 * 1024}\n',
+        'sys/fs/cgroup/a/b/memory.max': 'max\n',
+        'sys/fs/cgroup/c/memory.max': '1\n',
+      },
+      200,
+    ),
     ({'proc/self/cgroup': '0::/\n', 'sys/fs/cgroup/memory.max': f'{50 * 1024}\n'}, 0),
-])
+  ],
+)
 def test_a_cpu_has_the_least_of_all_limits(monkeypatch, tmp_path, files, kilobytes):
   fake_devices(monkeypatch, 'cpu', None)
   write(tmp_path, {**MACHINE, **files})

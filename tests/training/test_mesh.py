@@ -19,11 +19,18 @@ ALONE = (1, 1, 1)
 def results():
   """Returns the results of `eight_devices`, by (data, fsdp, tensor)."""
   done = subprocess.run(
-      [sys.executable, '-m', 'tests.training.eight_devices'], cwd=Path(__file__).parents[2],
-      env={**os.environ, 'JAX_PLATFORMS': 'cpu'}, capture_output=True, text=True, check=False)
+    [sys.executable, '-m', 'tests.training.eight_devices'],
+    cwd=Path(__file__).parents[2],
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   assert done.returncode == 0, done.stderr
-  return {name if name == 'elastic' else tuple(map(int, name.split(','))): value
-          for name, value in json.loads(done.stdout).items()}
+  return {
+    name if name == 'elastic' else tuple(map(int, name.split(','))): value
+    for name, value in json.loads(done.stdout).items()
+  }
 
 
 def sent(mesh, kind):
@@ -57,7 +64,8 @@ def test_devices_send_each_other_parameters_and_gradients_alone(results, sizes):
   assert {kind for kind, _ in mesh['sent']} <= {'all-gather', 'all-reduce'}
   # An update gathers each parameter that fsdp splits once, and nothing else.
   assert sorted(sent(mesh, 'all-gather')) == (
-      sorted(size // tensor for size in mesh['split']) if fsdp > 1 else [])
+    sorted(size // tensor for size in mesh['split']) if fsdp > 1 else []
+  )
   reduced, parameters = sum(sent(mesh, 'all-reduce')), results[ALONE]['held'] / 3
   if tensor == 1:  # The gradients and a few sums.
     assert parameters <= reduced < 1.1 * parameters

@@ -48,7 +48,8 @@ def wrong(config):
 def more(name, total):
   """Returns an objective that returns one more sum."""
   return lambda config: Objective(
-      lambda *_, **__: {'loss': 1.0, 'nll': 1.0, 'weight': 1.0, name: total})
+    lambda *_, **__: {'loss': 1.0, 'nll': 1.0, 'weight': 1.0, name: total}
+  )
 
 
 taken, odd, several = more('fill', 1.0), more('a b', 1.0), more('aux', jnp.ones(3))
@@ -64,19 +65,29 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_
   params, key = init_params(model, 3), jax.random.key(1)
 
   def value(objective):
-    return jax.jit(jax.value_and_grad(lambda params: objective.loss(
-        model, params, make_batch(0), key, frozen=(), devices=1)['loss']))(params)
+    return jax.jit(
+      jax.value_and_grad(
+        lambda params: objective.loss(model, params, make_batch(0), key, frozen=(), devices=1)[
+          'loss'
+        ]
+      )
+    )(params)
 
-  focal, plain = (value(make_objective(settings('my_losses:focal', gamma))(None))
-                  for gamma in (2.0, 0.0))
+  focal, plain = (
+    value(make_objective(settings('my_losses:focal', gamma))(None)) for gamma in (2.0, 0.0)
+  )
   chex.assert_trees_all_close(plain, value(smoothed(0.0)), rtol=1e-3, atol=1e-4)
   assert 0 < focal[0] < 0.99 * plain[0]
 
 
 def test_a_run_minimises_its_objective(own_parts, tmp_path):
   objective = make_objective(settings('my_losses:focal'))(None)
-  outcome = train_tiny(Settings(train=TrainConfig(steps=2, tokens_per_batch=44)), Bigrams(),
-                       tmp_path, objective=objective)
+  outcome = train_tiny(
+    Settings(train=TrainConfig(steps=2, tokens_per_batch=44)),
+    Bigrams(),
+    tmp_path,
+    objective=objective,
+  )
   assert outcome.step == 2
   first, *_ = read_metrics(tmp_path / 'metrics.jsonl')
   assert 0 < first['train/hard'] <= 1 and 'train/loss' in first and 'train/weight' not in first
@@ -92,8 +103,9 @@ def with_targets(model, params, batch, dropout_key=None, **more):
 def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, accumulate):
   model, meter, sums = Bigrams(rate=0.0), Meter({}, positions=88), np.zeros(2)
   mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
-  update = make_update(Settings(optimizer=OptimizerConfig(accumulate=accumulate)), model, mesh,
-                       Objective(with_targets))
+  update = make_update(
+    Settings(optimizer=OptimizerConfig(accumulate=accumulate)), model, mesh, Objective(with_targets)
+  )
   update = dataclasses.replace(update, train_step=update.lower((8, 13, 11)).compile())
   state = update.first_state()
   for number in range(2):
@@ -108,7 +120,9 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, acc
   values = meter.take(0.1)
   assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)
   assert {*values} - {'train/ids', 'train/loss'} <= {
-      *WALL_CLOCK, *(f'train/{name}' for name in TAKEN)}
+    *WALL_CLOCK,
+    *(f'train/{name}' for name in TAKEN),
+  }
 
 
 def with_corpora(model, params, batch, dropout_key=None, **more):
@@ -124,16 +138,19 @@ def with_corpora(model, params, batch, dropout_key=None, **more):
 @pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (4, 2)])
 def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
   mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
-  mixed = Settings(optimizer=OptimizerConfig(accumulate=accumulate),
-                   data=DataConfig(train=('a', 'b', 'c')))
+  mixed = Settings(
+    optimizer=OptimizerConfig(accumulate=accumulate), data=DataConfig(train=('a', 'b', 'c'))
+  )
   update = make_update(mixed, Bigrams(rate=0.0), mesh, Objective(with_corpora))
   update = update.compiled((8, 13, 11))
   plain = make_batch(0, 8)
   # Pairs of 3 and 5 target tokens in each row; every third row is empty.
   rows = np.arange(8)[:, None]
   segments = plain.target_segments * (rows % 3 > 0)
-  batch = plain._replace(target_segments=segments, corpora=np.where(
-      segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32))
+  batch = plain._replace(
+    target_segments=segments,
+    corpora=np.where(segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32),
+  )
   state, metrics = update(update.first_state(), batch)
   for name in ('tokens', 'halves'):
     assert [float(metrics[f'{name}/{number}']) for number in range(3)] == [6, 19, 15]
@@ -141,17 +158,21 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
   assert float(update.eval_step(state.params, plain)['weight']) == 64
 
 
-@pytest.mark.parametrize(('objective', 'fact'), [
+@pytest.mark.parametrize(
+  ('objective', 'fact'),
+  [
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
     (('my_losses:focal', 1.0, 2.0), 'cannot be made with 1.0, 2.0: TypeError'),
-    ((f'{__name__}:nothing',), "must return an Objective, .*; got None"),
+    ((f'{__name__}:nothing',), 'must return an Objective, .*; got None'),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll'),
     ((f'{__name__}:taken',), 'other than perplexity, .*; got fill of shape'),
     ((f'{__name__}:odd',), 'by names of letters, .*; got a b of shape'),
     ((f'{__name__}:several',), r'sums, which are scalars, .*; got aux of shape \(3,\)'),
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
-    ((f'{__name__}:text',), 'text failed: ValueError')])
+    ((f'{__name__}:text',), 'text failed: ValueError'),
+  ],
+)
 def test_a_mistake_is_one_line_that_names_the_objective(own_parts, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     make_objective(settings(*objective))(None).loss()

@@ -28,21 +28,27 @@ def curve(schedule, counts, steps=110, **settings):
   return jax.jit(jax.vmap(make_schedule(config, 512, steps)))(np.asarray(counts))
 
 
-@pytest.mark.parametrize(('schedule', 'peak'), [
-    ('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})])
+@pytest.mark.parametrize(
+  ('schedule', 'peak'), [('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})]
+)
 def test_the_paper_s_schedule_is_equation_3_and_may_have_a_given_peak(schedule, peak):
-  shape = np.minimum(STEPS ** -0.5, STEPS * 4000 ** -1.5)  # The paper's steps begin at 1.
-  wanted = shape * (2.5 * 512 ** -0.5 if schedule == 'paper' else 0.003 * 4000 ** 0.5)
-  np.testing.assert_allclose(curve(schedule, STEPS - 1, warmup_steps=4000, **peak), wanted,
-                             rtol=1e-5)
+  shape = np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)  # The paper's steps begin at 1.
+  wanted = shape * (2.5 * 512**-0.5 if schedule == 'paper' else 0.003 * 4000**0.5)
+  np.testing.assert_allclose(
+    curve(schedule, STEPS - 1, warmup_steps=4000, **peak), wanted, rtol=1e-5
+  )
 
 
-@pytest.mark.parametrize(('schedule', 'wanted'), [
-    ('cosine', [0, 0.005, 0.01, 0.005, 0]), ('constant', [0, 0.005, 0.01, 0.01, 0.01])])
+@pytest.mark.parametrize(
+  ('schedule', 'wanted'),
+  [('cosine', [0, 0.005, 0.01, 0.005, 0]), ('constant', [0, 0.005, 0.01, 0.01, 0.01])],
+)
 def test_cosine_and_constant_rise_to_their_peak(schedule, wanted):
   np.testing.assert_allclose(
-      curve(schedule, (0, 5, 10, 60, 110), peak_learning_rate=0.01, warmup_steps=10), wanted,
-      atol=1e-8)
+    curve(schedule, (0, 5, 10, 60, 110), peak_learning_rate=0.01, warmup_steps=10),
+    wanted,
+    atol=1e-8,
+  )
 
 
 @pytest.mark.parametrize('schedule', SCHEDULES)
@@ -52,14 +58,17 @@ def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(schedule):
   if schedule != 'paper':  # A warm-up that is longer than the run is linear.
     first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
     np.testing.assert_allclose(
-        curve(schedule, range(9), 9, peak_learning_rate=0.01, warmup_steps=10),
-        0.001 * (np.arange(9) + first), atol=1e-8)
+      curve(schedule, range(9), 9, peak_learning_rate=0.01, warmup_steps=10),
+      0.001 * (np.arange(9) + first),
+      atol=1e-8,
+    )
 
 
 @pytest.mark.parametrize('clip_norm', [0.0, 0.5])
 def test_optimizer_is_adam_after_clipping(clip_norm):
-  config = OptimizerConfig(schedule='constant', peak_learning_rate=0.1, warmup_steps=1,
-                           clip_norm=clip_norm)
+  config = OptimizerConfig(
+    schedule='constant', peak_learning_rate=0.1, warmup_steps=1, clip_norm=clip_norm
+  )
   params = {'a': jnp.array([1.0, 2.0, 3.0]), 'b': jnp.ones((2, 5))}
   gradients = {'a': jnp.array([3.0, 0.0, -4.0]), 'b': jnp.full((2, 5), 0.01)}
   norm = float(optax.tree.norm(gradients))
@@ -69,16 +78,19 @@ def test_optimizer_is_adam_after_clipping(clip_norm):
   # Gradients of one size would hide the clipping, since Adam divides by their size.
   for scale in (1.0, 0.02, 30.0):
     clipped = min(scale, clip_norm / norm) if clip_norm else scale
-    given, kept = (jax.tree.map(lambda leaf, factor=factor: factor * leaf, gradients)
-                   for factor in (scale, clipped))
+    given, kept = (
+      jax.tree.map(lambda leaf, factor=factor: factor * leaf, gradients)
+      for factor in (scale, clipped)
+    )
     updates, state = ours.update(given, state, params)
     wanted, reference_state = reference.update(kept, reference_state, params)
     chex.assert_trees_all_close(updates, wanted, rtol=1e-5)
 
 
 RATE = 0.01
-MUON = OptimizerConfig(algorithm='muon', schedule='constant', peak_learning_rate=RATE,
-                       warmup_steps=1)
+MUON = OptimizerConfig(
+  algorithm='muon', schedule='constant', peak_learning_rate=RATE, warmup_steps=1
+)
 
 
 @pytest.fixture(scope='module')
@@ -90,8 +102,10 @@ def params(model):
 def gradients(params):
   """Returns three random gradients."""
   rng = np.random.default_rng(0)
-  return tuple(jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
-               for _ in range(3))
+  return tuple(
+    jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params)
+    for _ in range(3)
+  )
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -109,18 +123,26 @@ def is_kernel(path):
 
 
 def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_to_adam(
-    params, gradients):
-  params, *gradients = ({'attention': tree['encoder_0']['self_attention'],
-                         'inner': tree['encoder_0']['feed_forward']['inner'],
-                         'table': tree['target_embedding']} for tree in (params, *gradients))
+  params, gradients
+):
+  params, *gradients = (
+    {
+      'attention': tree['encoder_0']['self_attention'],
+      'inner': tree['encoder_0']['feed_forward']['inner'],
+      'table': tree['target_embedding'],
+    }
+    for tree in (params, *gradients)
+  )
   reference = optax.nadam(make_schedule(MUON, 7, 1), 0.9, 0.98, 1e-9)
   state = reference.init(params)
   for gradient in gradients:
     wanted, state = reference.update(gradient, state, params)
   kernels = 0
   for (path, update), adams in zip(
-      jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, tuple(gradients))),
-      jax.tree.leaves(wanted), strict=True):
+    jax.tree_util.tree_leaves_with_path(three_updates(MUON, params, tuple(gradients))),
+    jax.tree.leaves(wanted),
+    strict=True,
+  ):
     if not is_kernel(path):
       np.testing.assert_allclose(update, adams, rtol=1e-4, atol=1e-8)
       continue
@@ -136,17 +158,23 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_t
 
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
 def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
-  params, *gradients = ({'table': tree['target_embedding'],
-                         'inner': tree['encoder_0']['feed_forward']['inner']}
-                        for tree in (params, *gradients))
+  params, *gradients = (
+    {'table': tree['target_embedding'], 'inner': tree['encoder_0']['feed_forward']['inner']}
+    for tree in (params, *gradients)
+  )
   plain = dataclasses.replace(MUON, algorithm=algorithm)
   decaying = dataclasses.replace(plain, weight_decay=0.3)
-  without, with_decay = (three_updates(config, params, tuple(gradients))
-                         for config in (plain, decaying))
+  without, with_decay = (
+    three_updates(config, params, tuple(gradients)) for config in (plain, decaying)
+  )
   jax.tree_util.tree_map_with_path(
-      lambda path, param, before, after: np.testing.assert_allclose(
-          after - before, -RATE * 0.3 * param * is_kernel(path), atol=1e-6),
-      params, without, with_decay)
+    lambda path, param, before, after: np.testing.assert_allclose(
+      after - before, -RATE * 0.3 * param * is_kernel(path), atol=1e-6
+    ),
+    params,
+    without,
+    with_decay,
+  )
 
 
 @pytest.mark.long
@@ -156,20 +184,30 @@ def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
   shardings = state_shardings(mesh, params, Transformer)
   assert any(not sharding.is_fully_replicated for sharding in jax.tree.leaves(shardings))
   split = jax.device_put((params, gradients), (shardings, (shardings,) * 3))
-  chex.assert_trees_all_close(three_updates(MUON, *split), three_updates(MUON, params, gradients),
-                              atol=1e-6)
+  chex.assert_trees_all_close(
+    three_updates(MUON, *split), three_updates(MUON, params, gradients), atol=1e-6
+  )
 
 
-OWN = OptimizerConfig(schedule=('my_optimizers:trapezoid', 0.5), algorithm='my_optimizers:lion',
-                      peak_learning_rate=0.01, warmup_steps=2, clip_norm=1.0)
+OWN = OptimizerConfig(
+  schedule=('my_optimizers:trapezoid', 0.5),
+  algorithm='my_optimizers:lion',
+  peak_learning_rate=0.01,
+  warmup_steps=2,
+  clip_norm=1.0,
+)
 
 
 def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
   np.testing.assert_allclose(
-      curve(OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2),
-      [0, 0.005, 0.01, 0.01, 0.004, 0], atol=1e-8)
-  assert Config(optimizer=OWN).own_code == {'my_optimizers:trapezoid': 'schedule',
-                                            'my_optimizers:lion': 'algorithm'}
+    curve(OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2),
+    [0, 0.005, 0.01, 0.01, 0.004, 0],
+    atol=1e-8,
+  )
+  assert Config(optimizer=OWN).own_code == {
+    'my_optimizers:trapezoid': 'schedule',
+    'my_optimizers:lion': 'algorithm',
+  }
   params = {'a': jnp.array([0.3, 2.0])}
   optimizer = make_optimizer(OWN, lambda count: 0.25)
   updates, _ = optimizer.update({'a': jnp.array([-3.0, 5.0])}, optimizer.init(params), params)
@@ -178,8 +216,15 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
 
 @pytest.mark.long
 def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, tmp_path):
-  how = {'optimizer': OWN, 'steps': 4, 'checkpoint_every': 2, 'eval_every': 4,
-         'freeze': 'embedding', 'ema_decay': 0.9, 'skip_nonfinite': 1}
+  how = {
+    'optimizer': OWN,
+    'steps': 4,
+    'checkpoint_every': 2,
+    'eval_every': 4,
+    'freeze': 'embedding',
+    'ema_decay': 0.9,
+    'skip_nonfinite': 1,
+  }
   with pytest.raises(InterruptedError):
     run(Bigrams(), tmp_path / 'parts', fatal=3, **how)
   for name in ('parts', 'whole'):
@@ -199,16 +244,22 @@ def pairs(optimizer, *_):
   return lambda count: jnp.stack([count, count])
 
 
-@pytest.mark.parametrize(('settings', 'fact'), [
+@pytest.mark.parametrize(
+  ('settings', 'fact'),
+  [
     ({'schedule': 'no_module:f'}, 'the schedule no_module:f cannot be imported'),
     ({'schedule': 'linear'}, 'optimizer.schedule must be one of paper, .*, or MODULE:NAME'),
-    ({'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
-     'cannot be made with 1.0, 2.0: TypeError'),
-    ({'schedule': f'{__name__}:nothing'}, "nothing failed: TypeError"),
+    (
+      {'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
+      'cannot be made with 1.0, 2.0: TypeError',
+    ),
+    ({'schedule': f'{__name__}:nothing'}, 'nothing failed: TypeError'),
     ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),
     ({'algorithm': ('lion', 1.0)}, 'optimizer.algorithm must be one of adam, muon, or MODULE'),
     ({'algorithm': f'{__name__}:nothing'}, 'an optax.GradientTransformation; got None'),
-    ({'algorithm': f'{__name__}:failing'}, 'the algorithm .*:failing failed: ZeroDivisionError')])
+    ({'algorithm': f'{__name__}:failing'}, 'the algorithm .*:failing failed: ZeroDivisionError'),
+  ],
+)
 def test_a_mistake_is_one_line_that_names_the_part(own_parts, settings, fact):
   with pytest.raises(UserError, match=fact) as caught:
     config = Config(optimizer=OptimizerConfig(**settings)).optimizer

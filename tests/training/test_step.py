@@ -27,7 +27,8 @@ from transformer.training.update import make_update
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
 # Rows of unequal weight, so that a mean of means would differ.
 UNEQUAL = make_batch(0)._replace(
-    target_segments=make_batch(0).target_segments * np.array([[1], [0], [1], [1]]))
+  target_segments=make_batch(0).target_segments * np.array([[1], [0], [1], [1]])
+)
 
 
 @functools.cache
@@ -37,10 +38,18 @@ def initial(model):
 
 def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=None):
   optimizer = optimizer or make_optimizer(
-      CONSTANT, make_schedule(CONSTANT, model.config.model_dim, 100))
+    CONSTANT, make_schedule(CONSTANT, model.config.model_dim, 100)
+  )
   state = init_state(initial(model), optimizer)
-  step = make_train_step(model, optimizer, TrainConfig(), objective=objective or smoothed(0.1),
-                         seed=seed, accumulate=accumulate, mesh=mesh)
+  step = make_train_step(
+    model,
+    optimizer,
+    TrainConfig(),
+    objective=objective or smoothed(0.1),
+    seed=seed,
+    accumulate=accumulate,
+    mesh=mesh,
+  )
   return step, state
 
 
@@ -48,8 +57,8 @@ def test_inputs_are_targets_shifted_right():
   tokens = jnp.array([[5, 6, 2, 7, 2, 0, 0]])
   positions = jnp.array([[0, 1, 2, 0, 1, 0, 0]])
   np.testing.assert_array_equal(
-      shift_right(tokens, positions),
-      [[BOS_ID, 5, 6, BOS_ID, 7, BOS_ID, BOS_ID]])
+    shift_right(tokens, positions), [[BOS_ID, 5, 6, BOS_ID, 7, BOS_ID, BOS_ID]]
+  )
 
 
 def test_step_is_pure_and_numbered_dropout_is_not_repeated():
@@ -69,8 +78,13 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   step, state = make(model, objective=smoothed(0.0))
 
   def mean_loss(params):
-    x, output = model.apply({'params': params}, batch.source_tokens, None, None,
-                            shift_right(batch.target_tokens, batch.target_positions))
+    x, output = model.apply(
+      {'params': params},
+      batch.source_tokens,
+      None,
+      None,
+      shift_right(batch.target_tokens, batch.target_positions),
+    )
     logits = jnp.einsum('BTD,ND->BTN', x, output)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target_tokens)
     real = batch.target_segments > 0
@@ -92,17 +106,20 @@ def test_gradient_is_of_the_mean_over_real_tokens():
 def test_accumulated_update_is_that_of_the_whole_batch(parts):
   # Plain gradient descent: Adam would hide the gradient's scale.
   whole, accumulated = (
-      jax.jit(step)(state, UNEQUAL) for step, state in (
-          make(Bigrams(rate=0.0), accumulate=number, optimizer=optax.sgd(1.0))
-          for number in (1, parts)))
+    jax.jit(step)(state, UNEQUAL)
+    for step, state in (
+      make(Bigrams(rate=0.0), accumulate=number, optimizer=optax.sgd(1.0)) for number in (1, parts)
+    )
+  )
   chex.assert_trees_all_close(whole[0].params, accumulated[0].params, rtol=1e-4, atol=1e-6)
   chex.assert_trees_all_close(whole[1], accumulated[1], rtol=1e-5)
 
 
 def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
   model, params = Bigrams(), initial(Bigrams())
-  whole, parts = (jax.jit(make_eval_step(model, accumulate=number))(params, UNEQUAL)
-                  for number in (1, 2))
+  whole, parts = (
+    jax.jit(make_eval_step(model, accumulate=number))(params, UNEQUAL) for number in (1, 2)
+  )
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
   assert float(whole['loss']) == float(whole['nll'])
   smooth = smoothed(0.3).loss(model, params, UNEQUAL)
@@ -113,7 +130,7 @@ def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
 def drawn(model, params, batch, dropout_key, **_):
   """A loss that is a random number, which depends on the key of dropout alone."""
   number = jax.random.uniform(dropout_key)
-  return {'loss': number, 'nll': number ** 2, 'weight': jnp.float32(1)}
+  return {'loss': number, 'nll': number**2, 'weight': jnp.float32(1)}
 
 
 def test_the_seed_of_a_run_decides_what_its_updates_draw():
@@ -137,8 +154,9 @@ def test_every_part_has_its_own_dropout():
 
 
 @pytest.mark.parametrize(('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)])
-def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(monkeypatch, sizes,
-                                                                     positions):
+def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(
+  monkeypatch, sizes, positions
+):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 4)
   mesh = make_mesh(MeshConfig(*sizes), rows=8)
   step, state = make(Bigrams(), mesh=mesh)
@@ -153,29 +171,43 @@ def test_a_mesh_has_the_given_devices():
   assert set(mesh.devices.flat) == set(jax.devices()[2:])
 
 
-@pytest.mark.parametrize(('config', 'message'), [
+@pytest.mark.parametrize(
+  ('config', 'message'),
+  [
     (MeshConfig(data=3), 'must use all 4 devices; got data=3'),
     (MeshConfig(data=-1, tensor=3), 'must use all 4 devices; got data=-1, fsdp=1, tensor=3'),
     (MeshConfig(data=-1, tensor=8), 'must use all 4 devices'),
     (MeshConfig(data=2, fsdp=2), 'data × mesh.fsdp = 4 must divide the rows.* = 6'),
-])
+  ],
+)
 def test_mesh_that_does_not_fit_is_refused(config, message):
   with pytest.raises(UserError, match=message):
     make_mesh(config, rows=6)
 
 
-@pytest.mark.parametrize('changes', [
-    {'attention_bias': 'all'}, {'share_embeddings': False, 'tie_output': False},
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'attention_bias': 'all'},
+    {'share_embeddings': False, 'tie_output': False},
     {'activation': 'swiglu', 'rms_norm': True, 'positions': 'rotary', 'query_key_norm': True},
-    {'share_embeddings': False, 'tie_output': True}], ids=str)
+    {'share_embeddings': False, 'tie_output': True},
+  ],
+  ids=str,
+)
 def test_every_matrix_and_table_of_a_model_is_split_along_both_axes(changes):
-  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=4, **changes), 20,
-                      20)
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=4, **changes), 20, 20
+  )
   mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2, jax.devices()[:4])
   shapes = jax.eval_shape(lambda: init_params(model, 0))
   shardings = jax.tree.leaves(state_shardings(mesh, shapes, model))
-  names = {jax.tree_util.keystr(path): (leaf.ndim, sharding.spec) for (path, leaf), sharding in zip(
-      jax.tree_util.tree_leaves_with_path(shapes), shardings, strict=True)}
+  names = {
+    jax.tree_util.keystr(path): (leaf.ndim, sharding.spec)
+    for (path, leaf), sharding in zip(
+      jax.tree_util.tree_leaves_with_path(shapes), shardings, strict=True
+    )
+  }
   matrices = {name: spec for name, (axes, spec) in names.items() if axes > 1 and 'bias' not in name}
   assert len(matrices) > 10
   for name, spec in matrices.items():

@@ -13,8 +13,12 @@ from transformer.config import Config, flatten
 def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
   """Returns the settings that the command line gives to the flag `config`, by dotted name."""
   given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
-  return flatten({name: value.to_dict() if isinstance(value, ConfigDict) else value
-                  for name, value in given.items()})
+  return flatten(
+    {
+      name: value.to_dict() if isinstance(value, ConfigDict) else value
+      for name, value in given.items()
+    }
+  )
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -32,11 +36,15 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   Settings with their default values are left out, but for those `searched`, by dotted name.
   """
   settings, defaults = flatten(config.to_dict()), flatten(Config().to_dict())
-  others = [name for name, value in settings.items()
-            if value != defaults[name] and name not in searched]
+  others = [
+    name for name, value in settings.items() if value != defaults[name] and name not in searched
+  ]
   escaped = docstring.replace('\\', '\\\\').replace('"', '\\"')
-  lines = [f'"""{escaped}"""\n\nfrom configs import base\n\n\ndef get_config():',
-           '  """The settings."""', '  config = base.get_config()']
+  lines = [
+    f'"""{escaped}"""\n\nfrom configs import base\n\n\ndef get_config():',
+    '  """The settings."""',
+    '  config = base.get_config()',
+  ]
   for title, names in (('The searched settings.', searched), ('All other settings.', others)):
     if names:
       lines += ['', f'  # {title}']

@@ -24,8 +24,10 @@ def register():
 def _value(argument: Any) -> Any:
   """Returns text as a Python value, if it is one; other values, such as a config's own, stay."""
   # Text may be too deeply nested for Python, or an escape sequence that Python warns of.
-  with (contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError),
-        warnings.catch_warnings(action='ignore')):
+  with (
+    contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError),
+    warnings.catch_warnings(action='ignore'),
+  ):
     return ast.literal_eval(argument)
   return argument
 
@@ -36,15 +38,19 @@ class ConfigFile(flags.ArgumentParser):
   def parse(self, argument: str) -> ConfigDict:
     path, *more = argument.split(':', 1)
     if not os.path.isfile(path):
-      raise UserError(f'there is no config file {path}; the current folder is {os.getcwd()}; '
-                      f'--config takes the path of a file; those of this project are in '
-                      f'{installation.folder()}/configs')
+      raise UserError(
+        f'there is no config file {path}; the current folder is {os.getcwd()}; '
+        f'--config takes the path of a file; those of this project are in '
+        f'{installation.folder()}/configs'
+      )
     with own_code.guarded(f'the config {argument} cannot be loaded'):
       get_config = runpy.run_path(path).get('get_config')
       config = get_config and get_config(*more)
     if not isinstance(config, ConfigDict):
-      raise UserError(f'{path} must define get_config(), which returns an '
-                      f'ml_collections.ConfigDict; got {shown(config)}')
+      raise UserError(
+        f'{path} must define get_config(), which returns an '
+        f'ml_collections.ConfigDict; got {shown(config)}'
+      )
     return config.lock()
 
 
@@ -68,7 +74,7 @@ class _OneOrSeveral(flags.ArgumentParser):
     if value != argument or not isinstance(value, str):
       return value
     if value.startswith(('(', '[')):
-      raise ValueError('text in a tuple needs quotes, as in "(\'a\', \'b\')", or no brackets')
+      raise ValueError("text in a tuple needs quotes, as in \"('a', 'b')\", or no brackets")
     texts = flags.ListParser().parse(value)
     return tuple(texts) if len(texts) > 1 else value
 

@@ -14,6 +14,7 @@ from transformer.settings import check_range
 # absl then counts these flags as those of the module that asks for them, so --help lists them.
 flags.disclaim_key_flags()
 
+
 class _PluginParser(flags.ArgumentParser):
   """Reads MODULE:NAME, or a Python tuple of that and settings."""
 
@@ -35,36 +36,39 @@ _BOOL = flags.DEFINE_bool
 _PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
 # Each field of `Request` by its name: what defines its flag, and the help text.
 _FLAGS = {
-    'workdir': (_STRING, 'The directory of the run.'),
-    'split': (_LIST, 'test, valid, train, or splits or prefixes of the data; default: test.'),
-    'source': (_STRING, 'A file to translate, or - for standard input.'),
-    'reference': (_STRINGS, 'A file of translations to score against; may be given repeatedly.'),
-    'output': (_STRING, 'Where translations go, or - for standard output.'),
-    'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
-    'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
-    'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
-    'bleu_tokenize': (_STRING, 'sacreBLEU\'s tokenizer, such as zh; default: as the run.'),
-    'search': (_PLUGIN, 'default, or a search as MODULE:FUNCTION; default: as the run.'),
-    'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
-    'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
-    'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
-    'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this; default: 1.'),
-    'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
-    'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
-    'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
-    'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
-    'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
-    'protocols': (_BOOL, 'Print BLEU by other protocols, too.'),
-    'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
-    'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
-    'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
-    'ensemble': (_LIST, 'Runs whose probabilities are averaged with those of --workdir; a step in '
-                 '--checkpoint is of --workdir alone.'),
-    'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
-    'checkpoint': (_STRING, 'best, latest, a step, or, in eval.py, all, one after the other.'),
-    'average': (_INTEGER, 'Average the parameters of this many checkpoints.'),
-    'beam_size': (_INTEGER, 'Beams; default: as the run.'),
-    'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
+  'workdir': (_STRING, 'The directory of the run.'),
+  'split': (_LIST, 'test, valid, train, or splits or prefixes of the data; default: test.'),
+  'source': (_STRING, 'A file to translate, or - for standard input.'),
+  'reference': (_STRINGS, 'A file of translations to score against; may be given repeatedly.'),
+  'output': (_STRING, 'Where translations go, or - for standard output.'),
+  'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
+  'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
+  'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
+  'bleu_tokenize': (_STRING, "sacreBLEU's tokenizer, such as zh; default: as the run."),
+  'search': (_PLUGIN, 'default, or a search as MODULE:FUNCTION; default: as the run.'),
+  'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
+  'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
+  'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
+  'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this; default: 1.'),
+  'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
+  'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
+  'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
+  'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
+  'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
+  'protocols': (_BOOL, 'Print BLEU by other protocols, too.'),
+  'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
+  'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
+  'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
+  'ensemble': (
+    _LIST,
+    'Runs whose probabilities are averaged with those of --workdir; a step in '
+    '--checkpoint is of --workdir alone.',
+  ),
+  'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
+  'checkpoint': (_STRING, 'best, latest, a step, or, in eval.py, all, one after the other.'),
+  'average': (_INTEGER, 'Average the parameters of this many checkpoints.'),
+  'beam_size': (_INTEGER, 'Beams; default: as the run.'),
+  'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
 }
 _DEFAULTS = {'checkpoint': 'best', 'average': 1}
 _OF_ALL_REQUESTS = ('checkpoint', 'average', 'beam_size', 'alpha')
@@ -78,8 +82,9 @@ def define(*names: str) -> list[flags.FlagHolder]:
 
 def define_request(*names: str) -> list[flags.FlagHolder]:
   """Defines flags by name, all if none is named, and those of every request."""
-  return define(*(name for name in _FLAGS
-                  if not names or name in names or name in _OF_ALL_REQUESTS))
+  return define(
+    *(name for name in _FLAGS if not names or name in names or name in _OF_ALL_REQUESTS)
+  )
 
 
 def given(*holders: flags.FlagHolder) -> dict[str, Any]:
@@ -93,11 +98,15 @@ def define_config() -> flags.FlagHolder:
   from ml_collections import config_flags  # Not every command has a config.
 
   from transformer.commands import config_values
+
   config_values.register()
   holder = config_flags.DEFINE_config_file(
-      'config', None, 'The config file, or the directory of a run for its settings. '
-      '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
-      'transformer/*/config.py has them all.')
+    'config',
+    None,
+    'The config file, or the directory of a run for its settings. '
+    '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
+    'transformer/*/config.py has them all.',
+  )
   flags.FLAGS[holder.name].parser = config_values.ConfigFile()
   return holder
 

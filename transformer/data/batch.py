@@ -39,12 +39,17 @@ class Batch(NamedTuple):
 
 def check_batch(batch: Any):
   """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
-  if not (isinstance(batch, Batch) and all(
-      np.issubdtype(getattr(array, 'dtype', float), np.integer)
-      for array in batch.arrays().values())):
+  if not (
+    isinstance(batch, Batch)
+    and all(
+      np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in batch.arrays().values()
+    )
+  ):
     raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
   shapes = [array.shape for array in batch.arrays().values()]
   rows, lengths = {shape[:1] for shape in shapes}, [set(shapes[:3]), set(shapes[3:])]
   if not len(rows) == len(lengths[0]) == len(lengths[1]) == 1 or len(shapes[0]) != 2:
-    raise UserError(f'the arrays of a batch must have shapes [row, length], with one length for '
-                    f'the source and one for the target; got {shown(shapes)}')
+    raise UserError(
+      f'the arrays of a batch must have shapes [row, length], with one length for '
+      f'the source and one for the target; got {shown(shapes)}'
+    )

@@ -110,47 +110,67 @@ class DataConfig:
     """The number of pieces of each vocabulary, by the key that may name its file."""
     if self.shared_vocabulary:
       return {'vocabulary': self.vocabulary_size}
-    return {'source_vocabulary': self.source_vocabulary_size or self.vocabulary_size,
-            'vocabulary': self.vocabulary_size}
+    return {
+      'source_vocabulary': self.source_vocabulary_size or self.vocabulary_size,
+      'vocabulary': self.vocabulary_size,
+    }
 
   def __post_init__(self):
     check_ranges(self, 'data.')
     if self.source not in SOURCES and not all(self.source.partition(':')):
-      raise UserError(f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
-                      f'source of your own; got {shown(self.source)}')
+      raise UserError(
+        f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
+        f'source of your own; got {shown(self.source)}'
+      )
     if self.source == 'text' and not self.dir:
       raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
     languages = self.source_language, self.target_language
     if not all(languages) or len(set(languages)) < 2:
-      raise UserError(f'data.source_language and data.target_language must both be set, and differ;'
-                      f' got {shown(languages)}')
+      raise UserError(
+        f'data.source_language and data.target_language must both be set, and differ;'
+        f' got {shown(languages)}'
+      )
     for key, names in (('train', self.train), ('valid', tuple(self.valid_sets.values()))):
       if not names or not all(names) or len(set(names)) < len(names):
-        raise UserError(f'data.{key} must name at least one corpus, and each once; got '
-                        f'{shown(names)}')
+        raise UserError(
+          f'data.{key} must name at least one corpus, and each once; got {shown(names)}'
+        )
     if self.train_weights and self.train_stages:
       raise UserError('data.train_weights and data.train_stages exclude each other; got both')
     for stage in self.stages:
       weights = stage[1:]
-      if (len(weights) != len(self.train) or not any(weights)
-          or not all(0 <= weight < float('inf') for weight in weights)):
-        raise UserError(f'data.train_weights, and a stage of data.train_stages after its number of '
-                        f'updates, must hold a weight for each of the {len(self.train)} corpora of '
-                        f'data.train, at least 0 and one of them above 0; got {shown(weights)}')
+      if (
+        len(weights) != len(self.train)
+        or not any(weights)
+        or not all(0 <= weight < float('inf') for weight in weights)
+      ):
+        raise UserError(
+          f'data.train_weights, and a stage of data.train_stages after its number of '
+          f'updates, must hold a weight for each of the {len(self.train)} corpora of '
+          f'data.train, at least 0 and one of them above 0; got {shown(weights)}'
+        )
     firsts = [stage[0] for stage in self.stages]
     if firsts[0] != 0 or firsts != sorted(set(firsts)) or any(first % 1 for first in firsts):
-      raise UserError(f'the stages of data.train_stages must begin after ascending numbers of '
-                      f'updates, the first after 0; got {shown(firsts)}')
+      raise UserError(
+        f'the stages of data.train_stages must begin after ascending numbers of '
+        f'updates, the first after 0; got {shown(firsts)}'
+      )
     for symbol in self.symbols:
       if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
-        raise UserError(f'data.symbols must hold texts without white space, each once, and no names'
-                        f' of control symbols or bytes, such as </s> or <0x41>; got '
-                        f'{shown(symbol)}')
+        raise UserError(
+          f'data.symbols must hold texts without white space, each once, and no names'
+          f' of control symbols or bytes, such as </s> or <0x41>; got '
+          f'{shown(symbol)}'
+        )
     if self.bpe_dropout and self.vocabulary_kind != 'bpe':
-      raise UserError(f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
-                      f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
-                      f'docs/vocabulary.md for a variation that samples its cuts')
+      raise UserError(
+        f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
+        f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
+        f'docs/vocabulary.md for a variation that samples its cuts'
+      )
     if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
-      raise UserError('data.source_vocabulary and data.source_vocabulary_size are for languages '
-                      'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
-                      'them out')
+      raise UserError(
+        'data.source_vocabulary and data.source_vocabulary_size are for languages '
+        'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
+        'them out'
+      )

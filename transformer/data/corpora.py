@@ -36,8 +36,10 @@ class Corpora(NamedTuple):
 
   def fingerprints(self) -> dict[str, str]:
     """Returns the SHA-256 of every corpus, by name."""
-    return {**{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
-            **{name: corpus.fingerprint for name, corpus in self.valid.items()}}
+    return {
+      **{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
+      **{name: corpus.fingerprint for name, corpus in self.valid.items()},
+    }
 
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
@@ -53,7 +55,7 @@ class Corpora(NamedTuple):
       left_out = run * (total - pairs) // runs
       start, stop = first + left_out, last + left_out  # Numbered through all corpora.
       for corpus in self.train.values():
-        yield from itertools.chain.from_iterable(corpus[max(start, 0):max(stop, 0)])
+        yield from itertools.chain.from_iterable(corpus[max(start, 0) : max(stop, 0)])
         start -= len(corpus)
         stop -= len(corpus)
 
@@ -69,31 +71,53 @@ class EncodedCorpora(NamedTuple):
 
 def open_corpora(config: DataConfig) -> Corpora:
   """Opens the corpora for training and validation."""
-  return Corpora({name: open_corpus(config, name) for name in config.train},
-                 {key: open_corpus(config, name) for key, name in config.valid_sets.items()})
+  return Corpora(
+    {name: open_corpus(config, name) for name in config.train},
+    {key: open_corpus(config, name) for key, name in config.valid_sets.items()},
+  )
 
 
-def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabulary,
-                   tokens_per_batch: int, seed: int, keep: bool = True) -> EncodedCorpora:
+def encode_corpora(
+  config: DataConfig,
+  corpora: Corpora,
+  vocabulary: RunVocabulary,
+  tokens_per_batch: int,
+  seed: int,
+  keep: bool = True,
+) -> EncodedCorpora:
   """Encodes and packs the corpora of a run; no pair to train on is a `UserError`.
 
   `keep` stores the encoded text on disk.
   """
-  train = {name: keep_for_training(*load_or_encode(corpus, vocabulary, keep), config.max_length,
-                                   config.max_length_ratio)
-           for name, corpus in corpora.train.items()}
-  valid = {key: encode_for_scoring(corpus, vocabulary, config.max_length)
-           for key, corpus in corpora.valid.items()}
-  counts = {**{f'train/{name}': pairs.counts for name, pairs in train.items()},
-            **{key: pairs.counts for key, pairs in valid.items()}}
+  train = {
+    name: keep_for_training(
+      *load_or_encode(corpus, vocabulary, keep), config.max_length, config.max_length_ratio
+    )
+    for name, corpus in corpora.train.items()
+  }
+  valid = {
+    key: encode_for_scoring(corpus, vocabulary, config.max_length)
+    for key, corpus in corpora.valid.items()
+  }
+  counts = {
+    **{f'train/{name}': pairs.counts for name, pairs in train.items()},
+    **{key: pairs.counts for key, pairs in valid.items()},
+  }
   for name, numbers in counts.items():
-    logging.info('pairs of %s: %s', name, ', '.join(
-        f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept'))
+    logging.info(
+      'pairs of %s: %s',
+      name,
+      ', '.join(
+        f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept'
+      ),
+    )
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))
   if dropped > _MANY * total:
-    logging.warning('%.1f %% of the training pairs are dropped; docs/data.md says how to see which',
-                    100 * dropped / total)
+    logging.warning(
+      '%.1f %% of the training pairs are dropped; docs/data.md says how to see which',
+      100 * dropped / total,
+    )
   variations = own_variations(config, vocabulary)
   if config.bpe_dropout:
     variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
@@ -109,8 +133,11 @@ def encode_corpora(config: DataConfig, corpora: Corpora, vocabulary: RunVocabula
       plan = TrainingBatches(list(train.values()), weights, shape, own_seed)
       stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
     batches = StagedBatches([int(stage[0]) for stage in config.stages], stages)
-    return EncodedCorpora(batches if len(stages) > 1 else stages[0],
-                          {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
-                          counts, in_batches_of)
+    return EncodedCorpora(
+      batches if len(stages) > 1 else stages[0],
+      {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
+      counts,
+      in_batches_of,
+    )
 
   return in_batches_of(tokens_per_batch)

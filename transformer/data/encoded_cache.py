@@ -30,8 +30,7 @@ _SAMPLED = 256  # pairs whose text is a part of the key
 _NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
 
 
-def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
-                   ) -> list[Sentences]:
+def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
   One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
@@ -61,14 +60,18 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
 def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
   """Returns what identifies an encoding; the text's sample is for TFDS sets of equal metadata."""
   sampled = np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLED)).astype(int).tolist()
-  sample = json.dumps([corpus[place:place + 1] for place in sampled])
-  return {'format': _FORMAT, 'corpus': corpus.fingerprint,
-          'sample': hashlib.sha256(sample.encode()).hexdigest(), 'pairs': len(corpus),
-          'tokens': token_dtype(vocabulary).str, **fingerprints(vocabulary)}
+  sample = json.dumps([corpus[place : place + 1] for place in sampled])
+  return {
+    'format': _FORMAT,
+    'corpus': corpus.fingerprint,
+    'sample': hashlib.sha256(sample.encode()).hexdigest(),
+    'pairs': len(corpus),
+    'tokens': token_dtype(vocabulary).str,
+    **fingerprints(vocabulary),
+  }
 
 
-def write(place: Path, identity: Mapping[str, Any],
-          chunks: Iterable[tuple[Sentences, Sentences]]):
+def write(place: Path, identity: Mapping[str, Any], chunks: Iterable[tuple[Sentences, Sentences]]):
   """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)
@@ -79,12 +82,14 @@ def write(place: Path, identity: Mapping[str, Any],
     with contextlib.ExitStack() as stack:
       growing = [stack.enter_context((folder / name).open('wb')) for name in _NAMES]
       for source, target in chunks:
-        for file, array in zip(growing, (source.tokens, source.lengths, target.tokens,
-                                         target.lengths), strict=True):
+        for file, array in zip(
+          growing, (source.tokens, source.lengths, target.tokens, target.lengths), strict=True
+        ):
           array.tofile(file)
         pairs += len(source)
-        logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', 20, pairs,
-                                    identity['pairs'])
+        logging.log_every_n_seconds(
+          logging.INFO, 'encoded %d of %d pairs', 20, pairs, identity['pairs']
+        )
     files.write_sealed(folder / _ABOUT, _about(folder, identity))
 
 
@@ -95,9 +100,13 @@ def read(place: Path, identity: Mapping[str, Any]) -> list[Sentences] | None:
       return None
   except (OSError, UserError):
     return None
-  return [Sentences.end_to_end(
+  return [
+    Sentences.end_to_end(
       np.asarray(np.memmap(place / f'{side}.tokens', identity['tokens'], 'r')),
-      np.fromfile(place / f'{side}.lengths', np.int32)) for side in ('source', 'target')]
+      np.fromfile(place / f'{side}.lengths', np.int32),
+    )
+    for side in ('source', 'target')
+  ]
 
 
 def _about(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,10 @@ class Sentences:
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
     """Joins collections whose sentences lie end to end."""
     parts = parts or [cls.join([])]
-    return cls.end_to_end(np.concatenate([part.tokens for part in parts]),
-                          np.concatenate([part.lengths for part in parts]))
+    return cls.end_to_end(
+      np.concatenate([part.tokens for part in parts]),
+      np.concatenate([part.lengths for part in parts]),
+    )
 
   def __len__(self) -> int:
     return len(self.lengths)
@@ -66,8 +68,7 @@ class Sentences:
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences; their tokens stay where they are."""
-    return dataclasses.replace(self, starts=self.starts[sentences],
-                               lengths=self.lengths[sentences])
+    return dataclasses.replace(self, starts=self.starts[sentences], lengths=self.lengths[sentences])
 
   def take(self, sentences: np.ndarray) -> np.ndarray:
     """Returns the tokens of some sentences, end to end."""
@@ -93,8 +94,10 @@ def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
   for pairs in prefetch(corpus.__getitem__, chunks, ahead=1):
     sources, targets = zip(*pairs, strict=True)
-    yield (encode_lines(sources, vocabulary.source, dtype),
-           encode_lines(targets, vocabulary.target, dtype))
+    yield (
+      encode_lines(sources, vocabulary.source, dtype),
+      encode_lines(targets, vocabulary.target, dtype),
+    )
 
 
 def encode_lines(lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32) -> Sentences:
@@ -115,12 +118,15 @@ def token_dtype(vocabulary) -> np.dtype:
   return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
 
-def keep_for_training(source: Sentences, target: Sentences, max_length: int,
-                      max_length_ratio: float = 0.0) -> EncodedPairs:
+def keep_for_training(
+  source: Sentences, target: Sentences, max_length: int, max_length_ratio: float = 0.0
+) -> EncodedPairs:
   """Drops pairs of a text that training cannot or should not use; counts each for one reason."""
-  wrong = {'empty side': (source.lengths <= 1) | (target.lengths <= 1),
-           'source too long': source.lengths > max_length,
-           'target too long': target.lengths > max_length}
+  wrong = {
+    'empty side': (source.lengths <= 1) | (target.lengths <= 1),
+    'source too long': source.lengths > max_length,
+    'target too long': target.lengths > max_length,
+  }
   if max_length_ratio:
     wrong['length ratio'] = differ_in_length(source.lengths, target.lengths, max_length_ratio)
   counts, kept = {'kept': 0}, np.ones(len(source), bool)
@@ -128,8 +134,9 @@ def keep_for_training(source: Sentences, target: Sentences, max_length: int,
     counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
     kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
-  return EncodedPairs(*(dataclasses.replace(side.select(kept), in_text=True)
-                        for side in (source, target)), counts)
+  return EncodedPairs(
+    *(dataclasses.replace(side.select(kept), in_text=True) for side in (source, target)), counts
+  )
 
 
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
@@ -142,7 +149,7 @@ def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
   sides, counts = [], {'kept': len(corpus)}
   for name, whole in zip(('source', 'target'), encode_in_memory(corpus, vocabulary), strict=True):
     counts[f'cut: {name} too long'] = int(np.count_nonzero(whole.lengths > max_length))
-    sides.append(Sentences.ended(whole[i][:-1][:max_length - 1] for i in range(len(whole))))
+    sides.append(Sentences.ended(whole[i][:-1][: max_length - 1] for i in range(len(whole))))
   return EncodedPairs(*sides, counts)
 
 

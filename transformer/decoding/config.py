@@ -97,8 +97,13 @@ class Decoding(NamedTuple):
   more: Mapping[str, str] = MappingProxyType({})
 
   @classmethod
-  def of(cls, config: DecodeConfig, seed: int, given: Mapping[str, Any],
-         kind: type[SampleConfig] = SampleConfig) -> 'Decoding':
+  def of(
+    cls,
+    config: DecodeConfig,
+    seed: int,
+    given: Mapping[str, Any],
+    kind: type[SampleConfig] = SampleConfig,
+  ) -> 'Decoding':
     """Returns how a run translates, changed by what is given, which errors name as `kind` does."""
     return cls(kind(**dataclasses.asdict(config)), seed).changed(**given)
 
@@ -106,8 +111,9 @@ class Decoding(NamedTuple):
     """Returns this with other settings, by name, or another seed or nbest."""
     prefix = self.config.prefix
     hints = {**typing.get_type_hints(type(self.config)), 'seed': int, 'nbest': int}
-    values = {name: converted(hints[name], value, f'{prefix}{name}')
-              for name, value in given.items()}
+    values = {
+      name: converted(hints[name], value, f'{prefix}{name}') for name, value in given.items()
+    }
     seed = values.pop('seed', self.seed)
     nbest = values.pop('nbest', self.nbest)
     if values.get('sample'):
@@ -119,12 +125,19 @@ class Decoding(NamedTuple):
     check_range(f'{prefix}seed', seed, least=0, below=2**32)
     check_range(f'{prefix}nbest', nbest, least=1)
     refuse(
-        (nbest > config.beam_size,
-         f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
-         f'{prefix}beam_size={nbest}'),
-        (config.sample and config.search != 'default',
-         f'{prefix}search and {prefix}sample exclude each other; leave one out'),
-        (drawing and not config.sample,
-         f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
-         f'drawn'))
+      (
+        nbest > config.beam_size,
+        f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
+        f'{prefix}beam_size={nbest}',
+      ),
+      (
+        config.sample and config.search != 'default',
+        f'{prefix}search and {prefix}sample exclude each other; leave one out',
+      ),
+      (
+        drawing and not config.sample,
+        f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
+        f'drawn',
+      ),
+    )
     return self._replace(config=config, seed=seed, nbest=nbest)

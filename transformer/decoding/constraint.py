@@ -66,12 +66,12 @@ FREE = Constraint()
 
 def stacked(rows: Sequence[Any], size: int) -> Any:
   """Returns the arrays of a batch of `size` rows from those of its sentences."""
-  return jax.tree.map(lambda *leaves: np.stack(
-      [*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]), *rows)
+  return jax.tree.map(
+    lambda *leaves: np.stack([*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]), *rows
+  )
 
 
-def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache,
-            shape: tuple[int, int]):
+def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, shape: tuple[int, int]):
   """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 
   Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
@@ -99,18 +99,23 @@ class Prefixes(Constraint):
 
   def rows(self, vocabulary, limits, room, first):
     if len(self._lines) != len(limits):
-      raise UserError(f'there must be a prefix for each line, which may be empty; there are '
-                      f'{len(self._lines)} for {len(limits)} lines')
-    return [tokens_P if tokens_P.any() else None
-            for tokens_P in prefix_rows(self._lines, vocabulary, limits, room, first)]
+      raise UserError(
+        f'there must be a prefix for each line, which may be empty; there are '
+        f'{len(self._lines)} for {len(limits)} lines'
+      )
+    return [
+      tokens_P if tokens_P.any() else None
+      for tokens_P in prefix_rows(self._lines, vocabulary, limits, room, first)
+    ]
 
   @staticmethod
   def allow(rows, tables, t, last_BW, state, log_probs_BWN):
     return begin(rows, t, log_probs_BWN, log_probs_BWN), state
 
 
-def prefix_rows(lines: Sequence[str], vocabulary, limits: Sequence[int], room: int,
-                first: int) -> list[np.ndarray]:
+def prefix_rows(
+  lines: Sequence[str], vocabulary, limits: Sequence[int], room: int, first: int
+) -> list[np.ndarray]:
   """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
   prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
   check_room('the beginning of', list(map(len, prefixes)), limits, first)
@@ -121,8 +126,10 @@ def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: i
   """Refuses more tokens than a translation has room for, by the number of its sentence."""
   for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
     if count >= limit:
-      raise UserError(f'{what} translation {number} must have fewer tokens than its limit, '
-                      f'{limit}; got {count}; shorten it, or raise decode.max_extra_length')
+      raise UserError(
+        f'{what} translation {number} must have fewer tokens than its limit, '
+        f'{limit}; got {count}; shorten it, or raise decode.max_extra_length'
+      )
 
 
 def begin(prefix_BP, t, log_probs_BWN, after_BWN):

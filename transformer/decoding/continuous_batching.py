@@ -106,8 +106,11 @@ def _refill(new: Sequence[SearchBatch], sentences: Sentences, size: int, threads
     return not new and all(bucket != other for other, _ in [*waiting, *running.values()])
 
   def take() -> SearchBatch | None:
-    full = [place for place, batches in waiting.items()
-            if sum(len(batch.rows) for batch in batches) >= size]
+    full = [
+      place
+      for place, batches in waiting.items()
+      if sum(len(batch.rows) for batch in batches) >= size
+    ]
     if full:
       return _joined(waiting, max(full, key=lambda place: place[1]), size)
     if new:
@@ -119,6 +122,7 @@ def _refill(new: Sequence[SearchBatch], sentences: Sentences, size: int, threads
     return None
 
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
+
     def start(batch: SearchBatch):
       future = executor.submit(_compute, batch, sentences, size, is_alone(batch.bucket))
       running[future] = batch.bucket, batch.t
@@ -137,8 +141,9 @@ def _refill(new: Sequence[SearchBatch], sentences: Sentences, size: int, threads
       del future, batch  # The state of a batch that is over would stay in memory during the next.
 
 
-def _joined(waiting: dict[tuple[Any, int], list[SearchBatch]], place: tuple[Any, int],
-            size: int) -> SearchBatch:
+def _joined(
+  waiting: dict[tuple[Any, int], list[SearchBatch]], place: tuple[Any, int], size: int
+) -> SearchBatch:
   """Takes as many sentences from a place, a bucket and a number of tokens, as a batch has rows."""
   batches = waiting.pop(place)
   taken = []
@@ -155,14 +160,22 @@ def _joined(waiting: dict[tuple[Any, int], list[SearchBatch]], place: tuple[Any,
   indices = [index for batch in taken for index in batch.rows.values()]
   if free:  # Copies of a sentence take no longer than the sentence.
     taken.append(_with_rows(taken[0], [0] * free))
-  return SearchBatch(*place, dict(enumerate(indices)), jax.tree.map(
+  return SearchBatch(
+    *place,
+    dict(enumerate(indices)),
+    jax.tree.map(
       lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
-      *[batch.state for batch in taken]))
+      *[batch.state for batch in taken],
+    ),
+  )
 
 
 def _with_rows(batch: SearchBatch, rows: Sequence[int]) -> SearchBatch:
   """Returns a copy of some rows of a batch, which become its first."""
   return batch._replace(
-      rows=dict(enumerate(batch.rows[row] for row in rows)),
-      state=jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf)
-                         else np.asarray(leaf), batch.state))
+    rows=dict(enumerate(batch.rows[row] for row in rows)),
+    state=jax.tree.map(
+      lambda leaf: np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf) else np.asarray(leaf),
+      batch.state,
+    ),
+  )

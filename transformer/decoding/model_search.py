@@ -46,15 +46,24 @@ class ModelSearch:
     Returns:
       The encoded sources, and what the models' steps keep, before the first token.
     """
-    started = [apply(*rows_of(source_BS), self.config.beam_size, method='start')
-               for apply in self._applies(params)]
+    started = [
+      apply(*rows_of(source_BS), self.config.beam_size, method='start')
+      for apply in self._applies(params)
+    ]
     is_token_BS = search_state.StateArray(source_BS != PAD_ID, source_axis=-1)
     encoded = Encoded(is_token_BS, tuple(source for source, _ in started))
     by_hypothesis, others = search_state.split(tuple(state for _, state in started))
     return encoded, Cache(by_hypothesis, (jnp.int32(0), others))
 
-  def plan(self, params: Sequence, started: tuple[Encoded, Cache], limits_B, keys_B=None,
-           rows=None, tables=()) -> Search:
+  def plan(
+    self,
+    params: Sequence,
+    started: tuple[Encoded, Cache],
+    limits_B,
+    keys_B=None,
+    rows=None,
+    tables=(),
+  ) -> Search:
     """Returns the search of `ops` for encoded sources.
 
     Args:
@@ -67,26 +76,37 @@ class ModelSearch:
     encoded, cache = started
     beams = config.beam_size
     batch, length = encoded.is_token_BS.array.shape
-    step, cache = obeying(self.constraint, rows, tables, self._step(params, encoded), cache,
-                          (batch, beams))
-    options = SearchOptions(length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha,
-                            search_state.grown)
+    step, cache = obeying(
+      self.constraint, rows, tables, self._step(params, encoded), cache, (batch, beams)
+    )
+    options = SearchOptions(
+      length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha, search_state.grown
+    )
     policy = self.constraint.policy(rows, tables, beams)
     custom = config.search != 'default'
     if policy is not None and (config.sample or custom):
-      raise UserError('this constraint chooses among the beams of a beam search; leave out '
-                      '--sample and --search, or give --nosample')
+      raise UserError(
+        'this constraint chooses among the beams of a beam search; leave out '
+        '--sample and --search, or give --nosample'
+      )
     if config.sample:
       sampling = SamplingOptions(config.temperature, config.top_k, config.top_p)
-      return sample_search(step, cache, limits_B,
-                           jax.random.wrap_key_data(keys_B, impl='threefry2x32'), options,
-                           samples=beams, sampling=sampling)
+      return sample_search(
+        step,
+        cache,
+        limits_B,
+        jax.random.wrap_key_data(keys_B, impl='threefry2x32'),
+        options,
+        samples=beams,
+        sampling=sampling,
+      )
     if custom:
       return custom_search(config.search, step, cache, limits_B, options, beams, self.nbest)
     if beams == 1 and policy is None:
       return greedy_search(step, cache, limits_B, options)
-    return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=self.nbest,
-                       policy=policy)
+    return beam_search(
+      step, cache, limits_B, options, beam_size=beams, nbest=self.nbest, policy=policy
+    )
 
   def _step(self, params, encoded: Encoded):
     """Returns the step function of the models."""
@@ -99,8 +119,9 @@ class ModelSearch:
       log_probs = []
       new_states = []
       for apply, state, source in zip(applies, states, sources, strict=True):
-        logits_BWN, arrays = apply(tokens_BW, index, search_state.arrays(state), source,
-                                   method='step')
+        logits_BWN, arrays = apply(
+          tokens_BW, index, search_state.arrays(state), source, method='step'
+        )
         log_probs.append(log_softmax(logits_BWN))
         new_states.append(search_state.with_arrays(state, arrays))
       by_hypothesis, others = search_state.split(tuple(new_states))
@@ -113,16 +134,20 @@ class ModelSearch:
     models = self.models
     if self.config.dtype != DecodeConfig.dtype:
       models = [model.clone(config=model.config.with_dtype(self.config.dtype)) for model in models]
-    return [functools.partial(model.apply, {'params': own})
-            for model, own in zip(models, params, strict=True)]
+    return [
+      functools.partial(model.apply, {'params': own})
+      for model, own in zip(models, params, strict=True)
+    ]
 
 
 def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
   """Returns the search of `decode.search`, a function with the arguments of `beam_search`."""
   search = own_code.build(setting, 'search', *arguments)
   if not isinstance(search, Search):
-    raise UserError(f'the search {own_code.name_of(setting)} must return a Search of '
-                    f'transformer.ops.search; got {shown(search)}')
+    raise UserError(
+      f'the search {own_code.name_of(setting)} must return a Search of '
+      f'transformer.ops.search; got {shown(search)}'
+    )
   return search
 
 
@@ -134,7 +159,7 @@ def random_keys(config: DecodeConfig, seed: int, numbers: Sequence[int]) -> Any:
   if not config.sample:
     return None
   numbers_B = np.zeros(config.batch_size, np.uint32)
-  numbers_B[:len(numbers)] = numbers
+  numbers_B[: len(numbers)] = numbers
   key = jax.random.key(seed, impl='threefry2x32')
   return np.asarray(jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B)))
 

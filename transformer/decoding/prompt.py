@@ -27,14 +27,16 @@ _SETTINGS = {':beam': ('beam_size', int), ':alpha': ('alpha', float), ':nbest': 
 def run_prompt(run: TrainedRun, decoding: Decoding):
   """Runs a prompt in this terminal; `decoding` holds at first."""
   import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
+
   sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   sys.stdout.reconfigure(encoding='utf-8', newline='\n')
   print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it, or :help')
   converse(functools.partial(input, '> '), print, run, decoding)
 
 
-def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRun,
-             decoding: Decoding):
+def converse(
+  read: Callable[[], str], say: Callable[[str], None], run: TrainedRun, decoding: Decoding
+):
   """Translates what `read` returns and obeys commands, until it raises EOFError.
 
   A mistake is said in one line, and changes nothing.
@@ -61,11 +63,14 @@ def converse(read: Callable[[], str], say: Callable[[str], None], run: TrainedRu
         run.translator(changed)  # It refuses settings that do not suit the run.
         decoding = changed
       elif not is_blank(line):
-        answer, = run.answers([line], decoding, number, Prefixes([prefix]))
+        (answer,) = run.answers([line], decoding, number, Prefixes([prefix]))
         warn_of_cut([answer.cut], run.config.data.max_length)
         number += 1
-        say(answer.text if decoding.nbest == 1 else '\n'.join(
-            f'{score:9.4f}  {text}' for text, score in answer.nbest))
+        say(
+          answer.text
+          if decoding.nbest == 1
+          else '\n'.join(f'{score:9.4f}  {text}' for text, score in answer.nbest)
+        )
     except UserError as error:
       say(f'error: {error}')
 

@@ -71,12 +71,14 @@ class SearchPrograms:
   def begin(self, params, tables, source_BS, given) -> State:
     """Encodes padded source ids with their end tokens; returns the state before all tokens."""
     source_BS, given = processes.place((source_BS, given), self._rows)
-    (encoded, state), _ = self._run(*self._begin(source_BS.shape[1]), params, (source_BS, given),
-                                    (), tables)
+    (encoded, state), _ = self._run(
+      *self._begin(source_BS.shape[1]), params, (source_BS, given), (), tables
+    )
     return (encoded, given), state
 
-  def advance(self, params, tables, state: State, t: int, pauses: bool
-              ) -> tuple[State, int, jax.Array, Hypotheses]:
+  def advance(
+    self, params, tables, state: State, t: int, pauses: bool
+  ) -> tuple[State, int, jax.Array, Hypotheses]:
     """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
 
     It stops where the cache is full; and with `pauses` where sentences are often finished, too.
@@ -91,8 +93,9 @@ class SearchPrograms:
       state, _ = self._run(*self._grow(lengths[lengths.index(t) + 1]), (), (), state, ())
     full = next(length for length in lengths if length > t)
     t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
-    state, (done_B, best) = self._run('advance', self._advance, params, fixed, state,
-                                      (tables, np.int32(t)), donated=(2,))
+    state, (done_B, best) = self._run(
+      'advance', self._advance, params, fixed, state, (tables, np.int32(t)), donated=(2,)
+    )
     return (fixed, state), t, done_B, best
 
   def compile_largest(self, params, length: int, given) -> Any:
@@ -132,6 +135,7 @@ class SearchPrograms:
 
   def _grow(self, longer: int):
     """Returns the name and the function of the program that makes a state longer."""
+
     def grow(_params, _sentences, state, _tables):
       return search_state.grown(state, longer), ()
 
@@ -154,8 +158,11 @@ class SearchPrograms:
     A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,
     for all). Every process holds the whole of what is for all.
     """
-    key = (name, jax.tree.structure(arguments[1:]),
-           *((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arguments[1:])))
+    key = (
+      name,
+      jax.tree.structure(arguments[1:]),
+      *((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arguments[1:])),
+    )
     with self._lock:
       if key not in self._programs:
         function = keep_traced(function, f'{name}, {self._about}', self._folders, arguments)
@@ -163,8 +170,11 @@ class SearchPrograms:
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])
         self._programs[key] = jax.jit(
-            function, donate_argnums=donated, out_shardings=(made, self._everywhere),
-            in_shardings=(None, self._rows, self._by_rows(arguments[2]), self._everywhere))
+          function,
+          donate_argnums=donated,
+          out_shardings=(made, self._everywhere),
+          in_shardings=(None, self._rows, self._by_rows(arguments[2]), self._everywhere),
+        )
     return key, self._programs[key]
 
   def _by_rows(self, leaves):

@@ -28,8 +28,11 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list
   """
   if nbest == 1:
     return [answer.text for answer in answers]
-  return [f'{number} ||| {text} ||| {score:.6f}' for number, answer in enumerate(answers, first)
-          for text, score in answer.nbest]
+  return [
+    f'{number} ||| {text} ||| {score:.6f}'
+    for number, answer in enumerate(answers, first)
+    for text, score in answer.nbest
+  ]
 
 
 def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[str]:
@@ -40,8 +43,10 @@ def likelihood_lines(likelihoods: Sequence[Likelihood], by_token: bool) -> list[
   """
   if by_token:
     return [json.dumps(pair._asdict(), ensure_ascii=False) for pair in likelihoods]
-  return [('nan' if log_prob is None else f'{log_prob:.6f}') + f'\t{tokens}'
-          for log_prob, tokens, _ in likelihoods]
+  return [
+    ('nan' if log_prob is None else f'{log_prob:.6f}') + f'\t{tokens}'
+    for log_prob, tokens, _ in likelihoods
+  ]
 
 
 def write_lines(lines: Iterable[str], output: str):
@@ -76,8 +81,9 @@ def translate_pipe(run: TrainedRun, decoding: Decoding):
   # The file stays open: a thread waits for the next line, and after Ctrl-C, closing the file would
   # wait for this thread.
   file = open(0, 'rb', closefd=False)  # noqa: SIM115
-  stream(iterate_lines(file, 'standard input'), answer,
-         decoding.config.batch_size * _BATCHES_TOGETHER)
+  stream(
+    iterate_lines(file, 'standard input'), answer, decoding.config.batch_size * _BATCHES_TOGETHER
+  )
   warn_of_cut(cut, run.config.data.max_length)
 
 

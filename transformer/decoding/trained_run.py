@@ -70,11 +70,18 @@ class TrainedRun(Run):
   @overload
   def translate(self, lines: Sequence[str], *, nbest: None = None, **others: Any) -> list[str]: ...
   @overload
-  def translate(self, lines: Sequence[str], *, nbest: int,
-                **others: Any) -> list[list[tuple[str, float]]]: ...
-  def translate(self, lines: Sequence[str], *, nbest: int | None = None,
-                prefix: Sequence[str] | None = None, constraint: Constraint = FREE,
-                **settings: Any) -> list[Any]:
+  def translate(
+    self, lines: Sequence[str], *, nbest: int, **others: Any
+  ) -> list[list[tuple[str, float]]]: ...
+  def translate(
+    self,
+    lines: Sequence[str],
+    *,
+    nbest: int | None = None,
+    prefix: Sequence[str] | None = None,
+    constraint: Constraint = FREE,
+    **settings: Any,
+  ) -> list[Any]:
     """Translates lines as eval.py does with flags of these names.
 
     Args:
@@ -86,27 +93,40 @@ class TrainedRun(Run):
         top_p, seed. By default they are those of the run.
     """
     for name in settings.keys() - {*SETTINGS}:
-      raise UserError(f'translate takes no {name}; '
-                      f'{nearest_name(name, [*SETTINGS, "nbest", "prefix", "constraint"])}')
-    decoding = Decoding.of(self.config.decode, self.config.seed,
-                           settings | ({} if nbest is None else {'nbest': nbest}), CallConfig)
+      raise UserError(
+        f'translate takes no {name}; '
+        f'{nearest_name(name, [*SETTINGS, "nbest", "prefix", "constraint"])}'
+      )
+    decoding = Decoding.of(
+      self.config.decode,
+      self.config.seed,
+      settings | ({} if nbest is None else {'nbest': nbest}),
+      CallConfig,
+    )
     if prefix is not None:
       if constraint is not FREE:
         raise UserError('translate takes a prefix or a constraint; got both; leave one out')
       constraint = Prefixes(prefix)
     if not isinstance(constraint, Constraint):
-      raise UserError(f'constraint must be a Constraint, see docs/own-parts.md; got '
-                      f'{shown(constraint)}')
+      raise UserError(
+        f'constraint must be a Constraint, see docs/own-parts.md; got {shown(constraint)}'
+      )
     answers = self.answers(lines, decoding, constraint=constraint)
     pairs.warn_of_cut([answer.cut for answer in answers], self.config.data.max_length)
     return [answer.text if nbest is None else list(answer.nbest) for answer in answers]
 
-  def answers(self, lines: Sequence[str], decoding: Decoding, first: int = 0,
-              constraint: Constraint = FREE,
-              progress: Callable[[int], Any] = lambda count: None) -> list[Translation]:
+  def answers(
+    self,
+    lines: Sequence[str],
+    decoding: Decoding,
+    first: int = 0,
+    constraint: Constraint = FREE,
+    progress: Callable[[int], Any] = lambda count: None,
+  ) -> list[Translation]:
     """Translates lines, as `Translator` does, and refuses scores that are not finite."""
-    answers = self.translator(decoding)([member.params for member in self.members], lines, first,
-                                        constraint, progress, decoding.seed)
+    answers = self.translator(decoding)(
+      [member.params for member in self.members], lines, first, constraint, progress, decoding.seed
+    )
     check_finite(self.members, (answer.score for answer in answers), itertools.count(first + 1))
     return answers
 
@@ -117,15 +137,23 @@ class TrainedRun(Run):
     """
     size = decoding.config.batch_size
     mesh = None if jax.default_backend() == 'cpu' else sentence_mesh(size)
-    return _translator(tuple(member.model for member in self.members), self.vocabulary,
-                       decoding.config, self.config.data.max_length, decoding.nbest, mesh)
+    return _translator(
+      tuple(member.model for member in self.members),
+      self.vocabulary,
+      decoding.config,
+      self.config.data.max_length,
+      decoding.nbest,
+      mesh,
+    )
 
   @overload
-  def score(self, sources: Sequence[str], targets: Sequence[str],
-            tokens: Literal[False] = False) -> np.ndarray: ...
+  def score(
+    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[False] = False
+  ) -> np.ndarray: ...
   @overload
-  def score(self, sources: Sequence[str], targets: Sequence[str],
-            tokens: Literal[True]) -> list[list[tuple[str, float]]]: ...
+  def score(
+    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[True]
+  ) -> list[list[tuple[str, float]]]: ...
   def score(self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False) -> Any:
     """Returns the log-probability of each target, float64 [line], natural logarithms.
 
@@ -144,24 +172,26 @@ class TrainedRun(Run):
     ids, ends = self._fitting(lines, [''] * len(lines))
     mask_BS = pairs.padded(ids, max(map(len, ids), default=0), len(ids)) != PAD_ID
     output_BSD = np.zeros((*mask_BS.shape, self.config.model.model_dim), np.float32)
-    for indices, source_BS, _ in pairs.pair_batches(ids, ends, range(len(ids)),
-                                                    pairs.longest(self.config),
-                                                    self.config.decode.batch_size):
+    for indices, source_BS, _ in pairs.pair_batches(
+      ids, ends, range(len(ids)), pairs.longest(self.config), self.config.decode.batch_size
+    ):
       states_BSD = jax.device_get(_states(self.model, self.params, source_BS))
       for index, states_SD in zip(indices, states_BSD, strict=False):
-        output_BSD[index, mask_BS[index]] = states_SD[:len(ids[index])]
+        output_BSD[index, mask_BS[index]] = states_SD[: len(ids[index])]
     return Encoded(output_BSD, mask_BS)
 
   def attention(self, source: str, target: str) -> Attention:
     """Returns the attention weights of all layers and heads for a line and its translation."""
     (sources,), (targets,) = self._fitting([source], [target])
-    return Attention([*map(self.vocabulary.source.piece, sources)],
-                     [*map(self.vocabulary.target.piece, targets)],
-                     *map(np.asarray, self.attention_of(sources, targets)))
+    return Attention(
+      [*map(self.vocabulary.source.piece, sources)],
+      [*map(self.vocabulary.target.piece, targets)],
+      *map(np.asarray, self.attention_of(sources, targets)),
+    )
 
   def attention_of(self, source: Sequence[int], target: Sequence[int]) -> AttentionWeights:
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
-    (_, *sides), = pairs.pair_batches([source], [target], [0], pairs.longest(self.config), 1)
+    ((_, *sides),) = pairs.pair_batches([source], [target], [0], pairs.longest(self.config), 1)
     encoder, decoder, cross = jax.device_get(_weights(self.model, self.params, *sides))
     s = slice(len(source))
     t = slice(len(target))
@@ -171,8 +201,14 @@ class TrainedRun(Run):
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
     return pairs.as_batch(self._fitting(sources, targets), pairs.longest(self.config))
 
-  def loss(self, params: Any, batch: Batch, dropout_key: jax.Array | None = None, *,
-           smoothing: float | None = None) -> jax.Array:
+  def loss(
+    self,
+    params: Any,
+    batch: Batch,
+    dropout_key: jax.Array | None = None,
+    *,
+    smoothing: float | None = None,
+  ) -> jax.Array:
     """Returns the mean loss of a batch in nats for each target token, a pure function of arrays.
 
     It is what the run's updates minimise, `train.objective`. With `smoothing` it is cross entropy
@@ -201,9 +237,13 @@ class TrainedRun(Run):
     return encoded
 
 
-def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', average: int = 1,
-         ensemble: Iterable[str | os.PathLike[str]] = (), batch_size: int | None = None
-         ) -> TrainedRun:
+def load(
+  workdir: str | os.PathLike[str],
+  checkpoint: str | int = 'best',
+  average: int = 1,
+  ensemble: Iterable[str | os.PathLike[str]] = (),
+  batch_size: int | None = None,
+) -> TrainedRun:
   """Loads a run from its directory; the arguments are as the flags of eval.py.
 
   Args:
@@ -225,16 +265,21 @@ def load(workdir: str | os.PathLike[str], checkpoint: str | int = 'best', averag
   others = []
   _, most = pairs.longest(run.config)
   for other in folders:
-    member = load_run(other, 'latest' if checkpoint == 'latest' else 'best', average,
-                      run.config.decode.batch_size)
+    member = load_run(
+      other, 'latest' if checkpoint == 'latest' else 'best', average, run.config.decode.batch_size
+    )
     if member.vocabulary != run.vocabulary:
-      raise UserError(f'the runs of an ensemble must have the same vocabulary, and {other} has '
-                      f'another one; train it with the same text and config.data, or leave it out')
+      raise UserError(
+        f'the runs of an ensemble must have the same vocabulary, and {other} has '
+        f'another one; train it with the same text and config.data, or leave it out'
+      )
     model = member.config.model
     if model.positions == 'learned' and model.max_positions < most:
-      raise UserError(f'the runs of an ensemble must have positions for {most} tokens, as '
-                      f'data.max_length and decode.max_extra_length of the first run say; '
-                      f'{other} learned {model.max_positions}; leave it out, or begin with it')
+      raise UserError(
+        f'the runs of an ensemble must have positions for {most} tokens, as '
+        f'data.max_length and decode.max_extra_length of the first run say; '
+        f'{other} learned {model.max_positions}; leave it out, or begin with it'
+      )
     others.append(member)
   return TrainedRun(**vars(run), others=tuple(others))
 

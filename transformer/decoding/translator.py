@@ -88,22 +88,32 @@ class Translator:
     config = self.config
     pieces = self.vocabulary.target.size
     if config.beam_size > (most := _MOST_EXTENSIONS // pieces):
-      raise UserError(f'{config.prefix}beam_size must be at most {most} with a vocabulary of '
-                      f'{pieces} pieces; got {config.beam_size}')
+      raise UserError(
+        f'{config.prefix}beam_size must be at most {most} with a vocabulary of '
+        f'{pieces} pieces; got {config.beam_size}'
+      )
     mesh = self.mesh or sentence_mesh(1)
     rows = sentence_sharding(mesh, config.batch_size)
     models = self._by_model(self.model)
     self._everywhere = replicated(mesh)
-    self.programs = functools.cache(lambda constraint: SearchPrograms(
-        ModelSearch(models, config, self.nbest, constraint), self.max_length, rows))
+    self.programs = functools.cache(
+      lambda constraint: SearchPrograms(
+        ModelSearch(models, config, self.nbest, constraint), self.max_length, rows
+      )
+    )
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = mesh.size == 1 and mesh.devices.item().platform == 'cpu'
     self._threads = min(usable_cores(), _MOST_BATCHES) if refills else 0
 
-  def __call__(self, params, sentences: Sequence[str], first: int = 0,
-               constraint: Constraint = FREE,
-               progress: Callable[[int], Any] = lambda count: None, seed: int = 0
-               ) -> list[Translation]:
+  def __call__(
+    self,
+    params,
+    sentences: Sequence[str],
+    first: int = 0,
+    constraint: Constraint = FREE,
+    progress: Callable[[int], Any] = lambda count: None,
+    seed: int = 0,
+  ) -> list[Translation]:
     """Translates sentences, and returns the translations in the same order.
 
     Args:
@@ -123,8 +133,19 @@ class Translator:
     rows = constraint.rows(self.vocabulary.target, limits, self.max_length + extra, first)
     params = jax.device_put(*self._placed(params))
     tables = jax.device_put(constraint.tables, self._everywhere)
-    call = _Call(self, params, type(constraint), tables, encoded, limits, rows, first, seed,
-                 [Translation('', 0.0, False, (('', 0.0),))] * len(sentences), progress)
+    call = _Call(
+      self,
+      params,
+      type(constraint),
+      tables,
+      encoded,
+      limits,
+      rows,
+      first,
+      seed,
+      [Translation('', 0.0, False, (('', 0.0),))] * len(sentences),
+      progress,
+    )
     chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
     progress(len(sentences) - len(chosen))
     search_batches(call.batches(chosen), call, self.config.batch_size, self._threads)
@@ -139,8 +160,9 @@ class Translator:
     longest = max(map(len, self.vocabulary.source.encode_batch(sentences)))
     length = padded_length(longest + 1, self.max_length)
     like = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        *self._placed(params))
+      lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+      *self._placed(params),
+    )
     given = np.zeros(self.config.batch_size, np.int32), random_keys(self.config, 0, []), None
     return length, self.programs(Constraint).compile_largest(like, length, given)
 
@@ -151,8 +173,10 @@ class Translator:
     """Returns the parameters of each model, and their shardings for a search."""
     params = self._by_model(params)
     models = self._by_model(self.model)
-    return params, [gathering(self._everywhere.mesh, own, model)
-                    for own, model in zip(params, models, strict=True)]
+    return params, [
+      gathering(self._everywhere.mesh, own, model)
+      for own, model in zip(params, models, strict=True)
+    ]
 
 
 class _Bucket(NamedTuple):
@@ -197,33 +221,45 @@ class _Call:
     for index in sorted(chosen, key=lambda index: len(self.encoded[index])):
       buckets.setdefault((self._padded_length(index), self._bucket(index)), []).append(index)
     size = self.translator.config.batch_size
-    return [SearchBatch(bucket, 0, dict(enumerate(indices[start:start + size])))
-            for (_, bucket), indices in buckets.items() for start in range(0, len(indices), size)]
+    return [
+      SearchBatch(bucket, 0, dict(enumerate(indices[start : start + size])))
+      for (_, bucket), indices in buckets.items()
+      for start in range(0, len(indices), size)
+    ]
 
   def begin(self, batch: SearchBatch) -> Any:
     """Encodes the sources of a batch."""
     translator = self.translator
     size = translator.config.batch_size
     indices = [*batch.rows.values()]
-    ids = [[*self.encoded[index][:translator.max_length - 1], EOS_ID] for index in indices]
-    given = (stacked([np.int32(self.limits[index]) for index in indices], size),
-             random_keys(translator.config, self.seed, np.add(indices, self.first)),
-             stacked([self.rows[index] for index in indices], size))
-    return batch.bucket.programs.begin(self.params, self._tables(batch.bucket),
-                                       padded(ids, self._padded_length(indices[0]), size), given)
+    ids = [[*self.encoded[index][: translator.max_length - 1], EOS_ID] for index in indices]
+    given = (
+      stacked([np.int32(self.limits[index]) for index in indices], size),
+      random_keys(translator.config, self.seed, np.add(indices, self.first)),
+      stacked([self.rows[index] for index in indices], size),
+    )
+    return batch.bucket.programs.begin(
+      self.params,
+      self._tables(batch.bucket),
+      padded(ids, self._padded_length(indices[0]), size),
+      given,
+    )
 
   def advance(self, batch: SearchBatch, pauses: bool) -> tuple[Any, int, Any, Hypotheses]:
     """Adds some tokens, as `SearchPrograms.advance` does."""
-    return batch.bucket.programs.advance(self.params, self._tables(batch.bucket), batch.state,
-                                         batch.t, pauses)
+    return batch.bucket.programs.advance(
+      self.params, self._tables(batch.bucket), batch.state, batch.t, pauses
+    )
 
   def finish(self, hypotheses: Hypotheses, row: int, index: int):
     """Keeps the translation of a sentence."""
     translator = self.translator
     scores = hypotheses.scores[row]
-    nbest = tuple((translator.vocabulary.target.decode(hypotheses.tokens[row, place]),
-                   float(scores[place]))
-                  for place in range(translator.nbest) if hypotheses.lengths[row, place])
+    nbest = tuple(
+      (translator.vocabulary.target.decode(hypotheses.tokens[row, place]), float(scores[place]))
+      for place in range(translator.nbest)
+      if hypotheses.lengths[row, place]
+    )
     if not translator.config.sample:
       nbest = distinct(nbest)
     # If the log-probabilities are NaN, there may be no best hypothesis.

@@ -13,10 +13,10 @@ NAMES = ('BLEU', 'chrF2++', 'TER')
 MOST_TER_WORDS = 100
 # The usual BLEU protocols of publications, and sacreBLEU's arguments for each.
 _PROTOCOLS = {
-    '13a': {'tokenize': '13a'},
-    'intl': {'tokenize': 'intl'},
-    '13a lower-cased': {'tokenize': '13a', 'lowercase': True},
-    'none': {'tokenize': 'none'},
+  '13a': {'tokenize': '13a'},
+  'intl': {'tokenize': 'intl'},
+  '13a lower-cased': {'tokenize': '13a', 'lowercase': True},
+  'none': {'tokenize': 'none'},
 }
 # Tokenizers for text without spaces between words, whose TER splits Asian characters.
 _WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
@@ -29,12 +29,15 @@ def check_tokenizer(tokenize: str):
   try:
     metric_of('BLEU', tokenize)
   except RuntimeError as error:
-    raise UserError(f'decode.bleu_tokenize={tokenize} needs more packages; install them with: '
-                    f'pip install "sacrebleu[{tokenize[:2]}]"') from error
+    raise UserError(
+      f'decode.bleu_tokenize={tokenize} needs more packages; install them with: '
+      f'pip install "sacrebleu[{tokenize[:2]}]"'
+    ) from error
 
 
-def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],
-                tokenize: str = '13a') -> Score:
+def corpus_bleu(
+  translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str = '13a'
+) -> Score:
   """Computes cased BLEU with one or more references (Papineni et al., 2002; Post, 2018).
 
   `tokenize` is `none` for text that is tokenised already. Else sacreBLEU warns of such text.
@@ -47,8 +50,9 @@ def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]
   return metric_of('chrF2++', '13a').corpus_score(translations, references).score
 
 
-def score_text(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
-               tokenize: str) -> Score:
+def score_text(
+  name: str, translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
+) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 
   The metrics are BLEU, chrF2++ and TER (Snover et al., 2006). BLEU of a sentence uses only the
@@ -62,28 +66,44 @@ def score_text(name: str, translations: Sequence[str], references: Sequence[Sequ
   whole = metric._aggregate_and_compute(counts)
   samples = [metric._compute_score_from_stats(sums).score for sums in resampled(counts)]
   alone = metric_of(name, tokenize, effective_order=True)
-  return Score(name, whole.score, str(metric.get_signature()), str(whole), interval_95(samples),
-               [alone._compute_score_from_stats(sentence).score for sentence in counts])
+  return Score(
+    name,
+    whole.score,
+    str(metric.get_signature()),
+    str(whole),
+    interval_95(samples),
+    [alone._compute_score_from_stats(sentence).score for sentence in counts],
+  )
 
 
-def too_long_for_ter(translations: Sequence[str], references: Sequence[Sequence[str]],
-                     tokenize: str) -> int:
+def too_long_for_ter(
+  translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
+) -> int:
   """Returns how many sentences have more than `MOST_TER_WORDS` words on a side, as TER counts."""
   words = metric_of('TER', tokenize).tokenizer
-  return sum(any(len(words(line.rstrip()).split()) > MOST_TER_WORDS for line in lines)
-             for lines in zip(translations, *references, strict=True))
+  return sum(
+    any(len(words(line.rstrip()).split()) > MOST_TER_WORDS for line in lines)
+    for lines in zip(translations, *references, strict=True)
+  )
 
 
-def other_protocols(translations: Sequence[str], references: Sequence[Sequence[str]],
-                    tokenize: str, target_language: str) -> list[Score]:
+def other_protocols(
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+  tokenize: str,
+  target_language: str,
+) -> list[Score]:
   """Computes BLEU by every usual protocol of publications but the one of `tokenize`.
 
   They differ by up to 1.8 BLEU on one text (Post, 2018), so only scores of the same protocol can
   be compared. A `target_language` of `de` adds the paper's BLEU, which splits compounds.
   """
   # Only the headline lets sacreBLEU warn of tokenised text.
-  scores = [_bleu(name, translations, references, **arguments)
-            for name, arguments in _PROTOCOLS.items() if name != tokenize]
+  scores = [
+    _bleu(name, translations, references, **arguments)
+    for name, arguments in _PROTOCOLS.items()
+    if name != tokenize
+  ]
   if target_language == 'de':
     scores.append(_compound_split_bleu(translations, references, tokenised=tokenize == 'none'))
   return scores
@@ -92,6 +112,7 @@ def other_protocols(translations: Sequence[str], references: Sequence[Sequence[s
 def metric_of(name: str, tokenize: str, force: bool = True, **of_bleu) -> Any:
   """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and other arguments."""
   import sacrebleu  # Only scores need it, and a translation without references starts sooner.
+
   if name == 'BLEU':
     return sacrebleu.BLEU(tokenize=tokenize, force=force, **of_bleu)
   if name == 'chrF2++':
@@ -100,8 +121,13 @@ def metric_of(name: str, tokenize: str, force: bool = True, **of_bleu) -> Any:
   return sacrebleu.TER(normalized=asian, asian_support=asian)
 
 
-def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[str]],
-          preprocessing: dict[str, str] | None = None, **arguments) -> Score:
+def _bleu(
+  name: str,
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+  preprocessing: dict[str, str] | None = None,
+  **arguments,
+) -> Score:
   """Computes BLEU by sacreBLEU's `arguments`; `preprocessing` has entries for the signature."""
   metric = metric_of('BLEU', **arguments)
   result = metric.corpus_score(translations, references)
@@ -111,8 +137,9 @@ def _bleu(name: str, translations: Sequence[str], references: Sequence[Sequence[
   return Score(name, result.score, str(signature), str(result))
 
 
-def _compound_split_bleu(translations: Sequence[str], references: Sequence[Sequence[str]],
-                         tokenised: bool) -> Score:
+def _compound_split_bleu(
+  translations: Sequence[str], references: Sequence[Sequence[str]], tokenised: bool
+) -> Score:
   """Computes the paper's BLEU for German: Moses' tokens, split compounds, no smoothing.
 
   Source: `tensor2tensor/utils/get_ende_bleu.sh` of the paper's authors, which calls Moses'
@@ -123,16 +150,20 @@ def _compound_split_bleu(translations: Sequence[str], references: Sequence[Seque
   preprocessing = {'tok': _COMPOUND_SPLIT}
   if not tokenised:
     sides = list(map(tokenize_german, sides))
-    preprocessing = {'tok': f'moses-de+{_COMPOUND_SPLIT}',
-                     'sacremoses': importlib.metadata.version('sacremoses')}
+    preprocessing = {
+      'tok': f'moses-de+{_COMPOUND_SPLIT}',
+      'sacremoses': importlib.metadata.version('sacremoses'),
+    }
   split, *references = (list(map(split_compounds, side)) for side in sides)
-  return _bleu(_COMPOUND_SPLIT, split, references, preprocessing, tokenize='none',
-               smooth_method='none')
+  return _bleu(
+    _COMPOUND_SPLIT, split, references, preprocessing, tokenize='none', smooth_method='none'
+  )
 
 
 def tokenize_german(lines: Iterable[str]) -> list[str]:
   """Tokenises German as Moses' `tokenizer.perl -l de` did until November 2018, escapes included."""
   import sacremoses  # Imported here because it takes half a second.
+
   moses = sacremoses.MosesTokenizer(lang='de')
   return [moses.tokenize(line, return_str=True) for line in lines]
 

@@ -44,13 +44,16 @@ class Result(NamedTuple):
     if len(steps) > 1:
       how['average'] = str(len(steps))
     if others:  # A digest distinguishes ensembles of the same size.
-      digest = _digest([f'{run} {[*its]}' for run, its in
-                        zip(others, content['ensemble_steps'], strict=True)])
+      digest = _digest(
+        [f'{run} {[*its]}' for run, its in zip(others, content['ensemble_steps'], strict=True)]
+      )
       how['ensemble'] = f'{1 + len(others)}.{digest}'
     if decode := content.get('decode'):
       sample = decode.get('sample')
-      how |= {'samples' if sample else 'beam': str(decode['beam_size']),
-              'alpha': f'{decode["alpha"]:g}'}
+      how |= {
+        'samples' if sample else 'beam': str(decode['beam_size']),
+        'alpha': f'{decode["alpha"]:g}',
+      }
       if sample:
         how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
       if (search := decode.get('search', 'default')) != 'default':
@@ -71,8 +74,12 @@ class Result(NamedTuple):
     decode = {'sample': False, **self.content['decode']}  # Some tools only search.
     more = {key: value for key, value in self.content['more'].items() if key != 'bleu'}
     unread = {'batch_size', *(() if decode['sample'] else _SAMPLING)}
-    return {'average': len(self.content['steps']), 'ensemble': 1 + len(self.content['ensemble']),
-            **{key: value for key, value in decode.items() if key not in unread}, **more}
+    return {
+      'average': len(self.content['steps']),
+      'ensemble': 1 + len(self.content['ensemble']),
+      **{key: value for key, value in decode.items() if key not in unread},
+      **more,
+    }
 
   @property
   def sentences_path(self) -> Path:
@@ -89,11 +96,15 @@ class Result(NamedTuple):
       return  # No file, or a damaged one, which may be written.
     ours = self.content['workdir']  # Results inside belong to the run, even if it has moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
-      raise UserError(f'{self.path} is the result of another run, {run}; give each run a folder of '
-                      f'its own by --results')
+      raise UserError(
+        f'{self.path} is the result of another run, {run}; give each run a folder of '
+        f'its own by --results'
+      )
     if digest != self.content['text_sha256']:
-      raise UserError(f'{self.path} is the result of another text of that name; keep both by '
-                      f'--results=FOLDER, or remove the file')
+      raise UserError(
+        f'{self.path} is the result of another text of that name; keep both by '
+        f'--results=FOLDER, or remove the file'
+      )
 
   def write(self, scores: Mapping[str, Any], sentences: Sequence[Mapping[str, Any]] | None = None):
     """Writes sentences, if there are any, then the content with scores, both JSON data."""
@@ -111,13 +122,23 @@ class Result(NamedTuple):
 def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
   """Returns what is known of a result of runs before its scores; `decoding` None is none."""
   run, *others = members
-  known = {'text': text.name, 'text_sha256': text.digest, 'workdir': str(run.workdir.resolve()),
-           'steps': run.steps, 'ensemble': [str(other.workdir.resolve()) for other in others],
-           'ensemble_steps': [other.steps for other in others], 'more': {},
-           'commit': run_directory.commit(), 'command': sys.argv[1:]}
+  known = {
+    'text': text.name,
+    'text_sha256': text.digest,
+    'workdir': str(run.workdir.resolve()),
+    'steps': run.steps,
+    'ensemble': [str(other.workdir.resolve()) for other in others],
+    'ensemble_steps': [other.steps for other in others],
+    'more': {},
+    'commit': run_directory.commit(),
+    'command': sys.argv[1:],
+  }
   if decoding:
-    known |= {'decode': dataclasses.asdict(decoding.config), 'more': dict(decoding.more),
-              'seed': decoding.seed if decoding.config.sample else None}
+    known |= {
+      'decode': dataclasses.asdict(decoding.config),
+      'more': dict(decoding.more),
+      'seed': decoding.seed if decoding.config.sample else None,
+    }
   return known
 
 
@@ -131,8 +152,20 @@ def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
 
 def read(path: Path) -> Result:
   """Reads a result; refuses one that is not as eval.py writes it."""
-  content, = _read(path, ('text', 'text_sha256', 'steps', 'ensemble', 'ensemble_steps', 'decode',
-                          'seed', 'more', 'metrics'))
+  (content,) = _read(
+    path,
+    (
+      'text',
+      'text_sha256',
+      'steps',
+      'ensemble',
+      'ensemble_steps',
+      'decode',
+      'seed',
+      'more',
+      'metrics',
+    ),
+  )
   return Result(path, content)
 
 
@@ -147,8 +180,9 @@ def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
-def _read(path: Path, needed: Sequence[str],
-          split: Callable[[bytes], list[bytes]] = lambda data: [data]) -> list[dict[str, Any]]:
+def _read(
+  path: Path, needed: Sequence[str], split: Callable[[bytes], list[bytes]] = lambda data: [data]
+) -> list[dict[str, Any]]:
   """Reads the JSON objects of a file; every one must have the keys that are needed."""
   try:
     objects = list(map(json.loads, split(path.read_bytes())))
@@ -156,9 +190,12 @@ def _read(path: Path, needed: Sequence[str],
       if missing := set(needed).difference(content):
         raise KeyError(*missing)
   except OSError as error:
-    raise UserError(f'{path} cannot be read: {error.strerror}; score the run again with '
-                    f'eval.py') from error
+    raise UserError(
+      f'{path} cannot be read: {error.strerror}; score the run again with eval.py'
+    ) from error
   except (ValueError, KeyError, TypeError) as error:
-    raise UserError(f'{path} should be as eval.py writes it; it cannot be understood ({error!r}); '
-                    f'score the run again') from error
+    raise UserError(
+      f'{path} should be as eval.py writes it; it cannot be understood ({error!r}); '
+      f'score the run again'
+    ) from error
   return objects

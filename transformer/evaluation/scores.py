@@ -30,8 +30,12 @@ class Score(NamedTuple):
 
   def to_json(self) -> dict[str, Any]:
     """Returns the row of the score in a result."""
-    return {'name': self.name, 'score': self.score, 'interval_95': self.interval,
-            'signature': self.signature}
+    return {
+      'name': self.name,
+      'score': self.score,
+      'interval_95': self.interval,
+      'signature': self.signature,
+    }
 
 
 def seed_of_samples() -> dict[str, Any]:
@@ -45,8 +49,10 @@ def seed_of_samples() -> dict[str, Any]:
   given = os.getenv(SEED_VARIABLE)
   seed = given or '12345'
   if not re.fullmatch('0*[1-9][0-9]{0,18}', seed):
-    raise UserError(f'{SEED_VARIABLE} must be a positive integer of at most 19 digits; got '
-                    f'{shown(seed)}; set another, or leave it out for 12345')
+    raise UserError(
+      f'{SEED_VARIABLE} must be a positive integer of at most 19 digits; got '
+      f'{shown(seed)}; set another, or leave it out for 12345'
+    )
   return {'seed': int(seed), 'source': SEED_VARIABLE if given else 'default'}
 
 
@@ -65,13 +71,19 @@ def interval_95(scores: Sequence[float]) -> tuple[float, float]:
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 
-def scored(names: Sequence[str], signature: str, counts: Sequence[Sequence[int]],
-           figures: Callable[[np.ndarray], np.ndarray]) -> list[dict[str, Any]]:
+def scored(
+  names: Sequence[str],
+  signature: str,
+  counts: Sequence[Sequence[int]],
+  figures: Callable[[np.ndarray], np.ndarray],
+) -> list[dict[str, Any]]:
   """Returns the rows of metrics; `figures` computes them [M, ...] from sums of counts [C, ...]."""
   scores = figures(np.sum(counts, axis=0)).tolist()
   samples = figures(resampled(counts).T)
-  return [Score(name, score, signature, interval=interval_95(of_samples)).to_json()
-          for name, score, of_samples in zip(names, scores, samples, strict=True)]
+  return [
+    Score(name, score, signature, interval=interval_95(of_samples)).to_json()
+    for name, score, of_samples in zip(names, scores, samples, strict=True)
+  ]
 
 
 class OwnMetric(NamedTuple):
@@ -91,15 +103,18 @@ def load_metric(spec: str) -> OwnMetric:
   return OwnMetric(spec, own_code.load(spec, 'metric'))
 
 
-def own_scores(metric: OwnMetric, sources: Sequence[str], translations: Sequence[str],
-               references: Sequence[Sequence[str]]) -> list[Score]:
+def own_scores(
+  metric: OwnMetric,
+  sources: Sequence[str],
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+) -> list[Score]:
   """Returns the scores of a metric; refuses one that fails, or returns no finite numbers."""
   with own_code.guarded(f'the metric {metric.spec} failed'):
     values = metric.function(list(sources), list(translations), list(map(list, references)))
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
-  return [_own_score(metric, str(name), value, len(translations))
-          for name, value in values.items()]
+  return [_own_score(metric, str(name), value, len(translations)) for name, value in values.items()]
 
 
 def _own_score(metric: OwnMetric, name: str, value: Any, count: int) -> Score:
@@ -109,9 +124,16 @@ def _own_score(metric: OwnMetric, name: str, value: Any, count: int) -> Score:
   except (TypeError, ValueError):
     scores = []
   if len(scores) != (1 if of_text else count) or not all(map(math.isfinite, scores)):
-    raise UserError(f'the metric {metric.spec} must return a finite number, or one for each of the '
-                    f'{count} translations, or a dict of these; {name} is {shown(value)}')
+    raise UserError(
+      f'the metric {metric.spec} must return a finite number, or one for each of the '
+      f'{count} translations, or a dict of these; {name} is {shown(value)}'
+    )
   if of_text:
     return Score(name, scores[0], metric.spec)
-  return Score(name, math.fsum(scores) / count, metric.spec,
-               interval=interval_95(resampled(scores) / count), sentences=scores)
+  return Score(
+    name,
+    math.fsum(scores) / count,
+    metric.spec,
+    interval=interval_95(resampled(scores) / count),
+    sentences=scores,
+  )

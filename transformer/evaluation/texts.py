@@ -34,8 +34,10 @@ def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   """Reads the file of a flag, which must have a line for each source."""
   lines = read_lines(path)
   if len(lines) != len(sources):
-    raise UserError(f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
-                    f'{path} has {len(lines)} lines')
+    raise UserError(
+      f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
+      f'{path} has {len(lines)} lines'
+    )
   return lines
 
 
@@ -44,8 +46,11 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   sources = read_lines(source)
   if references and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
-  text = Text('stdin' if source == STANDARD_INPUT else Path(source).name, sources,
-              [read_beside('reference', path, sources) for path in references])
+  text = Text(
+    'stdin' if source == STANDARD_INPUT else Path(source).name,
+    sources,
+    [read_beside('reference', path, sources) for path in references],
+  )
   return text._replace(name=f'{text.name}.{text.digest[:8]}')
 
 
@@ -55,8 +60,11 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
     return []
   if data.source != 'text':  # A source of one's own often has files of a split's name.
     return sorted(files.as_path(data.dir).glob(f'{glob.escape(split)}.*'))
-  return [Path(data.dir, f'{split}.{language}{ending}') for ending in ('', *files.PACKED)
-          for language in (data.source_language, data.target_language)]
+  return [
+    Path(data.dir, f'{split}.{language}{ending}')
+    for ending in ('', *files.PACKED)
+    for language in (data.source_language, data.target_language)
+  ]
 
 
 def read_split(data: DataConfig, split: str) -> Text:

@@ -26,8 +26,14 @@ def load_for(request: Request, checkpoint: str) -> TrainedRun:
   return load(request.workdir, checkpoint, request.average, request.ensemble, request.batch_size)
 
 
-def result_for(request: Request, text: Text, run: TrainedRun, decoding: Decoding | None = None,
-               kind: str = '', **more: str) -> results.Result:
+def result_for(
+  request: Request,
+  text: Text,
+  run: TrainedRun,
+  decoding: Decoding | None = None,
+  kind: str = '',
+  **more: str,
+) -> results.Result:
   """Returns the result to write, as `results.place` does; `more` tells it from others, by name."""
   content = results.facts(text, run.members, decoding)
   content['more'] |= more
@@ -38,8 +44,13 @@ def result_for(request: Request, text: Text, run: TrainedRun, decoding: Decoding
   return results.place(folder, content, kind)
 
 
-def translate(run: TrainedRun, decoding: Decoding, text: Text, constraint: Constraint = FREE,
-              description: str = 'translating: ') -> tuple[list[Translation], float]:
+def translate(
+  run: TrainedRun,
+  decoding: Decoding,
+  text: Text,
+  constraint: Constraint = FREE,
+  description: str = 'translating: ',
+) -> tuple[list[Translation], float]:
   """Translates a text with a progress bar; returns the seconds, with compilation, too."""
   started = time.perf_counter()
   with progress_bar(len(text.sources), description=description) as bar:
@@ -49,9 +60,14 @@ def translate(run: TrainedRun, decoding: Decoding, text: Text, constraint: Const
   return answers, seconds
 
 
-def write_and_score(request: Request, result: results.Result, run: TrainedRun, text: Text,
-                    translated: tuple[Sequence[Translation], float],
-                    own_metrics: Sequence[OwnMetric] = ()) -> dict[str, Any] | None:
+def write_and_score(
+  request: Request,
+  result: results.Result,
+  run: TrainedRun,
+  text: Text,
+  translated: tuple[Sequence[Translation], float],
+  own_metrics: Sequence[OwnMetric] = (),
+) -> dict[str, Any] | None:
   """Writes what `translate` returned; if there are references, reports scores and returns the row.
 
   `result` is from `result_for`.
@@ -63,9 +79,17 @@ def write_and_score(request: Request, result: results.Result, run: TrainedRun, t
       write_lines(as_lines(answers, request.nbest), output)
   finally:  # Translations that do not fit onto a disk can still be scored.
     if text.references:
-      stages = report.evaluate(text, answers, seconds, result.content['decode']['bleu_tokenize'],
-                               run.config.data.target_language, own_metrics, request.ter)
-      row = report.report(result, stages, request.people,
-                          report.protocol_lines if request.protocols else lambda _: [])
+      stages = report.evaluate(
+        text,
+        answers,
+        seconds,
+        result.content['decode']['bleu_tokenize'],
+        run.config.data.target_language,
+        own_metrics,
+        request.ter,
+      )
+      row = report.report(
+        result, stages, request.people, report.protocol_lines if request.protocols else lambda _: []
+      )
       report.show_examples(text, answers, request.examples, request.people)
   return row

@@ -30,8 +30,13 @@ class DivergenceGuard:
   so that a resumed run finds the same spikes.
   """
 
-  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike,
-               names: Sequence[str] = ()):
+  def __init__(
+    self,
+    window: Mapping[str, float],
+    allowed: int,
+    workdir: str | os.PathLike,
+    names: Sequence[str] = (),
+  ):
     """Resumes a run with a window, or {}.
 
     `allowed` is the most updates in a row that may be skipped. `names` are the parameters in the
@@ -48,23 +53,30 @@ class DivergenceGuard:
     if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
       self._made = True
       return True
-    event = (f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
-             f'{metrics["gradient_norm"]}')
+    event = (
+      f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
+      f'{metrics["gradient_norm"]}'
+    )
     skips = metrics.get('skips')
     if skips and skips.in_a_row <= self._allowed:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False
-    fault = (f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} skips; '
-             f'nothing of it was saved; {self._write(step, batch)}')
+    fault = (
+      f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} skips; '
+      f'nothing of it was saved; {self._write(step, batch)}'
+    )
     if self.window['updates']:  # Of an earlier process, too.
       fault += '; lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm'
     if not self._made:
-      bad = [name for name, finite in zip(self._names, metrics['finite'], strict=True)
-             if not finite]
-      fault += (f'; the gradient is not finite in {len(bad)} of {len(self._names)} parameters: '
-                f'{", ".join(bad[:3])}{", …" * (len(bad) > 3)}; to find the operation, take the '
-                f'gradient on this batch under jax_debug_nans, as docs/recipes.md shows')
+      bad = [
+        name for name, finite in zip(self._names, metrics['finite'], strict=True) if not finite
+      ]
+      fault += (
+        f'; the gradient is not finite in {len(bad)} of {len(self._names)} parameters: '
+        f'{", ".join(bad[:3])}{", …" * (len(bad) > 3)}; to find the operation, take the '
+        f'gradient on this batch under jax_debug_nans, as docs/recipes.md shows'
+      )
     raise UserError(fault)
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
@@ -79,15 +91,19 @@ class DivergenceGuard:
     limit = mean + max(_DEVIATIONS * deviation, _SHARE * abs(mean))
     spike = window['updates'] >= _FIRST and loss > limit
     if spike and not window['spiking']:
-      say(f'step {step}: the loss jumped to {loss:.3f} a token, from {mean:.3f} ± {deviation:.3f} '
-          f'over the {_UPDATES} updates before; the norm of its gradient is '
-          f'{float(metrics["gradient_norm"]):.3f}')
+      say(
+        f'step {step}: the loss jumped to {loss:.3f} a token, from {mean:.3f} ± {deviation:.3f} '
+        f'over the {_UPDATES} updates before; the norm of its gradient is '
+        f'{float(metrics["gradient_norm"]):.3f}'
+      )
     part = max(1.0 / _UPDATES, 1.0 / (window['updates'] + 1))
     change = (limit if spike else loss) - mean
     self.window = {
-        'updates': window['updates'] + 1, 'mean': mean + part * change,
-        'variance': (1.0 - part) * (window['variance'] + part * change * change),
-        'spiking': spike}
+      'updates': window['updates'] + 1,
+      'mean': mean + part * change,
+      'variance': (1.0 - part) * (window['variance'] + part * change * change),
+      'spiking': spike,
+    }
     return spike
 
   def _write(self, step: int, batch: Batch) -> str:

@@ -15,8 +15,14 @@ from transformer.model.vocabulary_rows import spelt_params
 from transformer.runs.loading import Run, load_run
 
 # Settings of a model that do not change what its parameters mean.
-_FREE_SETTINGS = ('dropout', 'attention_dropout', 'activation_dropout', 'attention', 'dtype',
-                  'remat')
+_FREE_SETTINGS = (
+  'dropout',
+  'attention_dropout',
+  'activation_dropout',
+  'attention',
+  'dtype',
+  'remat',
+)
 
 
 def load_to_host(workdir: str | os.PathLike) -> Run:
@@ -27,21 +33,29 @@ def load_to_host(workdir: str | os.PathLike) -> Run:
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
   """Refuses a model in which the parameters of `train.init_from` would mean something else."""
+
   def meaning(config: ModelConfig) -> dict[str, Any]:
     settings = dataclasses.asdict(config) | {
-        'key_dim': config.head_key_dim, 'value_dim': config.head_value_dim,
-        'decoder_layers': config.decoder_depth}
+      'key_dim': config.head_key_dim,
+      'value_dim': config.head_value_dim,
+      'decoder_layers': config.decoder_depth,
+    }
     if config.positions != 'learned':
       settings.pop('max_positions')
     return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
 
   there = meaning(origin)
   here = meaning(model)
-  different = [f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
-               for name in there | here if there.get(name) != here.get(name)]
+  different = [
+    f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
+    for name in there | here
+    if there.get(name) != here.get(name)
+  ]
   if different:
-    raise UserError(f'a run starts from train.init_from with the same model, but for '
-                    f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}')
+    raise UserError(
+      f'a run starts from train.init_from with the same model, but for '
+      f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}'
+    )
 
 
 def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
@@ -56,10 +70,15 @@ def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
   if fingerprints(origin.vocabulary) != fingerprints(vocabulary):
     about['pieces'] = {}
     for side in ('source', 'target'):
-      old, new = ({part.piece(token) for token in range(part.size)}
-                  for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side)))
-      about['pieces'][side] = {'kept': len(old & new), 'new': len(new - old),
-                               'left_out': len(old - new)}
+      old, new = (
+        {part.piece(token) for token in range(part.size)}
+        for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side))
+      )
+      about['pieces'][side] = {
+        'kept': len(old & new),
+        'new': len(new - old),
+        'left_out': len(old - new),
+      }
   return about
 
 
@@ -67,6 +86,8 @@ def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:
   """Returns the parameters of a run, with a row for each piece of a vocabulary."""
   if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
     return origin.params
-  return spelt_params(jax.device_get(origin.params),
-                      spell(vocabulary.source, origin.vocabulary.source),
-                      spell(vocabulary.target, origin.vocabulary.target))
+  return spelt_params(
+    jax.device_get(origin.params),
+    spell(vocabulary.source, origin.vocabulary.source),
+    spell(vocabulary.target, origin.vocabulary.target),
+  )

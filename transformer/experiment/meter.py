@@ -21,8 +21,12 @@ class Meter:
   so that a resumed run writes the lines of an uninterrupted one.
   """
 
-  def __init__(self, sums: dict[str, float], positions: int,
-               utilisation: Callable[[float, float], float] | None = None):
+  def __init__(
+    self,
+    sums: dict[str, float],
+    positions: int,
+    utilisation: Callable[[float, float], float] | None = None,
+  ):
     """Starts from earlier sums, or none; a batch has so many target positions."""
     self._positions, self._utilisation = positions, utilisation
     self._clock: float | None = None
@@ -60,25 +64,34 @@ class Meter:
     Leaves out `WALL_CLOCK` if no step was timed.
     """
     # If every step was skipped, there is no loss.
-    sums = {**dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
-            **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0), **self.sums}
+    sums = {
+      **dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
+      **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0),
+      **self.sums,
+    }
     tokens, steps = max(sums['weight'], 1.0), max(sums['steps'], 1.0)
     values = {
-        'train/loss': sums['loss'] / tokens,
-        'train/perplexity': perplexity(sums['nll'] / tokens),
-        'train/gradient_norm': sums['gradient_norm'] / steps,
-        'train/learning_rate': learning_rate,
-        'train/spikes': sums['spikes'],
-        'train/fill': sums['weight'] / (steps * self._positions),
-        **{f'train/{name}': total / tokens for name, total in self.sums.items()
-           if name not in (*SUMS, *TAKEN)},
+      'train/loss': sums['loss'] / tokens,
+      'train/perplexity': perplexity(sums['nll'] / tokens),
+      'train/gradient_norm': sums['gradient_norm'] / steps,
+      'train/learning_rate': learning_rate,
+      'train/spikes': sums['spikes'],
+      'train/fill': sums['weight'] / (steps * self._positions),
+      **{
+        f'train/{name}': total / tokens
+        for name, total in self.sums.items()
+        if name not in (*SUMS, *TAKEN)
+      },
     }
     if seconds := self._seconds:
-      values |= {'train/data_wait': self._waited / seconds,
-                 'tokens_per_second': self._target_tokens / seconds}
+      values |= {
+        'train/data_wait': self._waited / seconds,
+        'tokens_per_second': self._target_tokens / seconds,
+      }
       if self._utilisation is not None:
-        values['flops_utilisation'] = self._utilisation(self._source_tokens / seconds,
-                                                        self._target_tokens / seconds)
+        values['flops_utilisation'] = self._utilisation(
+          self._source_tokens / seconds, self._target_tokens / seconds
+        )
     self._restart({})
     return values
 
@@ -92,8 +105,9 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(model: Any, devices: int, objective: Objective
-                ) -> Callable[[float, float], float] | None:
+def utilisation(
+  model: Any, devices: int, objective: Objective
+) -> Callable[[float, float], float] | None:
   """Returns a function from source and target tokens per second to the share of a known peak."""
   peak = peak_flops(jax.devices()[0].device_kind)
   if peak is None:
@@ -103,4 +117,5 @@ def utilisation(model: Any, devices: int, objective: Objective
     return None
   source, target = by_token
   return lambda source_speed, target_speed: (
-      (source * source_speed + target * target_speed) / (peak * devices))
+    (source * source_speed + target * target_speed) / (peak * devices)
+  )

@@ -58,8 +58,9 @@ class OpenRun:
       self.history = self._checkpoints.history(step)
       self.unfinished = self._checkpoints.is_unfinished(step)
     self.done = self.step is not None and (
-        self.step >= config.train.steps
-        or is_out_of_patience(self.history['evaluations'], config.train.patience))
+      self.step >= config.train.steps
+      or is_out_of_patience(self.history['evaluations'], config.train.patience)
+    )
     self.ended = self.done and not self.unfinished
     self._newest = self.step
     if self.begun and stack:  # A later step may be damaged.
@@ -69,8 +70,11 @@ class OpenRun:
     if self._stack:
       self._stack.enter_context(RunLock(self.workdir))
     # train.py has compared the settings, but another run may have begun before the lock was taken.
-    return (run_directory.has_begun(self.workdir), resuming.changed_settings(self.workdir, config),
-            (self.workdir / run_directory.CHECKPOINTS).is_dir())
+    return (
+      run_directory.has_begun(self.workdir),
+      resuming.changed_settings(self.workdir, config),
+      (self.workdir / run_directory.CHECKPOINTS).is_dir(),
+    )
 
   def _open_checkpoints(self) -> Checkpoints:
     folder = self.workdir / run_directory.CHECKPOINTS
@@ -109,8 +113,14 @@ class OpenRun:
       processes.fail(error)
 
 
-def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts: Mapping[str, Any],
-                 update: Update | None = None, encoded: EncodedCorpora | None = None):
+def record_start(
+  run: OpenRun,
+  config: Config,
+  vocabulary: RunVocabulary,
+  facts: Mapping[str, Any],
+  update: Update | None = None,
+  encoded: EncodedCorpora | None = None,
+):
   """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update."""
   workdir = run.workdir
   reproducible = config.train.reproducible
@@ -122,9 +132,16 @@ def record_start(run: OpenRun, config: Config, vocabulary: RunVocabulary, facts:
   if not run.begun:
     resuming.record_newest(workdir, 0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
-    files.write_sealed(workdir / run_directory.RUN, record.describe(
-        reproducible, parameters=parameters, counts=encoded.counts,
-        flops_per_update=_flops(update, encoded), **facts))
+    files.write_sealed(
+      workdir / run_directory.RUN,
+      record.describe(
+        reproducible,
+        parameters=parameters,
+        counts=encoded.counts,
+        flops_per_update=_flops(update, encoded),
+        **facts,
+      ),
+    )
 
 
 def _flops(update: Update, encoded: EncodedCorpora) -> float | None:

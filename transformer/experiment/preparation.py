@@ -53,6 +53,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   `keep` stores encoded text on disk. Raises `UserError` if the run cannot begin or resume, as with
   other data, first parameters or frozen arrays than it began with.
   """
+
   def load_reporters():
     for spec in config.train.report:
       own_code.load(spec, 'reporter')
@@ -73,8 +74,9 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     check_metrics(metrics, config, next(iter(corpora.valid.values())), run.begun)
     objective = objective_of(vocabulary)
     frozen = list(objective.sources)
-    encoded = encode_corpora(config.data, corpora, vocabulary, config.train.tokens_per_batch,
-                             config.seed, keep)
+    encoded = encode_corpora(
+      config.data, corpora, vocabulary, config.train.tokens_per_batch, config.seed, keep
+    )
     model = build_model(config.model, vocabulary)
     update = make_update(config, model, mesh, objective)
     if config.train.freeze:
@@ -85,15 +87,21 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     start = origin and describe_origin(origin, vocabulary)
     if run.begun:
       resuming.check_same_start(run.workdir, data, start, frozen)
-    return {'data': data, 'origin': start, 'frozen': frozen,
-            'own_code': own_code.digests(config.own_code)}
+    return {
+      'data': data,
+      'origin': start,
+      'frozen': frozen,
+      'own_code': own_code.digests(config.own_code),
+    }
 
-  return Preparation(corpora, vocabulary, origin, metrics, processes.from_first(make_facts),
-                     encoded, update)
+  return Preparation(
+    corpora, vocabulary, origin, metrics, processes.from_first(make_facts), encoded, update
+  )
 
 
-def _vocabulary(config: Config, run: OpenRun, corpora: Corpora, origin: Run | None
-                ) -> RunVocabulary:
+def _vocabulary(
+  config: Config, run: OpenRun, corpora: Corpora, origin: Run | None
+) -> RunVocabulary:
   """Returns the vocabulary of a run that has begun, or makes one in the first process."""
   if run.begun:
     vocabulary = vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
@@ -107,7 +115,8 @@ def _vocabulary(config: Config, run: OpenRun, corpora: Corpora, origin: Run | No
 
   models = processes.from_first(make)
   return vocabularies.from_model_files(
-      {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process')
+    {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process'
+  )
 
 
 def check_run(config: Config, workdir: Path):
@@ -118,7 +127,8 @@ def check_run(config: Config, workdir: Path):
   jax.config.update('jax_platforms', 'cpu')
   if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
     config = dataclasses.replace(
-        config, model=dataclasses.replace(config.model, attention='reference'))
+      config, model=dataclasses.replace(config.model, attention='reference')
+    )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, OpenRun(workdir, config, None), mesh, keep=False)
   if prepared.update:

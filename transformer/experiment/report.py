@@ -43,26 +43,36 @@ class Report:
   Once the files are open, a full disk does not end a run.
   """
 
-  def __init__(self, workdir: Path, update: Update, step: int, history: Mapping[str, Any],
-               shape: tuple[int, int, int]):
+  def __init__(
+    self,
+    workdir: Path,
+    update: Update,
+    step: int,
+    history: Mapping[str, Any],
+    shape: tuple[int, int, int],
+  ):
     """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
     config = update.config.train
     self._workdir = workdir
     self._config = config
     self._schedule = update.schedule
     rows, _, length = shape
-    self.meter = Meter(history['meter'], rows * length,
-                       utilisation(update.model, update.mesh.size, update.objective))
-    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir,
-                                  list(by_name(update.state.params)))
+    self.meter = Meter(
+      history['meter'], rows * length, utilisation(update.model, update.mesh.size, update.objective)
+    )
+    self._guard = DivergenceGuard(
+      history.get('window', {}), config.skip_nonfinite, workdir, list(by_name(update.state.params))
+    )
     self._first = processes.is_first()
 
     def open_files():
       self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)
       parts = {str(workdir / TENSORBOARD): Events} | {
-          f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report}
-      self._reporters = Reporters(parts, (update.config, workdir, step),
-                                  min(10.0, config.grace_seconds / 4))
+        f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report
+      }
+      self._reporters = Reporters(
+        parts, (update.config, workdir, step), min(10.0, config.grace_seconds / 4)
+      )
       self._bar = progress_bar(config.steps, step, stays=True)
 
     processes.from_first(open_files)
@@ -71,8 +81,10 @@ class Report:
     self._logged = -math.inf  # The time of the latest log line.
     self._pending: tuple[int, Batch, Any] | None = None
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
-    say(f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
-        f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch')
+    say(
+      f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
+      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
+    )
 
   def add(self, step: int, batch: Batch, metrics: Any):
     """Settles the update before, and makes this one pending."""
@@ -122,8 +134,9 @@ class Report:
       parts.append(f'{tqdm.format_interval(left)} left')
     logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
 
-  def add_evaluation(self, step: int, evaluation: Evaluation,
-                     evaluations: Sequence[Mapping[str, Any]]):
+  def add_evaluation(
+    self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping[str, Any]]
+  ):
     """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
       return
@@ -137,11 +150,15 @@ class Report:
     # The loss of an update is smoothed.
     plain = ' (not smoothed)' if self._config.label_smoothing else ''
     is_best = best is evaluations[-1] and math.isfinite(score)
-    say(f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}{plain}'
-        f'  valid {name} {score:.2f}{"  the best so far" if is_best else ""}')
+    say(
+      f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}{plain}'
+      f'  valid {name} {score:.2f}{"  the best so far" if is_best else ""}'
+    )
     if is_out_of_patience(evaluations, self._config.patience):
-      say(f'out of patience at step {step}: none of the last {self._config.patience} evaluations '
-          f'(train.patience) was better than that of step {best["step"]}')
+      say(
+        f'out of patience at step {step}: none of the last {self._config.patience} evaluations '
+        f'(train.patience) was better than that of step {best["step"]}'
+      )
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
     """Writes numbers to the file, tells reporters, and shows some as text at the bar."""
@@ -154,8 +171,11 @@ class Report:
 
   def history(self) -> dict[str, Any]:
     """Returns what a checkpoint keeps of the report, as JSON data."""
-    return {'meter': self.meter.sums, 'window': self._guard.window,
-            'log': self._metrics.written() if self._first else {}}
+    return {
+      'meter': self.meter.sums,
+      'window': self._guard.window,
+      'log': self._metrics.written() if self._first else {},
+    }
 
   def __enter__(self) -> 'Report':
     return self

@@ -57,8 +57,10 @@ class Reporters:
     for reporter in self._all:
       reporter.join(end - time.monotonic())
       if reporter.is_alive():
-        warn(f'{reporter.name} is not done within {self._seconds:g} seconds and may lack lines; '
-             f'{METRICS} has all')
+        warn(
+          f'{reporter.name} is not done within {self._seconds:g} seconds and may lack lines; '
+          f'{METRICS} has all'
+        )
 
 
 class _Reporter(threading.Thread):

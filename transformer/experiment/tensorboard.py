@@ -57,7 +57,10 @@ class Events:
 
 def _as_markdown(samples: Sequence[Sample]) -> str:
   """Returns a table with a row for each sample; escapes everything that would be markup."""
-  rows = [[_MARKDOWN.sub(r'\\\1', html.escape(text, quote=False)) for text in sample]
-          for sample in samples]
-  return ''.join(f'| {" | ".join(row)} |\n'
-                 for row in (Sample._fields, ('---',) * len(Sample._fields), *rows))
+  rows = [
+    [_MARKDOWN.sub(r'\\\1', html.escape(text, quote=False)) for text in sample]
+    for sample in samples
+  ]
+  return ''.join(
+    f'| {" | ".join(row)} |\n' for row in (Sample._fields, ('---',) * len(Sample._fields), *rows)
+  )

@@ -31,8 +31,7 @@ class Tracer:
       options = jax.profiler.ProfileOptions()
       options.python_tracer_level = 0  # Python's calls would crowd out the devices' work.
       with optional(f'there is no trace in {self._folder}', warn):
-        jax.profiler.start_trace(self._folder, create_perfetto_trace=True,
-                                 profiler_options=options)
+        jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=options)
     self._traced.append(number)
     with jax.profiler.StepTraceAnnotation('train', step_num=number):
       results = step(*arguments)
@@ -49,5 +48,7 @@ class Tracer:
     elif window:
       with optional(f'there is no whole trace in {self._folder}', warn):
         jax.profiler.stop_trace()
-        say(f'traced steps {self._traced[0]} to {self._traced[-1]}; look at them with: '
-            f'tensorboard --logdir={self._folder}, or at https://ui.perfetto.dev')
+        say(
+          f'traced steps {self._traced[0]} to {self._traced[-1]}; look at them with: '
+          f'tensorboard --logdir={self._folder}, or at https://ui.perfetto.dev'
+        )

@@ -49,8 +49,12 @@ from transformer.training.mesh import check_shares, make_mesh
 from transformer.training.update import Update
 
 
-def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = None,
-              signals: Signals | None = None):
+def train_run(
+  config: Config,
+  workdir: Path,
+  profile: tuple[int, int] | None = None,
+  signals: Signals | None = None,
+):
   """Trains a run from its config, or resumes it.
 
   `profile` is the first and the last step to trace. `signals` stop the run, by `Preempted`.
@@ -68,30 +72,54 @@ def train_run(config: Config, workdir: Path, profile: tuple[int, int] | None = N
     greedy = dataclasses.replace(config.decode, beam_size=1)
     translate = Translator(update.model, vocabulary, greedy, config.data.max_length, mesh=mesh)
     length, search = translate.compile_longest(
-        update.state.best_params,
-        [source for corpus in corpora.valid.values() for source, _ in corpus[:]])
+      update.state.best_params,
+      [source for corpus in corpora.valid.values() for source, _ in corpus[:]],
+    )
     update = compile_within_memory(
-        update, encoded.batches.shape,
-        (f'search, {greedy.batch_size} sentences of {length} tokens', search), run.begun)
+      update,
+      encoded.batches.shape,
+      (f'search, {greedy.batch_size} sentences of {length} tokens', search),
+      run.begun,
+    )
     if update.config != config:
       config = update.config
       encoded = encoded.resized(config.train.tokens_per_batch)
     processes.from_first(lambda: record_start(run, config, vocabulary, facts, update, encoded))
 
-    sets = [ValidationSet(key, list(map(update.place, encoded.valid_batches[key])), corpus[:],
-                          corpus.gold) for key, corpus in corpora.valid.items()]
+    sets = [
+      ValidationSet(
+        key, list(map(update.place, encoded.valid_batches[key])), corpus[:], corpus.gold
+      )
+      for key, corpus in corpora.valid.items()
+    ]
     step, evaluations = train(
-        run, update, encoded.batches,
-        functools.partial(evaluate, sets=sets, translate=translate, metrics=metrics,
-                          tokenize=config.decode.bleu_tokenize),
-        origin and params_from(origin, vocabulary), profile=profile, signals=signals)
+      run,
+      update,
+      encoded.batches,
+      functools.partial(
+        evaluate,
+        sets=sets,
+        translate=translate,
+        metrics=metrics,
+        tokenize=config.decode.bleu_tokenize,
+      ),
+      origin and params_from(origin, vocabulary),
+      profile=profile,
+      signals=signals,
+    )
     _report_end(run, config, step, evaluations)
 
 
-def train(run: OpenRun, update: Update, batches: BatchesByStep,
-          validate: Callable[[Callable, Any], Evaluation], params: Any = None, *,
-          profile: tuple[int, int] | None = None, signals: Signals | None = None
-          ) -> tuple[int, list[Mapping[str, Any]]]:
+def train(
+  run: OpenRun,
+  update: Update,
+  batches: BatchesByStep,
+  validate: Callable[[Callable, Any], Evaluation],
+  params: Any = None,
+  *,
+  profile: tuple[int, int] | None = None,
+  signals: Signals | None = None,
+) -> tuple[int, list[Mapping[str, Any]]]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
   `validate` is (`eval_step`, parameters) -> their evaluation. Without `params`, the first ones are
@@ -106,6 +134,7 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
   tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
   report = Report(run.workdir, update, step, run.history, batches.shape)
   with contextlib.closing(tracer), report:
+
     def save(unfinished: bool = True):
       run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
 
@@ -119,7 +148,8 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
           report.add(step, batch, metrics)
           done = step >= settings.steps
         evaluating = (done or step % settings.eval_every == 0) and all(
-            evaluation['step'] != step for evaluation in evaluations)
+          evaluation['step'] != step for evaluation in evaluations
+        )
         saving = done or step % settings.checkpoint_every == 0
         stopping = agreement.should_stop(bool(signals.requested))
         run.check_writes()
@@ -131,7 +161,8 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
             raise Preempted
           try:
             evaluation = (signals.interruptible if alone else operator.call)(
-                validate, update.eval_step, state.best_params)
+              validate, update.eval_step, state.best_params
+            )
           except Exception:
             if alone:  # Several processes can only save together.
               save()
@@ -149,36 +180,52 @@ def train(run: OpenRun, update: Update, batches: BatchesByStep,
         report.meter.restart_clock()
     except Preempted as interruption:
       save()
-      raise Preempted(f'stopped by {signals.requested or "another process"} after step {step}, '
-                      f'which is saved; the same command goes on from there') from interruption
+      raise Preempted(
+        f'stopped by {signals.requested or "another process"} after step {step}, '
+        f'which is saved; the same command goes on from there'
+      ) from interruption
     run.wait()
   return step, evaluations
 
 
-def _judged(step: int, values: Mapping[str, float], settings: TrainConfig,
-            save: Callable[[], None]) -> dict[str, Any]:
+def _judged(
+  step: int, values: Mapping[str, float], settings: TrainConfig, save: Callable[[], None]
+) -> dict[str, Any]:
   """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
   metric = settings.best_by
   if metric and f'valid/{metric}' not in values:
     save()  # All processes have the same values, and so save together.
     known = ', '.join(name.removeprefix('valid/') for name in values)
-    raise UserError(f'train.best_by must be one of {known}; got {shown(metric)}; step {step} is '
-                    f'saved: once train.valid_metric={settings.valid_metric} gives it, the same '
-                    f'command goes on')
+    raise UserError(
+      f'train.best_by must be one of {known}; got {shown(metric)}; step {step} is '
+      f'saved: once train.valid_metric={settings.valid_metric} gives it, the same '
+      f'command goes on'
+    )
   return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
 
 
 def _check_machine(config: Config):
   """Refuses a config whose devices are not here; warns of GPUs that JAX lacks."""
   if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
-    logging.warning('this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
-                    'them as the README says, or set JAX_PLATFORMS=cpu', len(gpus))
+    logging.warning(
+      'this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
+      'them as the README says, or set JAX_PLATFORMS=cpu',
+      len(gpus),
+    )
   if config.model.attention == 'cudnn' and (
-      missing := missing_for_fused_attention(config.model.head_key_dim)):
-    raise UserError(f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
-                    f'its JAX as the README says, elsewhere set --config.model.attention=reference')
-  check_shares(config.mesh, config.rows_at_once, config.decode.batch_size, jax.device_count(),
-               jax.process_count())
+    missing := missing_for_fused_attention(config.model.head_key_dim)
+  ):
+    raise UserError(
+      f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
+      f'its JAX as the README says, elsewhere set --config.model.attention=reference'
+    )
+  check_shares(
+    config.mesh,
+    config.rows_at_once,
+    config.decode.batch_size,
+    jax.device_count(),
+    jax.process_count(),
+  )
 
 
 def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[Mapping[str, Any]]):
@@ -190,7 +237,11 @@ def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[M
     logging.info('the run is done: step %d of %d', step, config.train.steps)
   best = best_evaluation(evaluations)
   if best and math.isfinite(deciding_metric(best)[1]):
-    logging.info('the best step on the validation split is %d, with %s %.2f', best['step'],
-                 *deciding_metric(best))
-  logging.info(spell_commands('score it with: python eval.py --workdir=%s'),
-               shlex.quote(str(run.workdir)))
+    logging.info(
+      'the best step on the validation split is %d, with %s %.2f',
+      best['step'],
+      *deciding_metric(best),
+    )
+  logging.info(
+    spell_commands('score it with: python eval.py --workdir=%s'), shlex.quote(str(run.workdir))
+  )

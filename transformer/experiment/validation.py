@@ -58,9 +58,14 @@ class ValidationSet(NamedTuple):
   gold: Sequence[str] | None = None
 
 
-def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
-             translate: Translator, metrics: Sequence[Metric] = (), tokenize: str = '13a'
-             ) -> Evaluation:
+def evaluate(
+  eval_step: Callable,
+  params: Any,
+  sets: Sequence[ValidationSet],
+  translate: Translator,
+  metrics: Sequence[Metric] = (),
+  tokenize: str = '13a',
+) -> Evaluation:
   """Evaluates parameters on the validation sets; a metric that fails is left out.
 
   `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU, which
@@ -90,8 +95,10 @@ def evaluate(eval_step: Callable, params: Any, sets: Sequence[ValidationSet],
   values = processes.from_first(lambda: values)
   pairs = sets[0].pairs
   texts = translations[sets[0].key]
-  samples = [Sample(*pairs[number], texts[number])
-             for number in range(0, len(pairs), -(-len(pairs) // _SHOWN))]
+  samples = [
+    Sample(*pairs[number], texts[number])
+    for number in range(0, len(pairs), -(-len(pairs) // _SHOWN))
+  ]
   return Evaluation(values, translations, samples)
 
 
@@ -102,8 +109,9 @@ def validation_metrics(config: Config) -> list[Metric]:
   if spec := config.train.valid_metric:
     metrics.append(functools.partial(_scores, load_metric(spec)))
   if config.train.best_by.rpartition('/')[2] == 'chrf':
-    metrics.append(lambda _, translations, references, gold: {
-        'chrf': corpus_chrf(translations, [references])})
+    metrics.append(
+      lambda _, translations, references, gold: {'chrf': corpus_chrf(translations, [references])}
+    )
   return metrics
 
 
@@ -123,12 +131,19 @@ def check_metrics(metrics: Sequence[Metric], config: Config, corpus: Corpus, beg
     raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}')
 
 
-def _scores(metric: OwnMetric, sources: list[str], translations: list[str],
-            references: list[str], gold: Sequence[str] | None) -> dict[str, float]:
+def _scores(
+  metric: OwnMetric,
+  sources: list[str],
+  translations: list[str],
+  references: list[str],
+  gold: Sequence[str] | None,
+) -> dict[str, float]:
   """Returns the scores of one's own metric by name; refuses a name that is taken."""
   scores = own_scores(metric, sources, translations, [references if gold is None else gold])
   for score in scores:
     if score.name in STANDARD_METRICS:
-      raise UserError(f'the metric {metric.spec} gives {shown(score.name)}, which is the name of '
-                      f'another measure of the validation text; give it another name')
+      raise UserError(
+        f'the metric {metric.spec} gives {shown(score.name)}, which is the name of '
+        f'another measure of the validation text; give it another name'
+      )
   return {score.name: score.score for score in scores}

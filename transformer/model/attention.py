@@ -62,8 +62,10 @@ class KVCache(NamedTuple):
 
   def of_target(self, beams: int) -> 'KVCache':
     """Returns the keys and values of W hypotheses at each target position as `StateArray`s."""
-    return KVCache(StateArray(self.keys, time_axis=-1, slots=beams),
-                   StateArray(self.values, time_axis=-2, slots=beams))
+    return KVCache(
+      StateArray(self.keys, time_axis=-1, slots=beams),
+      StateArray(self.values, time_axis=-2, slots=beams),
+    )
 
 
 class MultiHeadAttention(nn.Module):
@@ -75,18 +77,27 @@ class MultiHeadAttention(nn.Module):
     config = self.config
 
     def heads(number, dim):
-      return nn.DenseGeneral((number, dim), use_bias=config.attention_bias == 'all',
-                             dtype=config.dtype, kernel_init=_matrix_init)
+      return nn.DenseGeneral(
+        (number, dim),
+        use_bias=config.attention_bias == 'all',
+        dtype=config.dtype,
+        kernel_init=_matrix_init,
+      )
 
     self.query = heads(config.num_heads, config.head_key_dim)
     self.key = heads(self.key_value_heads, config.head_key_dim)
     self.value = heads(self.key_value_heads, config.head_value_dim)
-    self.output = nn.DenseGeneral(config.model_dim, axis=(-2, -1),
-                                  use_bias=config.attention_bias != 'none', dtype=config.dtype,
-                                  kernel_init=_matrix_init)
+    self.output = nn.DenseGeneral(
+      config.model_dim,
+      axis=(-2, -1),
+      use_bias=config.attention_bias != 'none',
+      dtype=config.dtype,
+      kernel_init=_matrix_init,
+    )
     if config.query_key_norm:
-      self.query_norm, self.key_norm = (nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
-                                        for _ in range(2))
+      self.query_norm, self.key_norm = (
+        nn.RMSNorm(epsilon=1e-6, dtype=config.dtype) for _ in range(2)
+      )
 
   @property
   def key_value_heads(self) -> int:
@@ -108,13 +119,14 @@ class MultiHeadAttention(nn.Module):
     dropped then, and the fused kernel is not used.
     """
     config = self.config
-    given = (self.project('query', x_BTD, layout), *keys_values, layout.mask_BTS,
-             layout.bias_HTS)
+    given = (self.project('query', x_BTD, layout), *keys_values, layout.mask_BTS, layout.bias_HTS)
     initializing = self.is_initializing()  # Parameters are made without a GPU, too.
     if self.is_mutable_collection(WEIGHTS) and not initializing:
       if self._custom:
-        raise UserError(f'the attention {config.attention} has no weights to return; they are of '
-                        f'model.attention=reference')
+        raise UserError(
+          f'the attention {config.attention} has no weights to return; they are of '
+          f'model.attention=reference'
+        )
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)
     elif config.attention == 'cudnn' and not initializing:
@@ -122,8 +134,12 @@ class MultiHeadAttention(nn.Module):
     else:
       attend = self._custom or dot_product_attention
       drops = config.attention_dropout > 0.0 and not deterministic
-      out = attend(*given, dropout=WeightDropout(
-          self.make_rng('dropout'), config.attention_dropout) if drops else None)
+      out = attend(
+        *given,
+        dropout=WeightDropout(self.make_rng('dropout'), config.attention_dropout)
+        if drops
+        else None,
+      )
     return self.output(out)
 
   def cache(self, x_BSD, layout=PLAIN) -> KVCache:
@@ -134,8 +150,10 @@ class MultiHeadAttention(nn.Module):
     """Returns a cache without slots, of leading axes such as (B,)."""
     config = self.config
     heads = (*leading, self.key_value_heads)
-    return KVCache(jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
-                   jnp.zeros((*heads, 0, config.head_value_dim), config.dtype))
+    return KVCache(
+      jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
+      jnp.zeros((*heads, 0, config.head_value_dim), config.dtype),
+    )
 
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
@@ -143,8 +161,11 @@ class MultiHeadAttention(nn.Module):
     if self._custom:
       keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
       values_BSHV = jnp.swapaxes(cache.values, -3, -2)
-      return self.output(self._custom(query_BWHK, keys_BSHK, values_BSHV, layout.mask_BTS,
-                                      layout.bias_HTS, dropout=None))
+      return self.output(
+        self._custom(
+          query_BWHK, keys_BSHK, values_BSHV, layout.mask_BTS, layout.bias_HTS, dropout=None
+        )
+      )
     return self.output(cached_attention(query_BWHK, *cache, layout.mask_BTS, layout.bias_HTS))
 
   def extend(self, x_BWD, cache: KVCache, layout: Layout, index) -> tuple[jax.Array, KVCache]:
@@ -160,9 +181,12 @@ class MultiHeadAttention(nn.Module):
       [..., W, D], and the cache filled at `index` too.
     """
     start, added = index * x_BWD.shape[-2], self.cache(x_BWD, layout)
-    cache = KVCache(*(
+    cache = KVCache(
+      *(
         jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), start, axis=old.ndim + axis)
-        for old, new, axis in zip(cache, added, (-1, -2), strict=True)))
+        for old, new, axis in zip(cache, added, (-1, -2), strict=True)
+      )
+    )
     return self.attend(x_BWD, cache, layout), cache
 
   @property
@@ -204,8 +228,14 @@ class RelativeBias(nn.Module):
     """
     if self.config.positions != 'relative':
       return None
-    table = self.param('table', nn.initializers.normal(self.config.model_dim ** -0.5),
-                       (_NUM_BUCKETS, self.config.num_heads))
-    buckets_TS = relative_buckets(key_places_S[None, :] - query_places_T[:, None],
-                                  _NUM_BUCKETS, bidirectional=self.bidirectional)
+    table = self.param(
+      'table',
+      nn.initializers.normal(self.config.model_dim**-0.5),
+      (_NUM_BUCKETS, self.config.num_heads),
+    )
+    buckets_TS = relative_buckets(
+      key_places_S[None, :] - query_places_T[:, None],
+      _NUM_BUCKETS,
+      bidirectional=self.bidirectional,
+    )
     return jnp.moveaxis(jnp.take(table, buckets_TS, axis=0), -1, 0)

@@ -36,14 +36,19 @@ def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
   stored = variables.get(WEIGHTS, {})
   if not {'encoder_0', 'decoder_0'} <= stored.keys():
-    raise UserError(f'the model {type(model).__name__} stores no attention weights of the layers '
-                    f'encoder_0, decoder_0 and so on, as Transformer does')
+    raise UserError(
+      f'the model {type(model).__name__} stores no attention weights of the layers '
+      f'encoder_0, decoder_0 and so on, as Transformer does'
+    )
 
   def weights_of(stack, depth, attention):
-    return jnp.stack([stored[f'{stack}_{layer}'][attention]['weights'][0]
-                      for layer in range(depth)])
+    return jnp.stack(
+      [stored[f'{stack}_{layer}'][attention]['weights'][0] for layer in range(depth)]
+    )
 
   config = model.config
-  return AttentionWeights(weights_of('encoder', config.num_layers, 'self_attention'),
-                          weights_of('decoder', config.decoder_depth, 'self_attention'),
-                          weights_of('decoder', config.decoder_depth, 'cross_attention'))
+  return AttentionWeights(
+    weights_of('encoder', config.num_layers, 'self_attention'),
+    weights_of('decoder', config.decoder_depth, 'self_attention'),
+    weights_of('decoder', config.decoder_depth, 'cross_attention'),
+  )

@@ -53,8 +53,10 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
   if not isinstance(model, nn.Module):
     raise UserError(f'the model {spec} must be a class of Flax modules; got {shown(model)}')
   if missing:
-    raise UserError(f'the model {spec} needs the methods __call__, start and step; it has no '
-                    f'{" and no ".join(missing)}; transformer.model.building describes them')
+    raise UserError(
+      f'the model {spec} needs the methods __call__, start and step; it has no '
+      f'{" and no ".join(missing)}; transformer.model.building describes them'
+    )
   return model
 
 

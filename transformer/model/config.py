@@ -89,31 +89,40 @@ class ModelConfig:
     check_ranges(self, 'model.')
     own_code.check('model.module', self.module, ('',))
     if ':' not in self.attention and self.attention not in ('reference', 'cudnn'):
-      raise UserError(f'model.attention must be reference, cudnn, or MODULE:FUNCTION; got '
-                      f'{shown(self.attention)}')
+      raise UserError(
+        f'model.attention must be reference, cudnn, or MODULE:FUNCTION; got {shown(self.attention)}'
+      )
     if None in (self.key_dim, self.value_dim) and self.model_dim % self.num_heads:
-      raise UserError(f'num_heads must divide model_dim; got num_heads={self.num_heads}, '
-                      f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)')
+      raise UserError(
+        f'num_heads must divide model_dim; got num_heads={self.num_heads}, '
+        f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)'
+      )
     if self.positions == 'rotary' and self.head_key_dim % 2:
       raise UserError(f'model.positions=rotary needs an even key_dim; got {self.head_key_dim}')
     if self.attention != 'cudnn':
       return
     if self.attention_dropout:
-      raise UserError('model.attention=cudnn drops no attention weights; set '
-                      f'model.attention_dropout=0; got {self.attention_dropout}')
+      raise UserError(
+        'model.attention=cudnn drops no attention weights; set '
+        f'model.attention_dropout=0; got {self.attention_dropout}'
+      )
     if self.dtype == 'float32':
-      raise UserError('model.attention=cudnn needs 16-bit activations; '
-                      'set --config.model.dtype=bfloat16')
+      raise UserError(
+        'model.attention=cudnn needs 16-bit activations; set --config.model.dtype=bfloat16'
+      )
     width = self.head_key_dim
     if width != self.head_value_dim or width % 8 or width > 256:
-      raise UserError(f'model.attention=cudnn needs equal key_dim and value_dim, a multiple of 8 '
-                      f'and at most 256; got key_dim={width}, value_dim={self.head_value_dim}')
+      raise UserError(
+        f'model.attention=cudnn needs equal key_dim and value_dim, a multiple of 8 '
+        f'and at most 256; got key_dim={width}, value_dim={self.head_value_dim}'
+      )
 
   def with_dtype(self, dtype: str) -> 'ModelConfig':
     """Returns the same shape with another type of activations; cuDNN's attention needs 16 bits."""
     unfused = self.attention == 'cudnn' and dtype == 'float32'
-    return dataclasses.replace(self, dtype=dtype,
-                               attention='reference' if unfused else self.attention)
+    return dataclasses.replace(
+      self, dtype=dtype, attention='reference' if unfused else self.attention
+    )
 
   @property
   def decoder_depth(self) -> int:

@@ -9,8 +9,9 @@ from transformer.model.config import ModelConfig
 _FORWARD = 1 / 3
 
 
-def train_flops(config: ModelConfig, vocabulary_size: int, source_length: int = 0,
-                target_length: int = 0) -> tuple[float, float]:
+def train_flops(
+  config: ModelConfig, vocabulary_size: int, source_length: int = 0, target_length: int = 0
+) -> tuple[float, float]:
   """Returns the Transformer's floating-point operations in an update, by token.
 
   They are those of a source token and of a target token.
@@ -31,13 +32,19 @@ def train_flops(config: ModelConfig, vocabulary_size: int, source_length: int = 
   source = config.num_layers * (encoder_layer + head_dims * source_length)
   source += config.decoder_depth * projections
   target = config.decoder_depth * (
-      encoder_layer + projections + head_dims * (source_length + target_length))
+    encoder_layer + projections + head_dims * (source_length + target_length)
+  )
   target += config.model_dim * vocabulary_size
   return 6.0 * source, 6.0 * target
 
 
-def update_flops(model: Any, passes: int = 1, extra_models: Sequence[Any] = (),
-                 source_length: int = 0, target_length: int = 0) -> tuple[float, float] | None:
+def update_flops(
+  model: Any,
+  passes: int = 1,
+  extra_models: Sequence[Any] = (),
+  source_length: int = 0,
+  target_length: int = 0,
+) -> tuple[float, float] | None:
   """Returns the operations of an update for a source and a target token; None if not known.
 
   Args:
@@ -60,9 +67,15 @@ def update_flops(model: Any, passes: int = 1, extra_models: Sequence[Any] = (),
 
 # Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.
 _PEAKS = {
-    'NVIDIA A100-SXM4-40GB': 312e12, 'NVIDIA A100-SXM4-80GB': 312e12,
-    'NVIDIA H100 80GB HBM3': 989e12, 'NVIDIA H200': 989e12,
-    'TPU v4': 275e12, 'TPU v5 lite': 197e12, 'TPU v5': 459e12, 'TPU v6 lite': 918e12}
+  'NVIDIA A100-SXM4-40GB': 312e12,
+  'NVIDIA A100-SXM4-80GB': 312e12,
+  'NVIDIA H100 80GB HBM3': 989e12,
+  'NVIDIA H200': 989e12,
+  'TPU v4': 275e12,
+  'TPU v5 lite': 197e12,
+  'TPU v5': 459e12,
+  'TPU v6 lite': 918e12,
+}
 
 
 def peak_flops(device_kind: str) -> float | None:

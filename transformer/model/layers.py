@@ -59,8 +59,14 @@ class FeedForward(nn.Module):
     gated = config.activation == 'swiglu'
 
     def dense(dim, name):
-      return nn.Dense(dim, use_bias=not gated, dtype=config.dtype, kernel_init=_matrix_init,
-                      dot_general=_dot_general, name=name)
+      return nn.Dense(
+        dim,
+        use_bias=not gated,
+        dtype=config.dtype,
+        kernel_init=_matrix_init,
+        dot_general=_dot_general,
+        name=name,
+      )
 
     h_BTF = dense(config.ff_dim, 'inner')(x_BTD)
     if gated:
@@ -100,15 +106,18 @@ class Embedding(nn.Module):
 
   def setup(self):
     config = self.config
-    self.table = self.param('table', nn.initializers.normal(config.model_dim ** -0.5),
-                            (self.vocabulary_size, config.model_dim))
+    self.table = self.param(
+      'table',
+      nn.initializers.normal(config.model_dim**-0.5),
+      (self.vocabulary_size, config.model_dim),
+    )
     self.dropout = Dropout(config.dropout)
 
   def __call__(self, tokens_BT, positions_BTD, *, deterministic) -> jax.Array:
     """Maps token ids [..., T] and position encodings [..., T, D] or None to [..., T, D]."""
     dtype = self.config.dtype
     x_BTD = jnp.take(self.table, tokens_BT, axis=0).astype(dtype)
-    x_BTD = x_BTD * jnp.asarray(self.config.model_dim ** 0.5, dtype)
+    x_BTD = x_BTD * jnp.asarray(self.config.model_dim**0.5, dtype)
     if positions_BTD is not None:
       x_BTD += positions_BTD.astype(dtype)
     return self.dropout(x_BTD, deterministic=deterministic)
@@ -130,8 +139,11 @@ class Positions(nn.Module):
     if config.positions in ('rotary', 'relative'):
       return None
     if config.positions == 'learned':
-      table = self.param('table', nn.initializers.normal(config.model_dim ** -0.5),
-                         (config.max_positions, config.model_dim))
+      table = self.param(
+        'table',
+        nn.initializers.normal(config.model_dim**-0.5),
+        (config.max_positions, config.model_dim),
+      )
     else:
       table = jnp.asarray(sinusoidal_positions(length, config.model_dim))
     return jnp.take(table, positions_BT, axis=0)
@@ -164,27 +176,32 @@ class Layer(nn.Module):
     """Returns a residual connection, called as `Residual` is; a subclass may replace it."""
     return Residual(self.config)
 
-  def __call__(self, x_BTD, layout: Layout, memory=None, memory_layout: Layout = PLAIN, *,
-               deterministic) -> jax.Array:
+  def __call__(
+    self, x_BTD, layout: Layout, memory=None, memory_layout: Layout = PLAIN, *, deterministic
+  ) -> jax.Array:
     """Maps [..., T, D] to [..., T, D]; `memory` is the keys and values of the source."""
-    attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
-                               deterministic=deterministic)
+    attend = functools.partial(
+      self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
+    )
     attend_to_source = self.cross and functools.partial(
-        self.cross_attention, keys_values=memory, layout=memory_layout,
-        deterministic=deterministic)
+      self.cross_attention, keys_values=memory, layout=memory_layout, deterministic=deterministic
+    )
     return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
 
   @nn.jit
-  def step(self, x_BWD, cache: KVCache, layout: Layout, index, memory: KVCache,
-           memory_layout: Layout) -> tuple[jax.Array, KVCache]:
+  def step(
+    self, x_BWD, cache: KVCache, layout: Layout, index, memory: KVCache, memory_layout: Layout
+  ) -> tuple[jax.Array, KVCache]:
     """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
+
     def attend(h_BWD):
       nonlocal cache
       y_BWD, cache = self.self_attention.extend(h_BWD, cache, layout, index)
       return y_BWD
 
-    attend_to_source = functools.partial(self.cross_attention.attend, cache=memory,
-                                         layout=memory_layout)
+    attend_to_source = functools.partial(
+      self.cross_attention.attend, cache=memory, layout=memory_layout
+    )
     x_BWD = self._apply_sublayers(x_BWD, attend, attend_to_source, True)
     return x_BWD, cache
 

@@ -22,6 +22,7 @@ def recomputed(call) -> Callable[..., Any]:
 
 def _lifted(call):
   """Does the work of `recomputed`; Flax passes scopes in place of modules."""
+
   def inner(scope_of, variables_of, *arguments):
     def traced(variables, keys, *inputs):
       scope = scope_of(variables, keys)

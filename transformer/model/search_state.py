@@ -15,8 +15,11 @@ import jax.export
 import jax.numpy as jnp
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=['array'],
-                   meta_fields=['source_axis', 'time_axis', 'slots', 'by_hypothesis'])
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['array'],
+  meta_fields=['source_axis', 'time_axis', 'slots', 'by_hypothesis'],
+)
 @dataclasses.dataclass(frozen=True)
 class StateArray:
   """An array of a search's state. Its first axis is the sentence, B; scalars are for all.
@@ -39,9 +42,11 @@ class StateArray:
 
 
 jax.export.register_pytree_node_serialization(
-    StateArray, serialized_name=f'{StateArray.__module__}.StateArray',
-    serialize_auxdata=lambda data: json.dumps(data).encode(),
-    deserialize_auxdata=lambda data: tuple(json.loads(data)))
+  StateArray,
+  serialized_name=f'{StateArray.__module__}.StateArray',
+  serialize_auxdata=lambda data: json.dumps(data).encode(),
+  deserialize_auxdata=lambda data: tuple(json.loads(data)),
+)
 
 
 def arrays(state: Any) -> Any:
@@ -51,6 +56,7 @@ def arrays(state: Any) -> Any:
 
 def with_arrays(state: Any, new: Any) -> Any:
   """Returns a state with the arrays of a pytree `new`, which has its structure but plain arrays."""
+
   def replaced(leaf, array):
     return dataclasses.replace(leaf, array=array) if isinstance(leaf, StateArray) else array
 
@@ -59,6 +65,7 @@ def with_arrays(state: Any, new: Any) -> Any:
 
 def padded(state: Any, source_length: int) -> Any:
   """Returns a state for sources of a length that is no shorter than theirs."""
+
   def longer(leaf):
     if not isinstance(leaf, StateArray):
       return leaf
@@ -69,6 +76,7 @@ def padded(state: Any, source_length: int) -> Any:
 
 def grown(state: Any, length: int) -> Any:
   """Returns a state with a place for `length` target positions, its content kept."""
+
   def longer(leaf):
     if not isinstance(leaf, StateArray):
       return leaf
@@ -79,17 +87,24 @@ def grown(state: Any, length: int) -> Any:
 
 def split(state: Any) -> tuple[Any, Any]:
   """Returns what is reordered with the hypotheses, and all else; `joined` is the inverse."""
+
   def is_reordered(leaf):
     return isinstance(leaf, StateArray) and leaf.by_hypothesis
 
-  return (_map(lambda leaf: leaf if is_reordered(leaf) else None, state),
-          _map(lambda leaf: None if is_reordered(leaf) else leaf, state))
+  return (
+    _map(lambda leaf: leaf if is_reordered(leaf) else None, state),
+    _map(lambda leaf: None if is_reordered(leaf) else leaf, state),
+  )
 
 
 def joined(by_hypothesis: Any, others: Any) -> Any:
   """Returns the state that `split` has split."""
-  return jax.tree.map(lambda one, other: other if one is None else one, by_hypothesis, others,
-                      is_leaf=lambda node: node is None or isinstance(node, StateArray))
+  return jax.tree.map(
+    lambda one, other: other if one is None else one,
+    by_hypothesis,
+    others,
+    is_leaf=lambda node: node is None or isinstance(node, StateArray),
+  )
 
 
 def _map(function: Callable, state: Any, *others: Any) -> Any:

@@ -57,8 +57,10 @@ class Transformer(nn.Module):
     config = self.config
     self.target_embedding = self.make_embedding(self.vocabulary_size)
     self.source_embedding = (
-        self.target_embedding if config.share_embeddings
-        else self.make_embedding(self.source_vocabulary_size or self.vocabulary_size))
+      self.target_embedding
+      if config.share_embeddings
+      else self.make_embedding(self.source_vocabulary_size or self.vocabulary_size)
+    )
     self.source_position = self.make_positions()
     self.target_position = self.make_positions()
     self.encoder = [self.make_layer(cross=False) for _ in range(config.num_layers)]
@@ -69,11 +71,16 @@ class Transformer(nn.Module):
       self.encoder_norm = normalisation(config)
       self.decoder_norm = normalisation(config)
     if not config.tie_output:
-      self.output = self.param('output', nn.initializers.normal(config.model_dim ** -0.5),
-                               (self.vocabulary_size, config.model_dim))
+      self.output = self.param(
+        'output',
+        nn.initializers.normal(config.model_dim**-0.5),
+        (self.vocabulary_size, config.model_dim),
+      )
     self.output_bias = (
-        self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
-        if config.output_bias else None)
+      self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
+      if config.output_bias
+      else None
+    )
 
   def make_layer(self, cross: bool) -> Layer:
     """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
@@ -97,18 +104,28 @@ class Transformer(nn.Module):
       deterministic: False turns dropout on and needs a `dropout` random key.
     """
     length = tokens_BS.shape[-1]
-    x_BSD = self.source_embedding(tokens_BS, self.source_position(positions_BS, length),
-                                  deterministic=deterministic)
+    x_BSD = self.source_embedding(
+      tokens_BS, self.source_position(positions_BS, length), deterministic=deterministic
+    )
     places_S = jnp.arange(length)
-    layout = Layout(segment_mask(segments_BS, segments_BS), positions_BS,
-                    self.encoder_bias(places_S, places_S))
+    layout = Layout(
+      segment_mask(segments_BS, segments_BS), positions_BS, self.encoder_bias(places_S, places_S)
+    )
     call = self._layer_call(deterministic)
     for layer in self.encoder:
       x_BSD = call(layer, x_BSD, layout)
     return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
 
-  def decode(self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, *,
-             deterministic=True) -> jax.Array:
+  def decode(
+    self,
+    inputs_BT,
+    segments_BT,
+    positions_BT,
+    memory_BSD,
+    source_segments_BS,
+    *,
+    deterministic=True,
+  ) -> jax.Array:
     """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
 
     Args:
@@ -118,8 +135,9 @@ class Transformer(nn.Module):
       source_segments_BS: the `segments_BS` of `encode`.
     """
     length = inputs_BT.shape[-1]
-    x_BTD = self.target_embedding(inputs_BT, self.target_position(positions_BT, length),
-                                  deterministic=deterministic)
+    x_BTD = self.target_embedding(
+      inputs_BT, self.target_position(positions_BT, length), deterministic=deterministic
+    )
     mask_BTS = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     places_T = jnp.arange(length)
     layout = Layout(mask_BTS, positions_BT, self.decoder_bias(places_T, places_T))
@@ -132,8 +150,10 @@ class Transformer(nn.Module):
 
   def _layer_call(self, deterministic):
     """Returns a function (layer, *inputs) that calls a layer, with `remat` where configured."""
+
     def call(layer, *inputs):
       return layer(*inputs, deterministic=deterministic)
+
     return recomputed(call) if self.config.remat else call
 
   @property
@@ -179,15 +199,20 @@ class Transformer(nn.Module):
   def started(self, segments_BS, memory: Sequence[KVCache], beams) -> tuple[Source, DecoderState]:
     """Returns what `start` does, from the keys and values of the source for each layer."""
     batch = len(segments_BS)
-    caches = tuple(layer.self_attention.empty_cache((batch,)).of_target(beams)
-                   for layer in self.decoder)
+    caches = tuple(
+      layer.self_attention.empty_cache((batch,)).of_target(beams) for layer in self.decoder
+    )
     lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
-    return (Source(StateArray(segments_BS > 0, source_axis=-1),
-                   tuple(layer.of_source() for layer in memory)),
-            DecoderState(StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True), caches))
+    return (
+      Source(
+        StateArray(segments_BS > 0, source_axis=-1), tuple(layer.of_source() for layer in memory)
+      ),
+      DecoderState(StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True), caches),
+    )
 
-  def step(self, tokens_BW, index, state: DecoderState, source: Source
-           ) -> tuple[jax.Array, DecoderState]:
+  def step(
+    self, tokens_BW, index, state: DecoderState, source: Source
+  ) -> tuple[jax.Array, DecoderState]:
     """Decodes the newest token of W hypotheses for each of B sources.
 
     Args:
@@ -202,15 +227,20 @@ class Transformer(nn.Module):
     lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
-    x_BWD = self.target_embedding(tokens_BW, self.target_position(positions_BW, length),
-                                  deterministic=True)
+    x_BWD = self.target_embedding(
+      tokens_BW, self.target_position(positions_BW, length), deterministic=True
+    )
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
-    layout = Layout(lineage_mask(lineage_BWT, index), positions_BW, self.decoder_bias(
-        jnp.full(1, index), jnp.arange(length * beams) // beams))
+    layout = Layout(
+      lineage_mask(lineage_BWT, index),
+      positions_BW,
+      self.decoder_bias(jnp.full(1, index), jnp.arange(length * beams) // beams),
+    )
     is_token_BS = source.is_token_BS
-    memory_layout = Layout(jnp.broadcast_to(
-        is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1])))
+    memory_layout = Layout(
+      jnp.broadcast_to(is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1]))
+    )
     caches = []
     for layer, cache, memory in zip(self.decoder, state.caches, source.memory, strict=True):
       x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)

@@ -43,8 +43,16 @@ class WeightDropout(NamedTuple):
   rate: float
 
 
-def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None,
-                          dropout: WeightDropout | None = None) -> jax.Array:
+def dot_product_attention(
+  q_BTHK,
+  k_BSHK,
+  v_BSHV,
+  mask_BTS=None,
+  bias_BHTS=None,
+  *,
+  scale=None,
+  dropout: WeightDropout | None = None,
+) -> jax.Array:
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
   More than 256 queries are cut into parts, so that the memory is linear in their number. Forward
@@ -68,8 +76,9 @@ def dot_product_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None,
   return _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout)
 
 
-def attention_with_weights(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
-                           scale=None) -> tuple[jax.Array, jax.Array]:
+def attention_with_weights(
+  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+) -> tuple[jax.Array, jax.Array]:
   """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
   q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
   return _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
@@ -107,12 +116,15 @@ def _scores_in_16_bits(q_BTHK, k_BSHK):
 def _scores_backward(saved, gradient_BHTS):
   q_BTHK, k_BSHK = saved
   gradient_BHTS = gradient_BHTS.astype(q_BTHK.dtype)
-  return (jnp.einsum('...HTS,...SHK->...THK', gradient_BHTS, k_BSHK),
-          jnp.einsum('...HTS,...THK->...SHK', gradient_BHTS, q_BTHK))
+  return (
+    jnp.einsum('...HTS,...SHK->...THK', gradient_BHTS, k_BSHK),
+    jnp.einsum('...HTS,...THK->...SHK', gradient_BHTS, q_BTHK),
+  )
 
 
 _scores_in_16_bits.defvjp(
-    lambda q_BTHK, k_BSHK: (_scores(q_BTHK, k_BSHK), (q_BTHK, k_BSHK)), _scores_backward)
+  lambda q_BTHK, k_BSHK: (_scores(q_BTHK, k_BSHK), (q_BTHK, k_BSHK)), _scores_backward
+)
 
 
 def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
@@ -137,7 +149,7 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
     padding = [(0, 0)] * x.ndim
     padding[axis] = 0, parts * size - length
     x = jnp.pad(x, padding)
-    return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1:]), axis, 0)
+    return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1 :]), axis, 0)
 
   @jax.checkpoint
   def attend(part):
@@ -147,41 +159,51 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
   if bias_BHTS is not None:  # Every part needs its own queries' rows.
     bias_BHTS = jnp.broadcast_to(
-        bias_BHTS, jnp.broadcast_shapes(bias_BHTS.shape, (length, k_BSHK.shape[-3])))
+      bias_BHTS, jnp.broadcast_shapes(bias_BHTS.shape, (length, k_BSHK.shape[-3]))
+    )
   mask, bias = (None if x is None else cut(x, -2) for x in (mask_BTS, bias_BHTS))
   out = jax.lax.map(attend, (jnp.arange(parts), cut(q_BTHK, -3), mask, bias))
   out = jnp.moveaxis(out, 0, -4)
   return out.reshape(*out.shape[:-4], parts * size, *out.shape[-2:])[..., :length, :, :]
 
 
-def cached_attention(q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *,
-                     scale=None) -> jax.Array:
+def cached_attention(
+  q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None
+) -> jax.Array:
   """Equation 1 on cached keys and values with S slots, which T hypotheses of one input share.
 
   The cache has the layout that the matrix products need. So it is not transposed at every step,
   as `dot_product_attention` would do; all else is as there.
   """
   # Shapes alone, in the layout of the other functions.
-  k_BSHK, v_BSHV = jax.eval_shape(lambda keys, values: (
-      jnp.moveaxis(keys, -1, -3), jnp.swapaxes(values, -3, -2)), keys_BHKS, values_BHSV)
+  k_BSHK, v_BSHV = jax.eval_shape(
+    lambda keys, values: (jnp.moveaxis(keys, -1, -3), jnp.swapaxes(values, -3, -2)),
+    keys_BHKS,
+    values_BHSV,
+  )
   q_BTHK, mask_BTS = _prepared(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, scale)
   q_BHTK = jnp.swapaxes(q_BTHK, -3, -2)
-  scores_BHTS = jnp.einsum('...HTK,...HKS->...HTS', q_BHTK, keys_BHKS,
-                           preferred_element_type=jnp.float32)
+  scores_BHTS = jnp.einsum(
+    '...HTK,...HKS->...HTS', q_BHTK, keys_BHKS, preferred_element_type=jnp.float32
+  )
   weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS)
-  out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype),
-                        values_BHSV)
+  out_BHTV = jnp.einsum(
+    '...HTS,...HSV->...HTV', weights_BHTS.astype(values_BHSV.dtype), values_BHSV
+  )
   return jnp.swapaxes(out_BHTV, -3, -2)
 
 
-def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
-                    scale=None) -> jax.Array:
+def fused_attention(
+  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+) -> jax.Array:
   """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS)
   leading, queries, keys = q_BTHK.shape[:-3], q_BTHK.shape[-3], v_BSHV.shape[-3]
   if q_BTHK.shape[-1] != v_BSHV.shape[-1]:
-    raise ValueError(f'the cudnn kernel needs the same key dim and value dim; got '
-                     f'{q_BTHK.shape[-1]} and {v_BSHV.shape[-1]}')
+    raise ValueError(
+      f'the cudnn kernel needs the same key dim and value dim; got '
+      f'{q_BTHK.shape[-1]} and {v_BSHV.shape[-1]}'
+    )
 
   def rows(x):
     """Joins the leading axes of a mask or bias, or gives it one; its H stays as it is."""
@@ -191,7 +213,8 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
       x = jnp.broadcast_to(x, (1, *jnp.broadcast_shapes(x.shape, (queries, keys))))
     own = leading if math.prod(x.shape[:-3]) > 1 else x.shape[:-3]
     return jnp.broadcast_to(x, (*own, x.shape[-3], queries, keys)).reshape(
-        -1, x.shape[-3], queries, keys)
+      -1, x.shape[-3], queries, keys
+    )
 
   q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (q_BTHK, k_BSHK, v_BSHV))
   mask = None if mask_BTS is None else rows(jnp.expand_dims(mask_BTS, -3))
@@ -204,8 +227,9 @@ def fused_attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *,
     # of the kernel is NaN where the number of keys is no multiple of its blocks.
     has_keys_BHT1 = jnp.any(mask, axis=-1, keepdims=True)
     mask |= ~has_keys_BHT1
-  out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, scale=scale,
-                                     implementation='cudnn')
+  out = jax.nn.dot_product_attention(
+    q, k, v, bias=bias, mask=mask, scale=scale, implementation='cudnn'
+  )
   if mask is not None:
     out = jnp.where(jnp.swapaxes(has_keys_BHT1, -3, -2), out, jnp.zeros((), out.dtype))
   return out.reshape(q_BTHK.shape)
@@ -218,8 +242,10 @@ def missing_for_fused_attention(key_dim: int) -> str:
   # Such as 8.0; other makers than NVIDIA have names there.
   capability = getattr(jax.devices()[0], 'compute_capability', '')
   if key_dim > 128 and capability[:1].isdigit() and float(capability) < 9:
-    return (f'a GPU of compute capability 9.0 for heads of more than 128 dims; got '
-            f'key_dim={key_dim} and {capability}')
+    return (
+      f'a GPU of compute capability 9.0 for heads of more than 128 dims; got '
+      f'key_dim={key_dim} and {capability}'
+    )
   return ''
 
 
@@ -227,13 +253,19 @@ def check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None):
   """Raises a ValueError for wrong types and shapes, some of which would broadcast silently."""
   arrays = q_BTHK, k_BSHK, v_BSHV
   q, k, v = (array.shape for array in arrays)
-  if not (min(len(q), len(k), len(v)) >= 3 and q[:-3] == k[:-3] == v[:-3] and k[-3] == v[-3]
-          and q[-2] == k[-2] == v[-2] and q[-1] == k[-1] > 0
-          and all(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)):
+  if not (
+    min(len(q), len(k), len(v)) >= 3
+    and q[:-3] == k[:-3] == v[:-3]
+    and k[-3] == v[-3]
+    and q[-2] == k[-2] == v[-2]
+    and q[-1] == k[-1] > 0
+    and all(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
+  ):
     raise ValueError(
-        'queries, keys and values must be floats [..., T, H, K], [..., S, H, K] and [..., S, H, V] '
-        'with the same leading axes, S, H and K; got '
-        + ', '.join(f'{array.dtype}{list(array.shape)}' for array in arrays))
+      'queries, keys and values must be floats [..., T, H, K], [..., S, H, K] and [..., S, H, V] '
+      'with the same leading axes, S, H and K; got '
+      + ', '.join(f'{array.dtype}{list(array.shape)}' for array in arrays)
+    )
   if mask_BTS is not None:
     _check('mask', mask_BTS, jnp.bool_, '[..., T, S]', (*q[:-2], k[-3]), 2)
   if bias_BHTS is not None:
@@ -243,7 +275,12 @@ def check_arrays(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None):
 def _check(name, array, kind, axes, wanted, least_axes=0):
   """Refuses an array of another kind, or one that would make the wanted shape larger."""
   given = array.shape
-  if not (jnp.issubdtype(array.dtype, kind) and least_axes <= len(given) <= len(wanted) and all(
-      size in (1, want) for size, want in zip(given[::-1], wanted[::-1], strict=False))):
-    raise ValueError(f'the {name} must be {"boolean" if kind == jnp.bool_ else "floats"} and '
-                     f'broadcast to {axes} = {wanted}; got {array.dtype} {given}')
+  if not (
+    jnp.issubdtype(array.dtype, kind)
+    and least_axes <= len(given) <= len(wanted)
+    and all(size in (1, want) for size, want in zip(given[::-1], wanted[::-1], strict=False))
+  ):
+    raise ValueError(
+      f'the {name} must be {"boolean" if kind == jnp.bool_ else "floats"} and '
+      f'broadcast to {axes} = {wanted}; got {array.dtype} {given}'
+    )

@@ -66,8 +66,9 @@ class Beams(NamedTuple):
   done: jax.Array  # [B], whether the search for an input is over
 
 
-def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1,
-                policy: Policy | None = None) -> Search:
+def beam_search(
+  step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1, policy: Policy | None = None
+) -> Search:
   """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
 
   A hypothesis ends only when its end token is among the W best extensions of its step, so
@@ -91,8 +92,9 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
     The search, whose `Hypotheses` are sorted by score.
   """
   if not isinstance(cache, Cache):
-    raise ValueError(f'the cache must be a Cache, Cache((), ()) if there is no state; got '
-                     f'{type(cache).__name__}')
+    raise ValueError(
+      f'the cache must be a Cache, Cache((), ()) if there is no state; got {type(cache).__name__}'
+    )
   limits_B = jnp.minimum(limits_B, options.max_length)
   batch, policy = limits_B.shape[0], policy or _likeliest(beam_size, options.end_id)
 
@@ -104,12 +106,18 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
 
     ending_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
     scores_BW = jnp.where(
-        ending_BW, leading.log_probs / length_penalty(t + 1, options.alpha), -jnp.inf)
+      ending_BW, leading.log_probs / length_penalty(t + 1, options.alpha), -jnp.inf
+    )
     ending = Hypotheses(
-        take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id),
-        jnp.full((batch, beam_size), t + 1, jnp.int32), leading.log_probs, scores_BW)
-    ended = best(jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1),
-                              beams.ended, ending), beam_size)
+      take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id),
+      jnp.full((batch, beam_size), t + 1, jnp.int32),
+      leading.log_probs,
+      scores_BW,
+    )
+    ended = best(
+      jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), beams.ended, ending),
+      beam_size,
+    )
     ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1, dtype=jnp.int32)
 
     live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
@@ -119,21 +127,31 @@ def beam_search(step, cache, limits_B, options: SearchOptions, *, beam_size, nbe
     # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
-    over_B = ((ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B)
-              | (t + 1 >= limits_B))
+    over_B = (
+      (ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B) | (t + 1 >= limits_B)
+    )
     live_tokens, live_log_probs, state, ended, ended_count = where_rows(
-        beams.done, (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended,
-                     beams.ended_count),
-        (live_tokens, live.log_probs, state, ended, ended_count))
-    return Beams(t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count,
-                  beams.done | over_B)
+      beams.done,
+      (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended, beams.ended_count),
+      (live_tokens, live.log_probs, state, ended, ended_count),
+    )
+    return Beams(
+      t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count, beams.done | over_B
+    )
 
   none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
   no_tokens = jnp.full((batch, beam_size, options.max_length), PAD, jnp.int32)
   no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
   beams = Beams(
-      jnp.int32(0), no_tokens, none.at[:, 0].set(0.0), policy.state, cache,
-      Hypotheses(no_tokens, no_lengths, none, none), jnp.zeros(batch, jnp.int32), limits_B <= 0)
+    jnp.int32(0),
+    no_tokens,
+    none.at[:, 0].set(0.0),
+    policy.state,
+    cache,
+    Hypotheses(no_tokens, no_lengths, none, none),
+    jnp.zeros(batch, jnp.int32),
+    limits_B <= 0,
+  )
   return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options), options)
 
 
@@ -144,8 +162,10 @@ def _likeliest(beam_size, end_id) -> Policy:
     totals_BC, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW, candidates)
     live_BW, chosen_BW = top_k(jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size)
     return Choice(
-        Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
-        Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)), state)
+      Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
+      Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)),
+      state,
+    )
 
   return Policy(choose)
 
@@ -158,12 +178,15 @@ def _result(beams: Beams, policy: Policy, limits_B, options: SearchOptions) -> H
     exists_BW &= preference_BW == jnp.max(preference_BW, axis=1, keepdims=True)
   lengths_BW = jnp.broadcast_to(limits_B[:, None], exists_BW.shape)
   scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
-  live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs,
-                    jnp.where(exists_BW, scores_BW, -jnp.inf))
+  live = Hypotheses(
+    beams.live_tokens, lengths_BW, beams.live_log_probs, jnp.where(exists_BW, scores_BW, -jnp.inf)
+  )
   if policy.preference:
     live = best(live, live.scores.shape[1])
   result = where_rows(beams.ended_count > 0, beams.ended, live)
   missing_BW = jnp.isneginf(result.scores)
-  return result._replace(tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
-                         lengths=jnp.where(missing_BW, 0, result.lengths),
-                         log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs))
+  return result._replace(
+    tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
+    lengths=jnp.where(missing_BW, 0, result.lengths),
+    log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs),
+  )

@@ -26,7 +26,7 @@ def dropout(key, x, rate) -> jax.Array:
   if rate == 0.0:
     return x
   keep = 1.0 - rate
-  threshold = min(round(keep * 2 ** 32), 2 ** 32 - 1)
+  threshold = min(round(keep * 2**32), 2**32 - 1)
   kept = random_bits(key, x.shape) < jnp.uint32(threshold)
   return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
 
@@ -39,7 +39,7 @@ def random_bits(key, shape) -> jax.Array:
   CPU, JAX compiles its own version to a loop over whole arrays, and dropout then costs more
   than the model. Here each element is computed where it is used, and nothing is stored.
   """
-  if math.prod(shape) >= 2 ** 32:  # Their numbers do not fit into a word.
+  if math.prod(shape) >= 2**32:  # Their numbers do not fit into a word.
     return jax.random.bits(key, shape)
   key_low, key_high = jax.random.key_data(key)
   keys = (key_low, key_high, key_low ^ key_high ^ jnp.uint32(_PARITY))
@@ -57,6 +57,6 @@ def random_bits(key, shape) -> jax.Array:
 def _element_numbers(shape):
   numbers = jnp.zeros(shape, jnp.uint32)
   for axis in range(len(shape)):  # One iota for each axis: a reshape would end the fusion.
-    stride = jnp.uint32(math.prod(shape[axis + 1:]))
+    stride = jnp.uint32(math.prod(shape[axis + 1 :]))
     numbers += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
   return numbers

@@ -32,8 +32,11 @@ def _backward(saved, gradient):
   positions, (inputs, outputs) = math.prod(x.shape[:-1]), kernel_IO.shape
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
-      x.reshape(positions, inputs), gradient.reshape(positions, outputs), cpu=_product_on_cpu,
-      default=lambda x_PI, gradient_PO: jnp.einsum('PI,PO->IO', x_PI, gradient_PO))
+    x.reshape(positions, inputs),
+    gradient.reshape(positions, outputs),
+    cpu=_product_on_cpu,
+    default=lambda x_PI, gradient_PO: jnp.einsum('PI,PO->IO', x_PI, gradient_PO),
+  )
   return gradient_x, gradient_IO
 
 
@@ -49,8 +52,9 @@ linear.defvjp(_forward, _backward)
 
 def logits(x_BTD, output_ND) -> jax.Array:
   """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
-  return jnp.einsum('...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype),
-                    preferred_element_type=jnp.float32)
+  return jnp.einsum(
+    '...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype), preferred_element_type=jnp.float32
+  )
 
 
 def log_softmax(logits) -> jax.Array:
@@ -66,8 +70,7 @@ def log_softmax(logits) -> jax.Array:
 def _log_softmax_on_cpu(logits):
   logits = jax.lax.optimization_barrier(logits)
   largest = jax.lax.optimization_barrier(jnp.max(logits, axis=-1, keepdims=True))
-  total = jax.lax.optimization_barrier(
-      jnp.sum(jnp.exp(logits - largest), axis=-1, keepdims=True))
+  total = jax.lax.optimization_barrier(jnp.sum(jnp.exp(logits - largest), axis=-1, keepdims=True))
   return logits - largest - jnp.log(total)
 
 
@@ -88,5 +91,7 @@ def with_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
     rounded_N = jax.lax.reduce_precision(bias_N, rounding.nexp, rounding.nmant)
     columns = [rounded_N, bias_N - rounded_N]
   ones = jnp.ones((*x_BTD.shape[:-1], len(columns)), x_BTD.dtype)
-  return (jnp.concatenate([x_BTD, ones], axis=-1),
-          jnp.concatenate([output_ND, jnp.stack(columns, axis=-1)], axis=-1))
+  return (
+    jnp.concatenate([x_BTD, ones], axis=-1),
+    jnp.concatenate([output_ND, jnp.stack(columns, axis=-1)], axis=-1),
+  )

@@ -70,13 +70,22 @@ class _Arrays(NamedTuple):
       padded = jnp.pad(array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2))
       return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
-    return jax.tree.map(cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.text_share_BT,
-                              self.by_position))
+    return jax.tree.map(
+      cut, (self.x_BTD, self.targets_BT, self.weights_BT, self.text_share_BT, self.by_position)
+    )
 
 
-def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *,
-                           terms: Sequence[Term] = (), text_share_BT=None,
-                           devices=1) -> dict[str, jax.Array]:
+def smoothed_cross_entropy(
+  x_BTD,
+  output_ND,
+  targets_BT,
+  weights_BT,
+  smoothing=0.0,
+  *,
+  terms: Sequence[Term] = (),
+  text_share_BT=None,
+  devices=1,
+) -> dict[str, jax.Array]:
   """Cross entropy of a linear output layer against label-smoothed targets, and other terms.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token
@@ -103,9 +112,17 @@ def smoothed_cross_entropy(x_BTD, output_ND, targets_BT, weights_BT, smoothing=0
     raise ValueError(f'label smoothing must be at least 0 and below 1; got {smoothing}')
   weights_BT = weights_BT.astype(jnp.float32)
   loss, nll = _summed_losses(
-      _Options(smoothing, devices, tuple(term.function for term in terms)),
-      _Arrays(x_BTD, output_ND, targets_BT, weights_BT, text_share_BT,
-              [tuple(term.by_position) for term in terms], [term.whole for term in terms]))
+    _Options(smoothing, devices, tuple(term.function for term in terms)),
+    _Arrays(
+      x_BTD,
+      output_ND,
+      targets_BT,
+      weights_BT,
+      text_share_BT,
+      [tuple(term.by_position) for term in terms],
+      [term.whole for term in terms],
+    ),
+  )
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
@@ -122,9 +139,10 @@ def _summed_losses_forward(options, arrays):
 
 def _summed_losses_backward(_, gradients, cotangents):
   cotangent, _ = cotangents
-  gradient_BTD, gradient_ND = ((gradient * cotangent).astype(gradient.dtype)
-                               for gradient in gradients)
-  return _Arrays(gradient_BTD, gradient_ND, None, None, None, None, None),
+  gradient_BTD, gradient_ND = (
+    (gradient * cotangent).astype(gradient.dtype) for gradient in gradients
+  )
+  return (_Arrays(gradient_BTD, gradient_ND, None, None, None, None, None),)
 
 
 _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
@@ -133,8 +151,10 @@ _summed_losses.defvjp(_summed_losses_forward, _summed_losses_backward)
 def _by_platform(function, options, arrays):
   """Calls function(options, positions in a chunk, arrays), with the platform's chunk size."""
   return jax.lax.platform_dependent(
-      arrays, cpu=functools.partial(function, options, _CHUNK_POSITIONS * options.devices),
-      default=functools.partial(function, options, _ACCELERATOR_CHUNK_POSITIONS * options.devices))
+    arrays,
+    cpu=functools.partial(function, options, _CHUNK_POSITIONS * options.devices),
+    default=functools.partial(function, options, _ACCELERATOR_CHUNK_POSITIONS * options.devices),
+  )
 
 
 def _sums(options, positions, arrays):
@@ -155,8 +175,7 @@ def _sums_and_gradients(options, positions, arrays):
     x, targets, weights, text_share, _ = chunk
     losses, probabilities, gradients = _chunk_losses(options, arrays, *chunk)
     is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
-    wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary,
-                       smoothing / vocabulary)
+    wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary, smoothing / vocabulary)
     error = probabilities - wanted
     if text_share is not None:
       error *= text_share[..., None]
@@ -188,8 +207,9 @@ def _chunk_losses(options, arrays, x, targets, weights, text_share, by_position)
   nll = log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
   loss = nll
   if options.smoothing:
-    loss = ((1.0 - options.smoothing) * nll
-            + options.smoothing * (log_normaliser - jnp.mean(logits, axis=-1)))
+    loss = (1.0 - options.smoothing) * nll + options.smoothing * (
+      log_normaliser - jnp.mean(logits, axis=-1)
+    )
   predictions, gradients = Predictions(logits, log_normaliser, exponentials / total), []
   if text_share is not None:
     loss = text_share * loss

@@ -37,8 +37,9 @@ def lineage_mask(lineage_BWT, index) -> jax.Array:
   """
   *_, beams, length = lineage_BWT.shape
   shape = (*lineage_BWT.shape, beams)
-  own_BWTW = lineage_BWT[..., None] == jax.lax.broadcasted_iota(lineage_BWT.dtype, shape,
-                                                                len(shape) - 1)
+  own_BWTW = lineage_BWT[..., None] == jax.lax.broadcasted_iota(
+    lineage_BWT.dtype, shape, len(shape) - 1
+  )
   past_BWTW = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) <= index
   return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
 

@@ -49,8 +49,9 @@ def rotate(x_BTHK, positions_BT) -> jax.Array:
   frequencies = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
   positions_BT = jnp.broadcast_to(positions_BT, x_BTHK.shape[:-2]).astype(jnp.float32)
   # By default, a TPU would round positions above 256 to 8 bits.
-  angles = jnp.einsum('...T,I->...TI', positions_BT, frequencies,
-                      precision=jax.lax.Precision.HIGHEST)[..., None, :]
+  angles = jnp.einsum(
+    '...T,I->...TI', positions_BT, frequencies, precision=jax.lax.Precision.HIGHEST
+  )[..., None, :]
   cos, sin = jnp.cos(angles), jnp.sin(angles)
   even, odd = x_BTHK[..., 0::2].astype(jnp.float32), x_BTHK[..., 1::2].astype(jnp.float32)
   rotated = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
@@ -72,8 +73,10 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
   least = 4 if bidirectional else 2
   exact = num_buckets // least
   if exact < 1 or max_distance <= exact:
-    raise ValueError(f'num_buckets must be at least {least}, and max_distance above {exact}; '
-                     f'got {num_buckets} and {max_distance}')
+    raise ValueError(
+      f'num_buckets must be at least {least}, and max_distance above {exact}; '
+      f'got {num_buckets} and {max_distance}'
+    )
   first = 0
   if bidirectional:
     num_buckets //= 2
@@ -81,7 +84,8 @@ def relative_buckets(distances, num_buckets=32, max_distance=128, *, bidirection
     away = jnp.abs(distances)
   else:
     away = jnp.maximum(-distances, 0)
-  share = (jnp.log(jnp.maximum(away, exact).astype(jnp.float32) / exact)
-           / np.log(max_distance / exact))
+  share = jnp.log(jnp.maximum(away, exact).astype(jnp.float32) / exact) / np.log(
+    max_distance / exact
+  )
   far = jnp.minimum(exact + (share * (num_buckets - exact)).astype(jnp.int32), num_buckets - 1)
   return (first + jnp.where(away < exact, away, far)).astype(jnp.int32)

@@ -34,8 +34,9 @@ class SamplingOptions(NamedTuple):
   top_p: float = 1.0
 
 
-def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samples: int,
-                  sampling: SamplingOptions) -> Search:
+def sample_search(
+  step, cache, limits_B, keys_B, options: SearchOptions, *, samples: int, sampling: SamplingOptions
+) -> Search:
   """Draws W hypotheses of each input, token by token and independently of each other.
 
   Two hypotheses may be equal. Draw w of an input does not depend on the number of draws.
@@ -60,7 +61,8 @@ def sample_search(step, cache, limits_B, keys_B, options: SearchOptions, *, samp
 
   def choose(t, log_probs_BWN):
     return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(
-        t, keys_BW, truncate(log_probs_BWN, sampling))
+      t, keys_BW, truncate(log_probs_BWN, sampling)
+    )
 
   draws = roll_out(choose, step, cache, limits_B, samples, options)
   return draws._replace(finish=lambda state: best(draws.finish(state), samples))
@@ -87,8 +89,9 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
   before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
   missing_BW1 = target - jnp.sum(probs_BWN, axis=-1, keepdims=True, where=before_BWN)
-  needed_BW1 = jnp.ceil(missing_BW1 / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0,
-                                              where=equal_BWN))
+  needed_BW1 = jnp.ceil(
+    missing_BW1 / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0, where=equal_BWN)
+  )
   nucleus_BWN = before_BWN | (equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1))
   return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & nucleus_BWN)
 
@@ -104,6 +107,7 @@ def _rank_at_sum(rank_BWN, weights_BWN, target):
   If the sum of all weights is smaller, it is the largest int32. A binary search over the 31 bits
   needs a sum over the vocabulary for each. On a CPU, sorting takes seven to ten times as long.
   """
+
   def add_bit(number, rank_BW1):
     higher_BW1 = rank_BW1 | (jnp.int32(1) << (30 - number))
     sum_BW1 = jnp.sum(weights_BWN, axis=-1, keepdims=True, where=rank_BWN < higher_BW1)

@@ -86,8 +86,9 @@ def run_search(search: Search) -> Hypotheses:
 
 def advance_until(search: Search, state, t) -> Any:
   """Adds tokens until there are `t` of them, or the search for every input is over."""
-  return jax.lax.while_loop(lambda state: (state.t < t) & ~jnp.all(state.done), search.advance,
-                            state)
+  return jax.lax.while_loop(
+    lambda state: (state.t < t) & ~jnp.all(state.done), search.advance, state
+  )
 
 
 def grown(search: Search, state, length) -> Any:
@@ -121,8 +122,9 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
   Returns:
     The search, whose `Hypotheses` have W = 1.
   """
-  return roll_out(lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache,
-                  limits_B, 1, options)
+  return roll_out(
+    lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache, limits_B, 1, options
+  )
 
 
 class RollOut(NamedTuple):
@@ -158,13 +160,22 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
 
   def finish(state: RollOut) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
-    return Hypotheses(state.tokens, state.lengths, log_probs_BW,
-                      log_probs_BW / length_penalty(state.lengths, options.alpha))
+    return Hypotheses(
+      state.tokens,
+      state.lengths,
+      log_probs_BW,
+      log_probs_BW / length_penalty(state.lengths, options.alpha),
+    )
 
   start = RollOut(
-      jnp.int32(0), jnp.full(shape, options.begin_id, jnp.int32), cache,
-      jnp.full((*shape, options.max_length), PAD, jnp.int32), jnp.zeros(shape, jnp.int32),
-      jnp.zeros(shape, jnp.float32), jnp.broadcast_to((limits_B <= 0)[:, None], shape))
+    jnp.int32(0),
+    jnp.full(shape, options.begin_id, jnp.int32),
+    cache,
+    jnp.full((*shape, options.max_length), PAD, jnp.int32),
+    jnp.zeros(shape, jnp.int32),
+    jnp.zeros(shape, jnp.float32),
+    jnp.broadcast_to((limits_B <= 0)[:, None], shape),
+  )
   return Search(start, advance, finish, options)
 
 

@@ -37,8 +37,7 @@ def top_sums(x_BWX, y_BW, count) -> tuple[jax.Array, jax.Array, jax.Array]:
     return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
   if blocks * block != width:
-    x_BWX = jnp.pad(x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)),
-                    constant_values=-jnp.inf)
+    x_BWX = jnp.pad(x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
   x_BMX = x_BWX.reshape(batch, -1, block)
   maxima_BWM = jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks) + y_BW[:, :, None]
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
@@ -60,19 +59,25 @@ def _block_size(rows, width, count):
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
-  near = [size for size in range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
-          if width % size == 0 or count <= size < width]
+  near = [
+    size
+    for size in range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
+    if width % size == 0 or count <= size < width
+  ]
   return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))), default=1)
 
 
 def take(leaf, origin_BW) -> jax.Array:
   """Reorders axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
-  return jnp.take_along_axis(leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)),
-                             axis=1)
+  return jnp.take_along_axis(
+    leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)), axis=1
+  )
 
 
 def where_rows(condition_B, yes, no) -> Any:
   """Returns the rows [b, ...] of the pytree `yes` where the condition is True, else of `no`."""
   return jax.tree.map(
-      lambda one, other: jnp.where(condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other),
-      yes, no)
+    lambda one, other: jnp.where(condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other),
+    yes,
+    no,
+  )

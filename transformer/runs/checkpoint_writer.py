@@ -32,8 +32,15 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
-_REASONS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS,
-            errno.EIO)
+_REASONS = (
+  errno.ENOSPC,
+  errno.EDQUOT,
+  errno.EFBIG,
+  errno.EACCES,
+  errno.EPERM,
+  errno.EROFS,
+  errno.EIO,
+)
 
 
 class CheckpointWriter(Checkpoints):
@@ -55,11 +62,17 @@ class CheckpointWriter(Checkpoints):
     self._saving = False
     processes.from_first(self._tidy)
     self._manager = ocp.CheckpointManager(
-        epath.Path(self._directory), options=ocp.CheckpointManagerOptions(
-            create=True, cleanup_tmp_directories=True, temporary_path_class=_SealedPath,
-            todelete_subdir=REMOVED, async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
-            lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
-            preservation_policy=self))
+      epath.Path(self._directory),
+      options=ocp.CheckpointManagerOptions(
+        create=True,
+        cleanup_tmp_directories=True,
+        temporary_path_class=_SealedPath,
+        todelete_subdir=REMOVED,
+        async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
+        lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
+        preservation_policy=self,
+      ),
+    )
     # On a network file system, several processes may see different folders for a while.
     self._unfinished = set(processes.from_first(lambda: list(self._unfinished)))
 
@@ -81,8 +94,9 @@ class CheckpointWriter(Checkpoints):
     Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
-    step = processes.from_first(lambda: sealing.newest_whole(
-        self._directory, self.steps(), move=True))
+    step = processes.from_first(
+      lambda: sealing.newest_whole(self._directory, self.steps(), move=True)
+    )
     self._verified |= {step} - {None}
     self._unfinished = {unfinished for unfinished in self._unfinished if unfinished <= (step or 0)}
     self._manager.reload()
@@ -123,16 +137,19 @@ class CheckpointWriter(Checkpoints):
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)
     parts = {name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
-    parts = self._read(step, lambda _: self._manager.restore(
-        step, args=ocp.args.Composite(**parts)))
+    parts = self._read(
+      step, lambda _: self._manager.restore(step, args=ocp.args.Composite(**parts))
+    )
     skips = parts.get(_SKIPS) or jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), like.skips)
+      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), like.skips
+    )
     self._evaluations = history['evaluations']
     for other in set(self.steps()) - self._kept(self.steps()):
       self._manager.delete(other)
     self._empty_removed()
-    return TrainState(parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'],
-                      parts.get(AVERAGE), skips), history
+    return TrainState(
+      parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'], parts.get(AVERAGE), skips
+    ), history
 
   def should_preserve(self, checkpoints, *, context) -> list[bool]:
     """Tells Orbax which checkpoints stay."""
@@ -143,8 +160,11 @@ class CheckpointWriter(Checkpoints):
   def _kept(self, steps: Sequence[int]) -> set[int]:
     """Returns those of the steps, ascending, whose checkpoints stay."""
     finished = [step for step in steps if step not in self._unfinished]
-    return {*finished[-self._keep:], *steps[-1:],
-            *best_steps(self._evaluations, finished, self._keep)}
+    return {
+      *finished[-self._keep :],
+      *steps[-1:],
+      *best_steps(self._evaluations, finished, self._keep),
+    }
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
@@ -174,8 +194,12 @@ class CheckpointWriter(Checkpoints):
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
-  parts = {PARAMS: state.params, AVERAGE: state.average, _SKIPS: state.skips,
-           _REST: {'step': state.step, 'optimizer': state.optimizer}}
+  parts = {
+    PARAMS: state.params,
+    AVERAGE: state.average,
+    _SKIPS: state.skips,
+    _REST: {'step': state.step, 'optimizer': state.optimizer},
+  }
   return {name: part for name, part in parts.items() if part is not None}
 
 
@@ -192,8 +216,9 @@ def _write_error(error: BaseException, where: str = '') -> UserError:
   reasons = map(os.strerror, _REASONS)
   reason = next((text for text in reasons if text in str(error)), type_and_message(error))
   return UserError(
-      f'a checkpoint cannot be written{where}: {reason}; free disk space or allow writing there, '
-      f'then start again, and the run goes on from the checkpoint before')
+    f'a checkpoint cannot be written{where}: {reason}; free disk space or allow writing there, '
+    f'then start again, and the run goes on from the checkpoint before'
+  )
 
 
 def _wait_for_all(*, key: str, timeout_ms: int):
@@ -203,16 +228,20 @@ def _wait_for_all(*, key: str, timeout_ms: int):
   wait for ever. So this process ends, and the others notice.
   """
   error = sys.exc_info()[1]
-  if (error and jax.process_count() > 1
-      and threading.current_thread() is not threading.main_thread()):
+  if (
+    error and jax.process_count() > 1 and threading.current_thread() is not threading.main_thread()
+  ):
     processes.fail(_write_error(error))
   try:
     ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
   except jax.errors.JaxRuntimeError:
-    processes.fail(UserError(
+    processes.fail(
+      UserError(
         f'another process has ended, or has not written its part of a checkpoint in '
         f'{round(timeout_ms / 60_000)} minutes; read its output, then start again, and the run '
-        f'goes on from the checkpoint before'))
+        f'goes on from the checkpoint before'
+      )
+    )
 
 
 class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):

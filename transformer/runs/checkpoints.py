@@ -36,10 +36,12 @@ class Checkpoints:
     check_path(directory)
     self._directory = Path(directory).absolute()
     self._verified: set[int] = set()
-    self._steps = sorted(int(path.name) for path in self._directory.glob('*')
-                         if path.name.isdecimal())
-    self._unfinished = {step for step in self._steps
-                        if (self._directory / str(step) / UNFINISHED).is_dir()}
+    self._steps = sorted(
+      int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
+    )
+    self._unfinished = {
+      step for step in self._steps if (self._directory / str(step) / UNFINISHED).is_dir()
+    }
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
@@ -68,8 +70,10 @@ class Checkpoints:
       step = str(best['step'] if best else steps[-1])
     if step not in map(str, steps):
       gone = '' if step == which else f', whose step {step} is not there'
-      raise UserError(f'checkpoint must be best, latest or one of the steps '
-                      f'{", ".join(map(str, steps))}; got {shown(which)}{gone}')
+      raise UserError(
+        f'checkpoint must be best, latest or one of the steps '
+        f'{", ".join(map(str, steps))}; got {shown(which)}{gone}'
+      )
     self._verify(int(step))
     return int(step)
 
@@ -93,8 +97,11 @@ class Checkpoints:
     except Exception as error:  # Orbax and TensorStore raise many types.
       if is_out_of_memory(error):
         raise
-      raise self._refusal(step, f'is as it was written, and cannot be read or does not fit the '
-                          f'run\'s config.json ({type_and_message(error)})') from error
+      raise self._refusal(
+        step,
+        f'is as it was written, and cannot be read or does not fit the '
+        f"run's config.json ({type_and_message(error)})",
+      ) from error
 
   def _verify(self, step: int):
     """Refuses a checkpoint that differs from what was written; compares each only once."""
@@ -106,38 +113,52 @@ class Checkpoints:
   def _refusal(self, step: int, problem: str) -> UserError:
     folder = self._directory / str(step)
     if not folder.exists():
-      return UserError(f'{folder} was there and has been removed, as a run in training removes old '
-                       f'checkpoints; start again, or choose another checkpoint')
+      return UserError(
+        f'{folder} was there and has been removed, as a run in training removes old '
+        f'checkpoints; start again, or choose another checkpoint'
+      )
     return UserError(f'{folder} {problem}; restore it from a copy, or choose another checkpoint')
 
 
 def by_name(arrays) -> dict[str, Any]:
   """Returns the leaves of nested dicts by their dotted names."""
-  return {jax.tree_util.keystr(path, simple=True, separator='.'): leaf
-          for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)}
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='.'): leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
+  }
 
 
-def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any],
-                about: Callable = lambda leaf: f'{list(leaf.shape)} of {leaf.dtype.name}'):
+def check_alike(
+  wanted: Mapping[str, Any],
+  given: Mapping[str, Any],
+  about: Callable = lambda leaf: f'{list(leaf.shape)} of {leaf.dtype.name}',
+):
   """Refuses parameters, by name, that `about` does not call the same as those of a config."""
-  wanted, given = ({name: about(leaf) for name, leaf in arrays.items()}
-                   for arrays in (wanted, given))
+  wanted, given = (
+    {name: about(leaf) for name, leaf in arrays.items()} for arrays in (wanted, given)
+  )
   for name in sorted(wanted.keys() | given.keys()):
     if wanted.get(name) != given.get(name):
-      raise UserError(f'the parameter {name} should be {wanted.get(name)}, as the config says; it '
-                      f'is {given.get(name)}')
+      raise UserError(
+        f'the parameter {name} should be {wanted.get(name)}, as the config says; it '
+        f'is {given.get(name)}'
+      )
 
 
 def _read_arrays(folder: Path, like, sharding):
   """Reads nested dicts of arrays, which Orbax wrote to a database of TensorStore's."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
   keys = tensorstore.KvStore.open(store).result().list().result()
-  opened = {name: tensorstore.open({'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}},
-                                   open=True, read=True)
-            for name in {key.decode().partition('/')[0] for key in keys}}
+  opened = {
+    name: tensorstore.open(
+      {'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}}, open=True, read=True
+    )
+    for name in {key.decode().partition('/')[0] for key in keys}
+  }
   opened = {name: array.result() for name, array in opened.items()}
   wanted = by_name(like)
   check_alike(wanted, opened)
   arrays = [opened[name].read() for name in wanted]
-  return jax.tree.unflatten(jax.tree.structure(like), [
-      jax.device_put(array.result(), sharding) for array in arrays])
+  return jax.tree.unflatten(
+    jax.tree.structure(like), [jax.device_put(array.result(), sharding) for array in arrays]
+  )

@@ -33,8 +33,9 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
   return max(evaluations, key=_rank, default=None)
 
 
-def best_steps(evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int],
-               keep: int) -> set[int]:
+def best_steps(
+  evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int], keep: int
+) -> set[int]:
   """Returns the steps of the best evaluation now and when the oldest kept checkpoint was saved.
 
   A run that falls back to one of the latest `keep` checkpoints needs the best of that time. `saved`
@@ -73,8 +74,7 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return metric == 'f1', *(
-      -math.inf if math.isnan(number) else number for number in (score, -loss))
+  return metric == 'f1', *(-math.inf if math.isnan(number) else number for number in (score, -loss))
 
 
 def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str], keep: int):
@@ -87,8 +87,9 @@ def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str],
   name = key.replace('/', '.')
   files.write(folder / f'{name}.{step}.txt', ''.join(f'{line}\n' for line in lines).encode())
   pattern = re.compile(rf'{re.escape(name)}\.(\d+)\.txt')
-  steps = {path: int(parts[1]) for path in folder.iterdir()
-           if (parts := pattern.fullmatch(path.name))}
+  steps = {
+    path: int(parts[1]) for path in folder.iterdir() if (parts := pattern.fullmatch(path.name))
+  }
   latest = sorted(number for number in steps.values() if number <= step)[-keep:]
   for path, number in steps.items():
     if number not in latest:

@@ -63,8 +63,12 @@ class Run:
     vars(self).update(fields, params=params, mesh=mesh)
 
 
-def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int = 1,
-             batch_size: int | None = None) -> Run:
+def load_run(
+  workdir: str | os.PathLike,
+  checkpoint: str = 'best',
+  average: int = 1,
+  batch_size: int | None = None,
+) -> Run:
   """Loads a run from its directory alone.
 
   Args:
@@ -77,25 +81,33 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
   config = run_directory.read_settings(workdir)
   if batch_size is not None:
     config = dataclasses.replace(
-        config, decode=dataclasses.replace(config.decode, batch_size=batch_size))
+      config, decode=dataclasses.replace(config.decode, batch_size=batch_size)
+    )
   checkpoints = open_checkpoints(workdir)
   vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
   model_config = config.model
   if model_config.attention == 'cudnn' and (
-      missing := missing_for_fused_attention(model_config.head_key_dim)):
+    missing := missing_for_fused_attention(model_config.head_key_dim)
+  ):
     logging.info('attention uses the reference implementation: cudnn needs %s', missing)
     model_config = dataclasses.replace(model_config, attention='reference')
   model = build_model(model_config, vocabulary)
   chosen = checkpoints.resolve(checkpoint)
-  steps = [step for step in checkpoints.steps() if step == chosen or (
-      step < chosen and not checkpoints.is_unfinished(step))][-average:]
+  steps = [
+    step
+    for step in checkpoints.steps()
+    if step == chosen or (step < chosen and not checkpoints.is_unfinished(step))
+  ][-average:]
   if len(steps) < average:
-    raise UserError(f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
-                    f'than the {average} to average; average fewer, or train with a larger '
-                    f'train.keep')
+    raise UserError(
+      f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
+      f'than the {average} to average; average fewer, or train with a larger '
+      f'train.keep'
+    )
   mesh = sentence_mesh(config.decode.batch_size)
-  params = checkpoints.average_params(steps, _shapes_of(model), replicated(mesh),
-                                      AVERAGE if config.train.ema_decay else PARAMS)
+  params = checkpoints.average_params(
+    steps, _shapes_of(model), replicated(mesh), AVERAGE if config.train.ema_decay else PARAMS
+  )
   run = Run(workdir, config, vocabulary, model, params, steps, mesh)
   for name, leaf in by_name(params).items():
     if not np.isfinite(leaf).all():
@@ -106,8 +118,10 @@ def load_run(workdir: str | os.PathLike, checkpoint: str = 'best', average: int 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
   """Returns the error that names diverged runs and says what to do."""
   named = ' or '.join(f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs)
-  return UserError(f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
-                   f'with a lower learning rate')
+  return UserError(
+    f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
+    f'with a lower learning rate'
+  )
 
 
 def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
@@ -117,8 +131,13 @@ def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable
       raise diverged(runs, f'the log-probabilities for line {number} are not finite')
 
 
-def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabulary, params: Any,
-             steps: list[int]):
+def save_run(
+  workdir: str | os.PathLike,
+  config: Config,
+  vocabulary: RunVocabulary,
+  params: Any,
+  steps: list[int],
+):
   """Saves weights as a run that `load_run` can read and that training cannot resume.
 
   Args:
@@ -128,20 +147,27 @@ def save_run(workdir: str | os.PathLike, config: Config, vocabulary: RunVocabula
   # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
+
   model = build_model(config.model, vocabulary)
   check_alike(by_name(_shapes_of(model)), by_name(params))
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
-  state = TrainState(jnp.int32(steps[-1]), params, optimizer={},
-                     average=params if config.train.ema_decay else None)
+  state = TrainState(
+    jnp.int32(steps[-1]), params, optimizer={}, average=params if config.train.ema_decay else None
+  )
   with contextlib.closing(CheckpointWriter(workdir / run_directory.CHECKPOINTS)) as checkpoints:
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  files.write_sealed(workdir / run_directory.RUN, record.describe(
-      config.train.reproducible, data=vocabularies.fingerprints(vocabulary),
+  files.write_sealed(
+    workdir / run_directory.RUN,
+    record.describe(
+      config.train.reproducible,
+      data=vocabularies.fingerprints(vocabulary),
       parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-      **{run_directory.WEIGHTS_ALONE: steps}))
+      **{run_directory.WEIGHTS_ALONE: steps},
+    ),
+  )
 
 
 def check_params(model: Model, params: Any):
@@ -154,8 +180,14 @@ def check_params(model: Model, params: Any):
 @functools.cache
 def _shapes_of(model: Model) -> Any:
   """Returns the shapes of a model's parameters, which an earlier start may have traced."""
-  return jax.eval_shape(keep_traced(lambda: init_params(model, 0), f'parameters, {model!r}',
-                                    folders_of(modules_of(model), 'ops', 'model'), ()))
+  return jax.eval_shape(
+    keep_traced(
+      lambda: init_params(model, 0),
+      f'parameters, {model!r}',
+      folders_of(modules_of(model), 'ops', 'model'),
+      (),
+    )
+  )
 
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:

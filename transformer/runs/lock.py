@@ -39,13 +39,20 @@ class RunLock:
     self._path = self._workdir / LOCK
     self._stop = threading.Event()
     # The id distinguishes this lock from an earlier lock of the same process.
-    self._content = json.dumps({'host': socket.gethostname(), 'process': os.getpid(),
-                                'machine': files.machine_id(), 'id': uuid.uuid4().hex}).encode()
+    self._content = json.dumps(
+      {
+        'host': socket.gethostname(),
+        'process': os.getpid(),
+        'machine': files.machine_id(),
+        'id': uuid.uuid4().hex,
+      }
+    ).encode()
 
   def __enter__(self) -> 'RunLock':
     """Takes the lock, also from a dead holder; raises `UserError` if another run holds it."""
-    self._made = [folder for folder in (self._workdir, *self._workdir.parents)
-                  if not folder.exists()]
+    self._made = [
+      folder for folder in (self._workdir, *self._workdir.parents) if not folder.exists()
+    ]
     self._workdir.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as opened:
       while True:
@@ -59,8 +66,9 @@ class RunLock:
         file.write(self._content)
       except OSError as error:
         self._path.unlink()
-        raise UserError(f'{self._path} cannot be written: {error.strerror}; make room, then start '
-                        f'again') from error
+        raise UserError(
+          f'{self._path} cannot be written: {error.strerror}; make room, then start again'
+        ) from error
       self._opened = opened.pop_all()
     self._thread = threading.Thread(target=self._beat, daemon=True)
     self._thread.start()
@@ -99,8 +107,12 @@ class RunLock:
     # A clock that was set back puts the heartbeat into the future: then wait the whole time.
     left = _EXPIRES_SECONDS - max(0.0, age)
     deadline = time.monotonic() + left
-    logging.info('%s names %s; waiting up to %.0f seconds for its heartbeat', self._path,
-                 _name(holder), max(0.0, left))
+    logging.info(
+      '%s names %s; waiting up to %.0f seconds for its heartbeat',
+      self._path,
+      _name(holder),
+      max(0.0, left),
+    )
     while time.monotonic() < deadline:
       time.sleep(min(1.0, _BEAT_SECONDS / 2))
       if self._path.stat().st_mtime_ns != seen.st_mtime_ns:
@@ -111,9 +123,12 @@ class RunLock:
     while not self._stop.wait(_BEAT_SECONDS):
       with contextlib.suppress(OSError):  # An absent file server may come back.
         if self._path.read_bytes() != self._content:
-          print(f'error: {self._workdir} was taken over by {_name(self._holder())}, since this '
-                f'process had no heartbeat for too long; this process stops', file=sys.stderr,
-                flush=True)
+          print(
+            f'error: {self._workdir} was taken over by {_name(self._holder())}, since this '
+            f'process had no heartbeat for too long; this process stops',
+            file=sys.stderr,
+            flush=True,
+          )
           os._exit(1)  # Before it can write anything else.
         os.utime(self._path)
 
@@ -125,9 +140,11 @@ class RunLock:
       return {}
 
   def _in_use(self) -> UserError:
-    return UserError(f'{self._workdir} is in use by {_name(self._holder())}; wait for that run, '
-                     f'stop it, or choose another --workdir; if the directory is a copy, remove '
-                     f'the {LOCK} in it')
+    return UserError(
+      f'{self._workdir} is in use by {_name(self._holder())}; wait for that run, '
+      f'stop it, or choose another --workdir; if the directory is a copy, remove '
+      f'the {LOCK} in it'
+    )
 
 
 def _name(holder: dict[str, Any]) -> str:

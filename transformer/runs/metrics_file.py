@@ -15,8 +15,9 @@ from transformer import files
 class MetricsFile:
   """A JSONL file of whole lines, and a queue of lines that could not be written yet."""
 
-  def __init__(self, path: Path, step: int, written: Mapping[str, Any],
-               warn: Callable[[str], None]):
+  def __init__(
+    self, path: Path, step: int, written: Mapping[str, Any], warn: Callable[[str], None]
+  ):
     """Opens the file, and removes the lines written after `step`.
 
     `written` is the value of `written()` at that step, empty for a new run. `warn` logs a fault
@@ -27,7 +28,7 @@ class MetricsFile:
     self._warned = False
     self._pending = [line.encode() for line in written.get('unwritten', ())]
     content = path.read_bytes() if path.exists() else b''
-    kept = content[:written.get('bytes', 0)]
+    kept = content[: written.get('bytes', 0)]
     if written and hashlib.sha256(kept).hexdigest() != written['sha256']:
       kept = self._mend(content, step)
     self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -45,8 +46,11 @@ class MetricsFile:
     """Returns JSON data: the file's `bytes`, its `sha256` and the `unwritten` lines."""
     with contextlib.suppress(OSError):
       os.fsync(self._file)
-    return {'bytes': self._size, 'sha256': self._digest.hexdigest(),
-            'unwritten': [line.decode() for line in self._pending]}
+    return {
+      'bytes': self._size,
+      'sha256': self._digest.hexdigest(),
+      'unwritten': [line.decode() for line in self._pending],
+    }
 
   def close(self):
     """Tries to write the queued lines, and closes the file."""
@@ -57,14 +61,19 @@ class MetricsFile:
     """Copies the damaged file aside, and keeps and returns its readable lines up to `step`."""
     aside = files.unused_name(self._path.with_name(f'{self._path.name}.damaged'))
     files.write(aside, content)
-    lines = [line for line in content.splitlines(keepends=True)
-             if (row := _parsed(line)) and row['step'] <= step]
+    lines = [
+      line
+      for line in content.splitlines(keepends=True)
+      if (row := _parsed(line)) and row['step'] <= step
+    ]
     files.write(self._path, b''.join(lines))
     # A line that could not be written at the checkpoint may have been written after it.
     self._pending = [line for line in self._pending if line not in lines]
-    self._warn(f'{self._path} is not as it was written up to step {step}: lines are missing, or '
-               f'were changed; the readable lines are kept, and {aside.name} is a copy of the '
-               f'damaged file; restore {self._path.name} from a copy if its figures matter')
+    self._warn(
+      f'{self._path} is not as it was written up to step {step}: lines are missing, or '
+      f'were changed; the readable lines are kept, and {aside.name} is a copy of the '
+      f'damaged file; restore {self._path.name} from a copy if its figures matter'
+    )
     return b''.join(lines)
 
   def _append(self):
@@ -82,8 +91,10 @@ class MetricsFile:
       with contextlib.suppress(OSError):
         os.ftruncate(self._file, self._size)
       if not self._warned:
-        self._warn(f'{self._path} cannot be written: {error.strerror}; the run goes on, and keeps '
-                   f'the lines in memory and in checkpoints until they can be written')
+        self._warn(
+          f'{self._path} cannot be written: {error.strerror}; the run goes on, and keeps '
+          f'the lines in memory and in checkpoints until they can be written'
+        )
       self._warned = True
 
 

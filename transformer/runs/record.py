@@ -25,8 +25,17 @@ from transformer.runs.run_directory import (
 )
 from transformer.system.machine import usable_cores
 
-_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy', 'sentencepiece',
-             'sacrebleu', 'tensorflow-datasets')
+_PACKAGES = (
+  'jax',
+  'jaxlib',
+  'flax',
+  'optax',
+  'orbax-checkpoint',
+  'numpy',
+  'sentencepiece',
+  'sacrebleu',
+  'tensorflow-datasets',
+)
 
 
 def describe(reproducible: bool, **facts) -> dict[str, Any]:
@@ -35,9 +44,13 @@ def describe(reproducible: bool, **facts) -> dict[str, Any]:
   return {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
 
 
-def add_session(workdir: str | os.PathLike, reproducible: bool,
-                changes: Mapping[str, Mapping[str, Any]], trains: bool = True,
-                own: Mapping[str, str] = types.MappingProxyType({})):
+def add_session(
+  workdir: str | os.PathLike,
+  reproducible: bool,
+  changes: Mapping[str, Mapping[str, Any]],
+  trains: bool = True,
+  own: Mapping[str, str] = types.MappingProxyType({}),
+):
   """Records in `run.json` that this process starts the run again, or only evaluates it.
 
   Refuses other values of JAX's switches than in the process that trained before. Warns of another
@@ -53,13 +66,19 @@ def add_session(workdir: str | os.PathLike, reproducible: bool,
   if trains:
     check_switches(last['jax'])
     if now['platform'] == 'cpu' and before['cpu_cores'] != now['cpu_cores']:
-      logging.warning('the run goes on with %d CPU cores, and had %d before: the order of '
-                      'additions changes, so numbers differ by rounding from an uninterrupted run',
-                      now['cpu_cores'], before['cpu_cores'])
+      logging.warning(
+        'the run goes on with %d CPU cores, and had %d before: the order of '
+        'additions changes, so numbers differ by rounding from an uninterrupted run',
+        now['cpu_cores'],
+        before['cpu_cores'],
+      )
     for spec, digest in own.items():
       if last['own_code'].get(spec, digest) != digest:
-        logging.warning('the module of %s has changed since the run trained last, so the run may '
-                        'differ from an uninterrupted one', spec)
+        logging.warning(
+          'the module of %s has changed since the run trained last, so the run may '
+          'differ from an uninterrupted one',
+          spec,
+        )
   about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
   files.write_sealed(Path(workdir) / RUN, about)
 
@@ -81,17 +100,22 @@ def _session(reproducible: bool) -> dict[str, Any]:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
       versions[name] = importlib.metadata.version(name)
   return {
-      'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
-      'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-      'commit': commit(),
-      'python': platform.python_version(),
-      'packages': versions,
-      'devices': {'platform': devices[0].platform, 'kind': devices[0].device_kind,
-                  'count': len(devices), 'processes': jax.process_count(),
-                  'cpu_cores': usable_cores(), 'machine': platform.machine()},
-      'reproducible': reproducible,
-      'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
-      'jax': recorded_switches(),
+    'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
+    'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+    'commit': commit(),
+    'python': platform.python_version(),
+    'packages': versions,
+    'devices': {
+      'platform': devices[0].platform,
+      'kind': devices[0].device_kind,
+      'count': len(devices),
+      'processes': jax.process_count(),
+      'cpu_cores': usable_cores(),
+      'machine': platform.machine(),
+    },
+    'reproducible': reproducible,
+    'xla_flags': os.environ.get('XLA_FLAGS', '').split(),
+    'jax': recorded_switches(),
   }
 
 
@@ -123,7 +147,12 @@ def record_cost(workdir: Path, step: int):
   counts = {devices['count'] for devices in sessions}
   hours = seconds * step / timed * last['count'] / 3600 if timed and len(counts) == 1 else None
   devices = f'{last["count"]} {last["kind"]}'
-  logging.info('trained with %.2e FLOPs%s on %s', flops,
-               '' if hours is None else f' in {hours:.3g} device hours', devices)
-  files.write_sealed(workdir / RUN, about | {
-      'cost': {'flops': flops, 'device_hours': hours, 'devices': devices}})
+  logging.info(
+    'trained with %.2e FLOPs%s on %s',
+    flops,
+    '' if hours is None else f' in {hours:.3g} device hours',
+    devices,
+  )
+  files.write_sealed(
+    workdir / RUN, about | {'cost': {'flops': flops, 'device_hours': hours, 'devices': devices}}
+  )

@@ -32,12 +32,31 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
 # Settings that may differ when a run is resumed. They change how long the run goes on, what it
 # reports and where it runs, but no update.
-_MAY_DIFFER = ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'model.remat',
-               'train.steps', 'train.log_every', 'train.eval_every', 'train.checkpoint_every',
-               'train.keep', 'train.patience', 'train.skip_nonfinite', 'train.fit_memory',
-               'train.grace_seconds', 'train.valid_metric', 'train.report', 'train.init_from',
-               'train.objective_runs', 'decode.beam_size', 'decode.alpha', 'decode.batch_size',
-               'mesh.data', 'mesh.fsdp', 'mesh.tensor')
+_MAY_DIFFER = (
+  'data.dir',
+  'data.vocabulary',
+  'data.source_vocabulary',
+  'model.remat',
+  'train.steps',
+  'train.log_every',
+  'train.eval_every',
+  'train.checkpoint_every',
+  'train.keep',
+  'train.patience',
+  'train.skip_nonfinite',
+  'train.fit_memory',
+  'train.grace_seconds',
+  'train.valid_metric',
+  'train.report',
+  'train.init_from',
+  'train.objective_runs',
+  'decode.beam_size',
+  'decode.alpha',
+  'decode.batch_size',
+  'mesh.data',
+  'mesh.fsdp',
+  'mesh.tensor',
+)
 
 
 def check_workdir(workdir: Path, config: Config) -> Config:
@@ -55,14 +74,20 @@ def check_workdir(workdir: Path, config: Config) -> Config:
   given = config.train.tokens_per_batch
   fitting = old.train.tokens_per_batch
   if old.train.fit_memory and config.train.fit_memory and given != fitting:
-    logging.info('the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were '
-                 '%d', fitting, given)
+    logging.info(
+      'the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were %d',
+      fitting,
+      given,
+    )
     config = dataclasses.replace(
-        config, train=dataclasses.replace(config.train, tokens_per_batch=fitting))
+      config, train=dataclasses.replace(config.train, tokens_per_batch=fitting)
+    )
   changed_settings(workdir, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
-    raise UserError(f'{workdir} holds weights alone, with which a run cannot go on; start another '
-                    f'from them: --workdir=NEW --config.train.init_from={workdir}')
+    raise UserError(
+      f'{workdir} holds weights alone, with which a run cannot go on; start another '
+      f'from them: --workdir=NEW --config.train.init_from={workdir}'
+    )
   check_none_lost(workdir)
   return config
 
@@ -70,35 +95,49 @@ def check_workdir(workdir: Path, config: Config) -> Config:
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
-  return {} if saved is None else check_same_settings(
-      workdir, flatten(Config.from_dict(saved).to_dict()), flatten(config.to_dict()))
+  return (
+    {}
+    if saved is None
+    else check_same_settings(
+      workdir, flatten(Config.from_dict(saved).to_dict()), flatten(config.to_dict())
+    )
+  )
 
 
-def check_same_settings(workdir: str | os.PathLike, old: Mapping[str, Any],
-                        new: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def check_same_settings(
+  workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
   """Refuses to resume a run with settings that would change its updates.
 
   Settings are by dotted name. Returns `from` and `to` of those that differ and may.
   """
   best_by = new.get('train.best_by', '').rpartition('/')[2]
   may_not = {
-      'train.steps': SCHEDULES.get(new.get('optimizer.schedule'), True),
-      # Only the folder may be another.
-      'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
-      # One of its names may decide which step is the best.
-      'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
-      # The skipped updates must still be counted.
-      'train.skip_nonfinite': not new.get('train.skip_nonfinite')}
-  changes = {name: {'from': old.get(name), 'to': new.get(name)} for name in sorted({*old, *new})
-             if old.get(name) != new.get(name)}
-  differences = [f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
-                 for name, change in changes.items()
-                 if name not in _MAY_DIFFER or may_not.get(name)]
+    'train.steps': SCHEDULES.get(new.get('optimizer.schedule'), True),
+    # Only the folder may be another.
+    'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
+    # One of its names may decide which step is the best.
+    'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
+    # The skipped updates must still be counted.
+    'train.skip_nonfinite': not new.get('train.skip_nonfinite'),
+  }
+  changes = {
+    name: {'from': old.get(name), 'to': new.get(name)}
+    for name in sorted({*old, *new})
+    if old.get(name) != new.get(name)
+  }
+  differences = [
+    f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
+    for name, change in changes.items()
+    if name not in _MAY_DIFFER or may_not.get(name)
+  ]
   if differences:
-    raise UserError(f'{workdir} belongs to a run with another configuration: '
-                    f'{"; ".join(differences)}; choose another --workdir, or the same '
-                    f'settings; to begin a run with other settings from these weights: '
-                    f'--workdir=NEW --config.train.init_from={workdir}')
+    raise UserError(
+      f'{workdir} belongs to a run with another configuration: '
+      f'{"; ".join(differences)}; choose another --workdir, or the same '
+      f'settings; to begin a run with other settings from these weights: '
+      f'--workdir=NEW --config.train.init_from={workdir}'
+    )
   return changes
 
 
@@ -129,13 +168,19 @@ def check_none_lost(workdir: Path):
   if saved > newest:
     now = f'its newest checkpoint is that of step {newest}' if newest else 'it has no checkpoint'
     signs = record if newest else f'{record} and {workdir / METRICS}'
-    raise UserError(f'{workdir} has trained to step {max(reached, saved)}, and {now}; restore '
-                    f'{folder} or mount it again, or choose another --workdir; to go on without, '
-                    f'remove {signs}')
+    raise UserError(
+      f'{workdir} has trained to step {max(reached, saved)}, and {now}; restore '
+      f'{folder} or mount it again, or choose another --workdir; to go on without, '
+      f'remove {signs}'
+    )
 
 
-def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
-                     origin: Mapping[str, Any] | None, frozen: Sequence[Mapping[str, Any]] | None):
+def check_same_start(
+  workdir: str | os.PathLike,
+  data: Mapping[str, str],
+  origin: Mapping[str, Any] | None,
+  frozen: Sequence[Mapping[str, Any]] | None,
+):
   """Refuses to resume a run with other data, first parameters or frozen arrays of the objective.
 
   Data are known by their fingerprints. None stands for what is not used again.
@@ -144,17 +189,26 @@ def check_same_start(workdir: str | os.PathLike, data: Mapping[str, str],
   about = read_record(workdir)
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
-    raise UserError(f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
-                    f'since; choose another --workdir, or restore the data')
+    raise UserError(
+      f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
+      f'since; choose another --workdir, or restore the data'
+    )
   for setting, then, now in (
-      ('train.init_from', [about['origin']] if about.get('origin') else [], origin and [origin]),
-      ('train.objective_runs', about['frozen'] or [], frozen)):
+    ('train.init_from', [about['origin']] if about.get('origin') else [], origin and [origin]),
+    ('train.objective_runs', about['frozen'] or [], frozen),
+  ):
     if now is not None and then != now:
-      raise UserError(f'{workdir} began with other {setting}, or their best steps have changed: '
-                      f'they were {_named(then)}, and are {_named(now)}; choose another --workdir '
-                      f'to use the present ones')
+      raise UserError(
+        f'{workdir} began with other {setting}, or their best steps have changed: '
+        f'they were {_named(then)}, and are {_named(now)}; choose another --workdir '
+        f'to use the present ones'
+      )
 
 
 def _named(sources: Sequence[Mapping[str, Any]]) -> str:
-  return ', '.join(f'step {source["steps"][-1]} with digest {source["sha256"][:8]}'
-                   for source in sources) or 'none'
+  return (
+    ', '.join(
+      f'step {source["steps"][-1]} with digest {source["sha256"][:8]}' for source in sources
+    )
+    or 'none'
+  )

@@ -43,7 +43,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
     return None
   if (Path(workdir) / RUN).exists():  # A start that was killed has not written it.
     read_record(workdir)
-  return files.read_sealed(path, 'the run\'s config')
+  return files.read_sealed(path, "the run's config")
 
 
 def read_settings(workdir: str | os.PathLike) -> Config:
@@ -59,8 +59,10 @@ def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`."""
   fingerprints = read_record(workdir).get('data')
   if not isinstance(fingerprints, dict):
-    raise UserError(f'{Path(workdir) / RUN} should hold the fingerprints of its data; got '
-                    f'{shown(fingerprints)}; restore it from a copy')
+    raise UserError(
+      f'{Path(workdir) / RUN} should hold the fingerprints of its data; got '
+      f'{shown(fingerprints)}; restore it from a copy'
+    )
   return fingerprints
 
 
@@ -69,9 +71,11 @@ def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
   path = Path(workdir) / RUN
   record = files.read_sealed(path, 'the record of the run')
   if record.get('format') != FORMAT:
-    raise UserError(f'{path} should have the format {FORMAT}, which this version reads; got '
-                    f'{shown(record.get("format"))}; train the run again, or use the version that '
-                    f'wrote it (its commit is {shown(record.get("commit"))})')
+    raise UserError(
+      f'{path} should have the format {FORMAT}, which this version reads; got '
+      f'{shown(record.get("format"))}; train the run again, or use the version that '
+      f'wrote it (its commit is {shown(record.get("commit"))})'
+    )
   return record
 
 
@@ -80,8 +84,9 @@ def has_begun(workdir: str | os.PathLike) -> bool:
   workdir = Path(workdir)
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
-    raise UserError(f'{workdir / RUN} is missing, though the run has checkpoints; restore it from '
-                    f'a copy')
+    raise UserError(
+      f'{workdir / RUN} is missing, though the run has checkpoints; restore it from a copy'
+    )
   return begun
 
 
@@ -89,21 +94,28 @@ def check_path(directory: str | os.PathLike):
   """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
   path = f'{os.path.abspath(directory)}/'
   if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
-    raise UserError(f'checkpoints must lie under a path without {odd[0]}, which would be taken for '
-                    f'another path; got {path[:-1]}; rename the folder, or choose another')
+    raise UserError(
+      f'checkpoints must lie under a path without {odd[0]}, which would be taken for '
+      f'another path; got {path[:-1]}; rename the folder, or choose another'
+    )
 
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:
   """Returns whether a directory holds nothing but files of a process killed during start-up."""
-  return all(path.name == LOCK or files.is_unfinished(path)
-             for path in Path(workdir).iterdir())
+  return all(path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir())
 
 
 def commit() -> str:
   """Returns the commit of this code, with `+` if files differ; `unknown` if nothing tells it."""
+
   def git(*arguments: str) -> str:
-    return subprocess.run(['git', '-C', str(Path(__file__).parent), *arguments],
-                          capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+      ['git', '-C', str(Path(__file__).parent), *arguments],
+      capture_output=True,
+      text=True,
+      check=True,
+    ).stdout.strip()
+
   try:
     # A virtual environment may lie in the repository of another project, which lacks this file.
     git('ls-files', '--error-unmatch', Path(__file__).name)

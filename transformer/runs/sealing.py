@@ -30,8 +30,9 @@ def seal(folder: str | os.PathLike, step: int):
   for inner in (*(path for path in reversed(inside) if path.is_dir()), folder):
     files.flush_folder(inner)
   names = [path.relative_to(folder).as_posix() for path in paths]
-  files.write_sealed(folder / DIGESTS,
-                     {'step': step, 'files': dict(zip(names, about, strict=True))})
+  files.write_sealed(
+    folder / DIGESTS, {'step': step, 'files': dict(zip(names, about, strict=True))}
+  )
 
 
 def find_damage(folder: Path, step: int) -> str | None:
@@ -76,14 +77,22 @@ def newest_whole(directory: Path, steps: Sequence[int], move: bool) -> int | Non
         aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
         os.rename(folder, aside)
         files.flush_folder(directory)
-        logging.warning('%s is damaged: %s; it is moved to %s, which may be removed, and the run '
-                        'goes on from step %d', folder, reason, aside.name, step)
+        logging.warning(
+          '%s is damaged: %s; it is moved to %s, which may be removed, and the run '
+          'goes on from step %d',
+          folder,
+          reason,
+          aside.name,
+          step,
+        )
       return step
     damaged[directory / str(step)] = damage
   if damaged:
     reasons = '; '.join(f'{folder.name}: {damage}' for folder, damage in damaged.items())
-    raise UserError(f'no checkpoint in {directory} is whole: {reasons}; restore one from a copy, '
-                    f'or train anew in another --workdir')
+    raise UserError(
+      f'no checkpoint in {directory} is whole: {reasons}; restore one from a copy, '
+      f'or train anew in another --workdir'
+    )
   return None
 
 

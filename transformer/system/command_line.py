@@ -31,9 +31,11 @@ from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 # Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
 _NO_PATHS = ('sentence', 'translation', 'storage')
-_OUT_OF_MEMORY = ('error: there is too little memory; in training, lower train.tokens_per_batch or '
-                  'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
-                  '--batch_size or --beam_size')
+_OUT_OF_MEMORY = (
+  'error: there is too little memory; in training, lower train.tokens_per_batch or '
+  'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
+  '--batch_size or --beam_size'
+)
 
 
 def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
@@ -41,8 +43,12 @@ def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], No
   return functools.partial(run, main, **options)
 
 
-def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hint: str = '',
-        launches: bool = False):
+def run(
+  main: Callable[[Sequence[str]], None],
+  takes_arguments: bool = False,
+  hint: str = '',
+  launches: bool = False,
+):
   """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
 
   Args:
@@ -71,8 +77,10 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
     sys.stdout.reconfigure(errors='backslashreplace')  # A file name need not be UTF-8.
     try:
       if len(argv) > 1 and not takes_arguments:
-        raise UserError(f'unexpected argument {shown(argv[1])}; ' + (
-            'leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --'))
+        raise UserError(
+          f'unexpected argument {shown(argv[1])}; '
+          + ('leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --')
+        )
       if not launches:
         machine.keep_compiled_programs(os.environ)
       main(argv)
@@ -92,8 +100,12 @@ def run(main: Callable[[Sequence[str]], None], takes_arguments: bool = False, hi
       if is_out_of_memory(error):
         sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
       if isinstance(error, OSError):
-        sys.exit(readable(f'error: {error.filename or "a file"} cannot be used: '
-                          f'{error.strerror or error}{advice(error)}'))
+        sys.exit(
+          readable(
+            f'error: {error.filename or "a file"} cannot be used: '
+            f'{error.strerror or error}{advice(error)}'
+          )
+        )
       raise
     finally:
       if status is not None:  # A signal that comes now changes nothing.
@@ -157,8 +169,9 @@ def workdir(arguments: Sequence[str]) -> str | None:
 def _taken(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
   """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-  parser.add_argument(f'--{name}', f'-{name}', nargs='?', const='', type=os.path.expanduser,
-                      dest='value')
+  parser.add_argument(
+    f'--{name}', f'-{name}', nargs='?', const='', type=os.path.expanduser, dest='value'
+  )
   end = arguments.index('--') if '--' in arguments else len(arguments)
   taken, others = parser.parse_known_args(arguments[:end])
   return taken.value, [*others, *arguments[end:]]

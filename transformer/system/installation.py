@@ -13,10 +13,19 @@ from transformer import files
 
 _TOP = Path(__file__).absolute().parents[2]
 # What is this project's in `_TOP`, where packages of others may lie too.
-_OURS = ('transformer', 'attention_commands', 'train.py', 'eval.py', 'configs', 'launch',
-         'benchmarks')
-_COMMAND = re.compile(r'(?:python )?\b(train|eval)\.py\b|'
-                      r'python -m transformer\.(?:commands|tools)\.(\w+)')
+_OURS = (
+  'transformer',
+  'attention_commands',
+  'train.py',
+  'eval.py',
+  'configs',
+  'launch',
+  'benchmarks',
+)
+_COMMAND = re.compile(
+  r'(?:python )?\b(train|eval)\.py\b|'
+  r'python -m transformer\.(?:commands|tools)\.(\w+)'
+)
 
 
 def is_ours(path: Path) -> bool:

@@ -12,9 +12,9 @@ from transformer.errors import UserError, type_and_message
 # They compute some sums wrongly on a CPU, without an error: jax-ml/jax#39103.
 _WRONG_VERSIONS = ('0.10.2',)
 _WANTED = {
-    'jax_enable_x64': False,  # Random numbers and the types of the state would be others.
-    'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax promote types, too.
-    'jax_disable_jit': False,  # The programs of a run are compiled for its devices.
+  'jax_enable_x64': False,  # Random numbers and the types of the state would be others.
+  'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax promote types, too.
+  'jax_disable_jit': False,  # The programs of a run are compiled for its devices.
 }
 # They change the numbers of a run.
 _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
@@ -28,11 +28,15 @@ def check_backend():
   except (RuntimeError, AssertionError) as error:
     if not (wanted := os.environ.get('JAX_PLATFORMS')):
       raise
-    raise UserError(f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)}; '
-                    f'install the JAX for it as the README says, or unset JAX_PLATFORMS') from error
+    raise UserError(
+      f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)}; '
+      f'install the JAX for it as the README says, or unset JAX_PLATFORMS'
+    ) from error
   if platform == 'cpu' and jaxlib.__version__ in _WRONG_VERSIONS:
-    raise UserError(f'the installed jaxlib {jaxlib.__version__} computes wrong numbers on a CPU; '
-                    f"install another release: pip install 'jax!={jaxlib.__version__}'")
+    raise UserError(
+      f'the installed jaxlib {jaxlib.__version__} computes wrong numbers on a CPU; '
+      f"install another release: pip install 'jax!={jaxlib.__version__}'"
+    )
 
 
 def recorded_switches() -> dict[str, Any]:
@@ -42,9 +46,14 @@ def recorded_switches() -> dict[str, Any]:
 
 def check_switches(wanted: Mapping[str, Any]):
   """Refuses switches with other values than these."""
-  changed = [f'{name}={now}, which must be {value}' for name, value in wanted.items()
-             if (now := getattr(jax.config, name, None)) != value]
+  changed = [
+    f'{name}={now}, which must be {value}'
+    for name, value in wanted.items()
+    if (now := getattr(jax.config, name, None)) != value
+  ]
   if changed:
-    raise UserError(f'a run does not work with a global switch of JAX: {"; ".join(changed)}; set '
-                    f'it back with jax.config.update, or set or unset the variable of that name in '
-                    f'capitals, such as JAX_ENABLE_X64')
+    raise UserError(
+      f'a run does not work with a global switch of JAX: {"; ".join(changed)}; set '
+      f'it back with jax.config.update, or set or unset the variable of that name in '
+      f'capitals, such as JAX_ENABLE_X64'
+    )

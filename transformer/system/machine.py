@@ -93,8 +93,12 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
         raise PermissionError(13, 'it may not be written to')
       _remove_unused(folder)
     except OSError as error:
-      logging.warning('compiled programs are not kept for the next start: %s: %s; set '
-                      'JAX_COMPILATION_CACHE_DIR to another folder', folder, error.strerror)
+      logging.warning(
+        'compiled programs are not kept for the next start: %s: %s; set '
+        'JAX_COMPILATION_CACHE_DIR to another folder',
+        folder,
+        error.strerror,
+      )
       return
     environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
   # By default JAX keeps only what took a second to compile; a start has dozens that take less.

@@ -14,11 +14,14 @@ _NEVER_PACKED = '.bz2', '.xz', '.zip', '.lz4', '.7z'
 def check_file(flag: str, path: Path):
   """Refuses a file that `write` could not write; it need not exist."""
   if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
-    raise UserError(f'--{flag} must name a file to write to; {path} is a directory, or may not be '
-                    f'written to')
+    raise UserError(
+      f'--{flag} must name a file to write to; {path} is a directory, or may not be written to'
+    )
   if path.suffix.lower() in _NEVER_PACKED:
-    raise UserError(f'--{flag}={path} would be plain text under the name of a packed file; only '
-                    f'{" and ".join(files.PACKED)} are packed; give it one of these endings')
+    raise UserError(
+      f'--{flag}={path} would be plain text under the name of a packed file; only '
+      f'{" and ".join(files.PACKED)} are packed; give it one of these endings'
+    )
   files.packer(path, 'compress')
   if not _is_stream(path):
     check_folder(flag, Path(os.path.realpath(path)).parent)
@@ -62,16 +65,20 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
     except OSError:  # One of the two does not exist.
       continue
     if same and stat.S_ISREG(read.st_mode):  # Not a terminal or /dev/null.
-      raise UserError(f'--{flag}={path} would replace what is read: it is '
-                      f'{"standard input" if name == "-" else name}; name another file')
+      raise UserError(
+        f'--{flag}={path} would replace what is read: it is '
+        f'{"standard input" if name == "-" else name}; name another file'
+      )
 
 
 def check_folder(flag: str, folder: Path):
   """Refuses a folder that could not be made or written to; it need not exist."""
   if str(folder).startswith('-'):  # As in `--workdir --check`.
-    raise UserError(f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its '
-                    f'name')
+    raise UserError(
+      f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its name'
+    )
   there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
   if not there.is_dir() or not os.access(there, os.W_OK):
-    raise UserError(f'--{flag} needs a directory to write to; {there} is a file, or may not be '
-                    f'written to')
+    raise UserError(
+      f'--{flag} needs a directory to write to; {there} is a file, or may not be written to'
+    )

@@ -34,23 +34,37 @@ def join():
   # This service would take SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   # JAX itself would abort with a stack trace, which Python cannot catch.
-  alone = threading.Timer(_JOIN_SECONDS, fail, [UserError(
-      f'the other processes have not started in {_JOIN_SECONDS} seconds; read their output, then '
-      f'start all again')])
+  alone = threading.Timer(
+    _JOIN_SECONDS,
+    fail,
+    [
+      UserError(
+        f'the other processes have not started in {_JOIN_SECONDS} seconds; read their output, then '
+        f'start all again'
+      )
+    ],
+  )
   alone.daemon = True
   alone.start()
   try:
-    given = {name: int(os.environ[variable])
-             for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
-             if variable in os.environ}
-    jax.distributed.initialize(**given, local_device_ids=gpus,
-                               initialization_timeout=2 * _JOIN_SECONDS,
-                               heartbeat_timeout_seconds=_GONE_SECONDS,
-                               shutdown_timeout_seconds=_LEAVE_SECONDS)
+    given = {
+      name: int(os.environ[variable])
+      for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
+      if variable in os.environ
+    }
+    jax.distributed.initialize(
+      **given,
+      local_device_ids=gpus,
+      initialization_timeout=2 * _JOIN_SECONDS,
+      heartbeat_timeout_seconds=_GONE_SECONDS,
+      shutdown_timeout_seconds=_LEAVE_SECONDS,
+    )
   except ValueError as error:
-    raise UserError(f'--distributed found no description of the processes ({error}); start '
-                    f'them with launch/local.py, with srun, or on every host of a TPU '
-                    f'slice') from error
+    raise UserError(
+      f'--distributed found no description of the processes ({error}); start '
+      f'them with launch/local.py, with srun, or on every host of a TPU '
+      f'slice'
+    ) from error
   finally:
     alone.cancel()
   if not is_first():
@@ -71,15 +85,19 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   if COUNT in environ or len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
     return indices
   if 'SLURM_STEP_TASKS_PER_NODE' not in environ:  # The script of sbatch itself has none.
-    raise UserError('--distributed is for the processes that srun starts; put srun before the '
-                    'command in the script of the job')
+    raise UserError(
+      '--distributed is for the processes that srun starts; put srun before the '
+      'command in the script of the job'
+    )
   # Such as 2(x3): 2 tasks on each of 3 nodes.
   tasks = int(environ['SLURM_STEP_TASKS_PER_NODE'].partition('(')[0].partition(',')[0])
   share, left = divmod(len(visible), tasks)
   if left:
-    raise UserError(f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
-                    f'tasks; set --tasks-per-node to a number that divides them')
-  return indices[int(environ['SLURM_LOCALID']) * share:][:share]
+    raise UserError(
+      f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
+      f'tasks; set --tasks-per-node to a number that divides them'
+    )
+  return indices[int(environ['SLURM_LOCALID']) * share :][:share]
 
 
 def is_first() -> bool:
@@ -118,11 +136,14 @@ def check_same(content: bytes, what: str):
   if jax.process_count() == 1:
     return
   digests = multihost_utils.process_allgather(
-      np.frombuffer(hashlib.sha256(content).digest(), np.uint8))
+    np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+  )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
-    raise UserError(f'all processes must read the same {what}; that of process '
-                    f'{", ".join(map(str, others))} differs from that of process 0; put it on '
-                    f'storage that all hosts see, or make its copies equal')
+    raise UserError(
+      f'all processes must read the same {what}; that of process '
+      f'{", ".join(map(str, others))} differs from that of process 0; put it on '
+      f'storage that all hosts see, or make its copies equal'
+    )
 
 
 def fail(error: Exception):
@@ -147,8 +168,10 @@ def place(arrays, sharding: jax.sharding.NamedSharding):
   """
   if jax.process_count() == 1:
     return arrays
-  return jax.tree.map(lambda array: jax.make_array_from_callback(
-      array.shape, sharding, lambda index: array[index]), arrays)
+  return jax.tree.map(
+    lambda array: jax.make_array_from_callback(array.shape, sharding, lambda index: array[index]),
+    arrays,
+  )
 
 
 class StopAgreement:
@@ -164,8 +187,9 @@ class StopAgreement:
     self._alone = jax.process_count() == 1
     self._size = mesh.size
     self._sharding = jax.sharding.NamedSharding(mesh, axes)
-    self._sum = jax.jit(lambda requests: requests.sum(),
-                        out_shardings=jax.sharding.NamedSharding(mesh, one_copy))
+    self._sum = jax.jit(
+      lambda requests: requests.sum(), out_shardings=jax.sharding.NamedSharding(mesh, one_copy)
+    )
     self._pending = None
 
   def should_stop(self, requested: bool) -> bool:
@@ -173,7 +197,8 @@ class StopAgreement:
     if self._alone:
       return requested
     requests = jax.make_array_from_callback(
-        (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32))
+      (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32)
+    )
     before = self._pending
     self._pending = self._sum(requests)
     return before is not None and bool(before)

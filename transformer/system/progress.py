@@ -15,9 +15,17 @@ def progress_bar(total: int, initial: int = 0, description: str = '', stays: boo
 
   With `stays`, it stays visible once it is closed.
   """
-  return tqdm(total=total, initial=initial, desc=description, disable=not sys.stderr.isatty(),
-              leave=stays, bar_format=_BAR, file=sys.stderr, smoothing=0.05,
-              ncols=shutil.get_terminal_size().columns)  # 80 if the terminal does not say.
+  return tqdm(
+    total=total,
+    initial=initial,
+    desc=description,
+    disable=not sys.stderr.isatty(),
+    leave=stays,
+    bar_format=_BAR,
+    file=sys.stderr,
+    smoothing=0.05,
+    ncols=shutil.get_terminal_size().columns,
+  )  # 80 if the terminal does not say.
 
 
 def say(message: str):

@@ -27,8 +27,11 @@ def handling(handler: Callable) -> Iterator[None]:
 
   What a process ignores of a terminal's signals, it goes on ignoring.
   """
-  before = {number: signal.signal(number, handler) for number in SIGNALS
-            if number not in _OF_TERMINAL or signal.getsignal(number) != signal.SIG_IGN}
+  before = {
+    number: signal.signal(number, handler)
+    for number in SIGNALS
+    if number not in _OF_TERMINAL or signal.getsignal(number) != signal.SIG_IGN
+  }
   try:
     yield
   finally:
@@ -102,8 +105,10 @@ class Signals(contextlib.ExitStack):
       end = first + self._grace
       remaining = None if end == math.inf else max(0.0, end - time.monotonic())
       if not select.select([reader], [], [], remaining)[0]:
-        _tell(f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
-              f'before its end: the same command goes on from the last checkpoint')
+        _tell(
+          f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
+          f'before its end: the same command goes on from the last checkpoint'
+        )
         os._exit(EXIT_STATUS)  # With all its threads.
       for number in os.read(reader, 64):
         if not number:
@@ -112,12 +117,16 @@ class Signals(contextlib.ExitStack):
           continue
         name = signal.Signals(number).name
         if first < math.inf:
-          _tell(f'stopped at once by a second signal, {name}: the same command goes on from the '
-                f'last checkpoint')
+          _tell(
+            f'stopped at once by a second signal, {name}: the same command goes on from the '
+            f'last checkpoint'
+          )
           os._exit(EXIT_STATUS)
         first = time.monotonic()
-        _tell(f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
-              f'{self._grace:g} seconds; a second signal stops it at once')
+        _tell(
+          f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
+          f'{self._grace:g} seconds; a second signal stops it at once'
+        )
 
 
 def _tell(message: str):

@@ -43,11 +43,13 @@ def register_tuples(*kinds: type):
   """Lets programs be kept whose arguments or results are named tuples of these types."""
   for kind in kinds:
     export.register_namedtuple_serialization(
-        kind, serialized_name=f'{kind.__module__}.{kind.__qualname__}')
+      kind, serialized_name=f'{kind.__module__}.{kind.__qualname__}'
+    )
 
 
-def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str] | None,
-                arguments: Sequence[Any]) -> Callable[..., Any]:
+def keep_traced(
+  function: Callable[..., Any], about: str, rooms: Sequence[str] | None, arguments: Sequence[Any]
+) -> Callable[..., Any]:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
   Only programs for one CPU are kept, and only where JAX keeps its own, in a folder of this machine;
@@ -60,14 +62,20 @@ def keep_traced(function: Callable[..., Any], about: str, rooms: Sequence[str] |
     arguments: arrays, or their shapes, of the calls to come.
   """
   folder = jax.config.jax_compilation_cache_dir
-  if (rooms is None or not folder or '://' in folder or not jax.config.jax_enable_compilation_cache
-      or jax.default_backend() != 'cpu'):
+  if (
+    rooms is None
+    or not folder
+    or '://' in folder
+    or not jax.config.jax_enable_compilation_cache
+    or jax.default_backend() != 'cpu'
+  ):
     return function
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
   versions = [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')]
-  key = repr((about, shapes, settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms),
-              versions))
+  key = repr(
+    (about, shapes, settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms), versions)
+  )
   path = Path(folder, f'traced-{hashlib.sha256(key.encode()).hexdigest()}')
   try:
     content = zlib.decompress(path.read_bytes())  # It has a checksum.

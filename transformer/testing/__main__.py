@@ -21,8 +21,11 @@ from transformer.errors import UserError
 from transformer.system import command_line
 
 _CONFIG = shared_flags.define_config()
-_MODEL = flags.DEFINE_string('model', None, 'The class of the model, MODULE:CLASS; with settings '
-                             'of its own in --config.model.module.')
+_MODEL = flags.DEFINE_string(
+  'model',
+  None,
+  'The class of the model, MODULE:CLASS; with settings of its own in --config.model.module.',
+)
 
 
 def main(_):
@@ -30,6 +33,7 @@ def main(_):
   if not importlib.util.find_spec('pytest'):
     raise UserError('the checks need pytest, which is not installed: pip install pytest')
   from transformer.config import Config
+
   config = Config.from_dict(_CONFIG.value.to_dict() if _CONFIG.value else {})
   model = config.model
   if _MODEL.value:
@@ -38,13 +42,26 @@ def main(_):
   os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'  # Programs are short, and compile longer.
   os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
   from transformer.testing import subject
+
   subject.read(os.environ['TESTED_MODEL'])  # A model that cannot be built is one line.
   import pytest
+
   folder = Path(__file__).parent
-  sys.exit(pytest.main([
-      str(folder / 'test_model.py'), f'--rootdir={folder}', f'--config-file={os.devnull}',
-      '--import-mode=importlib', '-p', 'no:cacheprovider', '--verbose', '--no-header',
-      '--tb=short']))
+  sys.exit(
+    pytest.main(
+      [
+        str(folder / 'test_model.py'),
+        f'--rootdir={folder}',
+        f'--config-file={os.devnull}',
+        '--import-mode=importlib',
+        '-p',
+        'no:cacheprovider',
+        '--verbose',
+        '--no-header',
+        '--tb=short',
+      ]
+    )
+  )
 
 
 start = command_line.starter(main)

@@ -25,8 +25,10 @@ from transformer.testing.subject import Broken, Subject, require
 from transformer.testing.tolerance import rounding
 from transformer.training.objective import smoothed
 
-_EFFECT = 'training would see the tokens that it is to predict, and translations would be far ' \
-          'worse than its loss'
+_EFFECT = (
+  'training would see the tokens that it is to predict, and translations would be far '
+  'worse than its loss'
+)
 
 
 def future_targets_change_nothing(subject: Subject):
@@ -76,12 +78,22 @@ def neighbours_change_nothing(subject: Subject):
   before = inputs(batch)
   wanted = np.asarray(subject.forward(*before))
   cases = (
-      (_others_in_row, 'the other pairs of a packed row change the outputs of a pair: training '
-       'would learn from words of other sentences; use the segments in every mask'),
-      (_padding, 'the tokens at padding change outputs: a translation would depend on the length '
-       'of its batch; segment 0 is padding'),
-      (_other_rows, 'other rows of a batch change outputs: the same sentence would have another '
-       'translation in other company'))
+    (
+      _others_in_row,
+      'the other pairs of a packed row change the outputs of a pair: training '
+      'would learn from words of other sentences; use the segments in every mask',
+    ),
+    (
+      _padding,
+      'the tokens at padding change outputs: a translation would depend on the length '
+      'of its batch; segment 0 is padding',
+    ),
+    (
+      _other_rows,
+      'other rows of a batch change outputs: the same sentence would have another '
+      'translation in other company',
+    ),
+  )
   for others, sentence in cases:
     for row in range(B):
       for segment in (1, 2):
@@ -120,16 +132,24 @@ def packing_changes_nothing(subject: Subject):
   second = pair(11, 13, 1)
   packed = np.asarray(subject.forward(*inputs(pack([[first, second], [second, first]]))))
   alone = np.asarray(subject.forward(*inputs(pack([[first], [second]]))))
-  packing = ('a pair has other outputs in a packed row than alone: a model that was trained on '
-             'packed rows would translate with other numbers; use the positions, which count from '
-             '0 in each sentence, and the segments')
-  for got, wanted in ((packed[0, :7], alone[0, :7]), (packed[0, 7:20], alone[1, :13]),
-                      (packed[1, :13], alone[1, :13]), (packed[1, 13:20], alone[0, :7])):
+  packing = (
+    'a pair has other outputs in a packed row than alone: a model that was trained on '
+    'packed rows would translate with other numbers; use the positions, which count from '
+    '0 in each sentence, and the segments'
+  )
+  for got, wanted in (
+    (packed[0, :7], alone[0, :7]),
+    (packed[0, 7:20], alone[1, :13]),
+    (packed[1, :13], alone[1, :13]),
+    (packed[1, 13:20], alone[0, :7]),
+  ):
     require(subject.near(got, wanted), packing)
   tight = np.asarray(subject.forward(*inputs(pack([[first]], 5, 7))))
-  require(subject.near(tight[0], alone[0, :7]),
-          'the amount of padding changes outputs: a translation would depend on the length of the '
-          'longest sentence in its batch')
+  require(
+    subject.near(tight[0], alone[0, :7]),
+    'the amount of padding changes outputs: a translation would depend on the length of the '
+    'longest sentence in its batch',
+  )
 
 
 def eager_jit_and_vmap_agree(subject: Subject):
@@ -138,15 +158,19 @@ def eager_jit_and_vmap_agree(subject: Subject):
   batch = inputs(full_batch())
   jitted = subject.forward(*batch)
   params = subject.params
-  require(subject.near(subject.log_probs(params, *batch), jitted),
-          'jax.jit changes outputs: what you debug is not what trains; a function of arrays must '
-          'have no state in Python')
+  require(
+    subject.near(subject.log_probs(params, *batch), jitted),
+    'jax.jit changes outputs: what you debug is not what trains; a function of arrays must '
+    'have no state in Python',
+  )
   turned = [np.roll(array, 1, axis=0) for array in batch]
   stacked = [np.stack(both) for both in zip(batch, turned, strict=True)]
   lifted = np.asarray(jax.jit(jax.vmap(lambda *batch: subject.log_probs(params, *batch)))(*stacked))
-  require(subject.near(lifted[0], jitted) and subject.near(lifted[1], np.roll(jitted, 1, axis=0)),
-          'jax.vmap changes outputs: code that vectorises the model, such as gradients of each '
-          'sentence, would get wrong numbers; axes must be counted from the last')
+  require(
+    subject.near(lifted[0], jitted) and subject.near(lifted[1], np.roll(jitted, 1, axis=0)),
+    'jax.vmap changes outputs: code that vectorises the model, such as gradients of each '
+    'sentence, would get wrong numbers; axes must be counted from the last',
+  )
 
 
 def dropout_needs_a_key(subject: Subject):
@@ -156,8 +180,10 @@ def dropout_needs_a_key(subject: Subject):
     first = subject.apply(*batch, deterministic=True)[0]
     again = subject.apply(*batch, deterministic=True)[0]
   except Exception as error:  # Flax has one type of error for this, and JAX several.
-    raise Broken(f'with deterministic=True and no dropout key the model fails, and so would '
-                 f'evaluation; pass `deterministic` on: {type_and_message(error)}') from error
+    raise Broken(
+      f'with deterministic=True and no dropout key the model fails, and so would '
+      f'evaluation; pass `deterministic` on: {type_and_message(error)}'
+    ) from error
   random = 'with deterministic=True outputs are random: two translations of a text would differ'
   require(np.array_equal(first, again), random)
 
@@ -168,25 +194,35 @@ def dropout_needs_a_key(subject: Subject):
   keys = [random_key(seed) for seed in (1, 2)]
   require(np.array_equal(*(forward(key, True) for key in keys)), random)
   noisy = [np.asarray(forward(key, False)) for key in (*keys, keys[0])]
-  require(np.array_equal(noisy[0], noisy[2]),
-          'the same dropout key gives other outputs: a resumed run would not repeat its steps; '
-          'take all randomness from self.make_rng(\'dropout\')')
+  require(
+    np.array_equal(noisy[0], noisy[2]),
+    'the same dropout key gives other outputs: a resumed run would not repeat its steps; '
+    "take all randomness from self.make_rng('dropout')",
+  )
   config = subject.config
   if max(config.dropout, config.attention_dropout, config.activation_dropout) > 0:
-    require(not np.array_equal(noisy[0], noisy[1]),
-            f'dropout keys change nothing with model.dropout={config.dropout}: training would be '
-            f'without dropout; use it, or set --config.model.dropout=0')
+    require(
+      not np.array_equal(noisy[0], noisy[1]),
+      f'dropout keys change nothing with model.dropout={config.dropout}: training would be '
+      f'without dropout; use it, or set --config.model.dropout=0',
+    )
 
 
 def empty_rows_have_finite_gradients(subject: Subject):
   """Checks the gradients of rows that hold only padding, as those at the end of an epoch."""
-  gradient = jax.jit(jax.value_and_grad(
-      lambda params, batch: smoothed(0.1).loss(subject.model, params, batch)['loss']))
+  gradient = jax.jit(
+    jax.value_and_grad(
+      lambda params, batch: smoothed(0.1).loss(subject.model, params, batch)['loss']
+    )
+  )
   for rows, what in (([[pair(5, 7, 0)], []], 'a row'), ([[], []], 'a batch')):
     value, gradients = gradient(subject.params, pack(rows))
     finite = [bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, gradients))]
-    require(all(finite), f'{what} of padding makes a loss or a gradient that is not finite: one '
-            f'such batch would end training; mask so that a query without keys gets zeros')
+    require(
+      all(finite),
+      f'{what} of padding makes a loss or a gradient that is not finite: one '
+      f'such batch would end training; mask so that a query without keys gets zeros',
+    )
 
 
 def bfloat16_is_near_float32(subject: Subject):
@@ -194,8 +230,11 @@ def bfloat16_is_near_float32(subject: Subject):
   narrow = subject.with_config(dtype='bfloat16')
   shapes = jax.eval_shape(lambda: init_params(narrow.model, 0))
   types = {leaf.dtype for leaf in jax.tree.leaves(shapes)} - {jnp.dtype('float32')}
-  require(not types, f'parameters have the types {sorted(map(str, types))} with '
-          f'model.dtype=bfloat16: small updates would be rounded away; keep them float32')
+  require(
+    not types,
+    f'parameters have the types {sorted(map(str, types))} with '
+    f'model.dtype=bfloat16: small updates would be rounded away; keep them float32',
+  )
   batch = inputs(full_batch())
   real_BT = batch[4] > 0
   wanted = np.asarray(subject.forward(*batch))[real_BT]
@@ -204,7 +243,9 @@ def bfloat16_is_near_float32(subject: Subject):
   # A layer rounds about sixteen times one after another; sums inside of products are float32.
   layers = subject.config.num_layers + subject.config.decoder_depth
   allowed = rounding(terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16)
-  require(difference <= allowed,
-          f'in bfloat16, log-probabilities differ from float32 by {difference:.2g}, of which '
-          f'rounding explains {allowed:.2g}: training in bfloat16 would be worse; compute softmax, '
-          f'norms and long sums in float32')
+  require(
+    difference <= allowed,
+    f'in bfloat16, log-probabilities differ from float32 by {difference:.2g}, of which '
+    f'rounding explains {allowed:.2g}: training in bfloat16 would be worse; compute softmax, '
+    f'norms and long sums in float32',
+  )

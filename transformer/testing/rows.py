@@ -55,8 +55,13 @@ def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
 
 def full_batch() -> Batch:
   """Returns a batch of B rows with two pairs each, and padding at the end of both sides."""
-  return pack([[pair(5, 7, 0), pair(11, 13, 1)], [pair(7, 11, 2), pair(7, 5, 3)],
-               [pair(3, 2, 4), pair(13, 17, 5)]])
+  return pack(
+    [
+      [pair(5, 7, 0), pair(11, 13, 1)],
+      [pair(7, 11, 2), pair(7, 5, 3)],
+      [pair(3, 2, 4), pair(13, 17, 5)],
+    ]
+  )
 
 
 def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:

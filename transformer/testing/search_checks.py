@@ -30,12 +30,19 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
   """Checks `start` and `step` against `__call__`, for any lineage of the hypotheses."""
   steps = _Steps(subject)
   for reorders, sentence in (
-      (False, 'a step with a cache gives other probabilities than teacher forcing: translations '
-       'would not be those of the model that was trained; compare `start` and `step` with '
-       '`__call__`'),
-      (True, 'after hypotheses are reordered, steps give other probabilities than teacher forcing: '
-       'a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
-       'by_hypothesis=True')):
+    (
+      False,
+      'a step with a cache gives other probabilities than teacher forcing: translations '
+      'would not be those of the model that was trained; compare `start` and `step` with '
+      '`__call__`',
+    ),
+    (
+      True,
+      'after hypotheses are reordered, steps give other probabilities than teacher forcing: '
+      'a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
+      'by_hypothesis=True',
+    ),
+  ):
     for got, wanted in steps.compare(reorders):
       require(subject.near(got, wanted), sentence)
 
@@ -71,11 +78,14 @@ class _Steps:
         state = _reordered(state, origin_BW)
       if index:
         inputs_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
-      logits_BWN, arrays = self._step(variables, inputs_BWT[:, :, index], jnp.int32(index),
-                                      search_state.arrays(state), source)
-      require(logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
-              f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
-              f'{logits_BWN.shape}: no search could use them')
+      logits_BWN, arrays = self._step(
+        variables, inputs_BWT[:, :, index], jnp.int32(index), search_state.arrays(state), source
+      )
+      require(
+        logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
+        f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
+        f'{logits_BWN.shape}: no search could use them',
+      )
       state = search_state.with_arrays(state, arrays)
       yield log_softmax(logits_BWN), self._forced(inputs_BWT)[:, :, index]
 
@@ -99,9 +109,11 @@ def beam_of_one_is_greedy(subject: Subject):
   greedy = dataclasses.replace(_SEARCH, beam_size=1)
   beam = dataclasses.replace(greedy, search=f'{__name__}:beam')
   found, wanted = (_search(subject, config) for config in (beam, greedy))
-  require(np.array_equal(found.tokens, wanted.tokens),
-          'a beam of one finds another translation than greedy search: a step must depend on its '
-          'arguments alone, and leave what it is given as it was')
+  require(
+    np.array_equal(found.tokens, wanted.tokens),
+    'a beam of one finds another translation than greedy search: a step must depend on its '
+    'arguments alone, and leave what it is given as it was',
+  )
 
 
 def searches_score_by_teacher_forcing(subject: Subject):
@@ -121,10 +133,12 @@ def searches_score_by_teacher_forcing(subject: Subject):
     wanted_B = np.sum(np.where(counted_BT, each_BT, 0.0), axis=1)
     real_B = lengths_B > 0
     got_B = np.asarray(found.log_probs).reshape(-1)
-    require(subject.near(got_B[real_B], wanted_B[real_B]),
-            f'a search with {beams} beams reports other log-probabilities than teacher forcing '
-            f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
-            f'does not follow it through the search')
+    require(
+      subject.near(got_B[real_B], wanted_B[real_B]),
+      f'a search with {beams} beams reports other log-probabilities than teacher forcing '
+      f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
+      f'does not follow it through the search',
+    )
 
 
 def beam(step, cache, limits_B, options, beams, nbest) -> Search:

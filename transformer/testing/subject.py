@@ -115,13 +115,19 @@ def small(config: ModelConfig) -> ModelConfig:
   stay, and `model_dim` is a multiple of them.
   """
   config = config.with_dtype('float32')
-  changes = {'num_layers': min(_LAYERS, config.num_layers), 'max_positions': _POSITIONS,
-             'decoder_layers': config.decoder_layers and min(_LAYERS, config.decoder_layers)}
+  changes = {
+    'num_layers': min(_LAYERS, config.num_layers),
+    'max_positions': _POSITIONS,
+    'decoder_layers': config.decoder_layers and min(_LAYERS, config.decoder_layers),
+  }
   if config.module:
     heads = config.num_heads
     changes |= {'model_dim': _HEAD_DIM * heads, 'ff_dim': _WIDTHS['ff_dim']}
-    changes |= {name: min(_HEAD_DIM, getattr(config, name)) for name in ('key_dim', 'value_dim')
-                if getattr(config, name)}
+    changes |= {
+      name: min(_HEAD_DIM, getattr(config, name))
+      for name in ('key_dim', 'value_dim')
+      if getattr(config, name)
+    }
   else:
     changes |= _WIDTHS
     if config.positions == 'rotary':
@@ -135,9 +141,12 @@ def subject_of(config: ModelConfig) -> Subject:
   Raises:
     UserError: `model.module` cannot be imported, or it is no model.
   """
+
   def build(config, vocabulary_size, source_vocabulary_size):
-    vocabulary = SimpleNamespace(target=SimpleNamespace(size=vocabulary_size),
-                                 source=SimpleNamespace(size=source_vocabulary_size))
+    vocabulary = SimpleNamespace(
+      target=SimpleNamespace(size=vocabulary_size),
+      source=SimpleNamespace(size=source_vocabulary_size),
+    )
     return build_model(config, vocabulary)
 
   subject = Subject(build, small(config))
@@ -156,6 +165,8 @@ def read(text: str) -> Subject:
     try:
       settings = json.loads(text)
     except ValueError as error:
-      raise UserError(f'TESTED_MODEL must be MODULE:CLASS, or settings of config.model as JSON: '
-                      f'{type_and_message(error)}') from error
+      raise UserError(
+        f'TESTED_MODEL must be MODULE:CLASS, or settings of config.model as JSON: '
+        f'{type_and_message(error)}'
+      ) from error
   return subject_of(freeze(ModelConfig, settings, 'model.'))

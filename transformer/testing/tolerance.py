@@ -15,4 +15,4 @@ def rounding(terms: int, size: float, dtype=jnp.float32) -> float:
       sums one after another.
     size: the largest sum of absolute values; factors after it count, too.
   """
-  return 4 * float(jnp.finfo(dtype).eps) * terms ** 0.5 * size
+  return 4 * float(jnp.finfo(dtype).eps) * terms**0.5 * size

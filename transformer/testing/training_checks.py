@@ -30,8 +30,9 @@ class _Settings(NamedTuple):
   """The groups of the config that an update reads."""
 
   model: ModelConfig
-  optimizer: OptimizerConfig = OptimizerConfig(schedule='constant', peak_learning_rate=0.01,
-                                               warmup_steps=1)
+  optimizer: OptimizerConfig = OptimizerConfig(
+    schedule='constant', peak_learning_rate=0.01, warmup_steps=1
+  )
   train: TrainConfig = TrainConfig()
   data: DataConfig = DataConfig()
   seed: int = 7
@@ -42,16 +43,20 @@ def devices_make_the_steps_of_one(subject: Subject):
   devices = jax.local_devices(backend='cpu')
   number = max((each for each in _MESHES if each <= len(devices)), default=0)
   if not number:
-    raise UserError(f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
-                    f'XLA_FLAGS=--xla_force_host_platform_device_count=8')
+    raise UserError(
+      f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
+      f'XLA_FLAGS=--xla_force_host_platform_device_count=8'
+    )
   wanted = _metrics(_update(subject, (1, 1, 1)))
   for sizes in _MESHES[number]:
     found = _metrics(_update(subject, sizes))
     # Losses are means of some hundred terms, and so are gradients.
-    require(np.allclose(found, wanted, rtol=1e-4),
-            f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
-            f'device {wanted.tolist()}: results would depend on the number of devices; no row may '
-            f'depend on others or on its number, and no random number on the device')
+    require(
+      np.allclose(found, wanted, rtol=1e-4),
+      f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
+      f'device {wanted.tolist()}: results would depend on the number of devices; no row may '
+      f'depend on others or on its number, and no random number on the device',
+    )
 
 
 def resumed_training_is_uninterrupted(subject: Subject):
@@ -59,8 +64,11 @@ def resumed_training_is_uninterrupted(subject: Subject):
   update = _update(subject, (1, 1, 1))
   whole, losses = _trained(update, update.first_state(), 0, _STEPS)
   again, _ = _trained(update, update.first_state(), 0, _STEPS)
-  require(_equal(whole, again), 'two runs with the same seed differ: a training step must depend '
-          'on its state, its batch and its dropout key alone')
+  require(
+    _equal(whole, again),
+    'two runs with the same seed differ: a training step must depend '
+    'on its state, its batch and its dropout key alone',
+  )
   require(np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train')
   half, _ = _trained(update, update.first_state(), 0, 1)
   with tempfile.TemporaryDirectory() as folder:
@@ -69,27 +77,35 @@ def resumed_training_is_uninterrupted(subject: Subject):
     writer.wait()
     restored, _ = writer.restore(1, update.state)
     writer.close()
-  require(_equal(half, restored), 'a checkpoint holds other parameters than were saved: a trained '
-          'run could not be used again')
+  require(
+    _equal(half, restored),
+    'a checkpoint holds other parameters than were saved: a trained run could not be used again',
+  )
   resumed, _ = _trained(update, restored, 1, _STEPS)
-  require(_equal(whole, resumed), 'a resumed run ends with other parameters than an uninterrupted '
-          'one: all that a step keeps must be in its state')
+  require(
+    _equal(whole, resumed),
+    'a resumed run ends with other parameters than an uninterrupted '
+    'one: all that a step keeps must be in its state',
+  )
 
 
 @functools.lru_cache(maxsize=1)  # Two checks begin with the same one.
 def _update(subject, sizes) -> Update:
   """Returns a compiled update on a mesh; even sizes let both axes split what `splits` names."""
   config = subject.config
-  subject = subject.shallow.with_config(model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim,
-                                        num_heads=2 * config.num_heads)
-  devices = jax.local_devices(backend='cpu')[:math.prod(sizes)]
+  subject = subject.shallow.with_config(
+    model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim, num_heads=2 * config.num_heads
+  )
+  devices = jax.local_devices(backend='cpu')[: math.prod(sizes)]
   mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
   try:
     update = make_update(_Settings(subject.config), subject.model, mesh)
     step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA have several types.
-    raise Broken(f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
-                 f'look at the model and its `splits`: {type_and_message(error)}') from error
+    raise Broken(
+      f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
+      f'look at the model and its `splits`: {type_and_message(error)}'
+    ) from error
   return dataclasses.replace(update, train_step=step)
 
 

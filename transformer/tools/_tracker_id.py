@@ -27,8 +27,10 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
     warn(f'{path} is of an earlier run in this directory, so the tracker gets a new run')
     return {}
   if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
-    warn(f'{path.parent} is a copy of {original.parent}, so the tracker gets a new run; it has no '
-         f'earlier lines')
+    warn(
+      f'{path.parent} is a copy of {original.parent}, so the tracker gets a new run; it has no '
+      f'earlier lines'
+    )
     return {}
   return known
 
@@ -36,8 +38,10 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
 def warn_of_lines(path: Path, step: int, last: int):
   """Warns that a tracker, which has lines up to step `last`, ignores those of a run's start."""
   if step == 0 < last:
-    warn(f'the run begins again, and the tracker has its lines up to step {last}, so it gets only '
-         f'later ones; to send all lines as another run, remove {path} before the start')
+    warn(
+      f'the run begins again, and the tracker has its lines up to step {last}, so it gets only '
+      f'later ones; to send all lines as another run, remove {path} before the start'
+    )
 
 
 def _content(path: Path) -> dict[str, Any]:

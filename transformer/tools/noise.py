@@ -26,23 +26,34 @@ _HOLE = '\ud800'  # Stands for a symbol: it is no letter, and in no text.
 _OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
 
 
-def source_noise(_: DataConfig, vocabulary: RunVocabulary, upper_case: float,
-                 title_case: float = 0.0, typing_errors: float = 0.0) -> Vary:
+def source_noise(
+  _: DataConfig,
+  vocabulary: RunVocabulary,
+  upper_case: float,
+  title_case: float = 0.0,
+  typing_errors: float = 0.0,
+) -> Vary:
   """Returns the variation of a run's sources, of which it changes a share in each way."""
   shares = upper_case, title_case, typing_errors
   if min(shares) < 0 or sum(shares) > 1:
-    raise UserError('the shares of upper case, title case and typing errors must be at least 0, '
-                    f'and at most 1 together; got {", ".join(map(str, shares))}')
-  kinds = [_but_for(vocabulary.source.symbols, kind) for kind in (
-      lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)]
+    raise UserError(
+      'the shares of upper case, title case and typing errors must be at least 0, '
+      f'and at most 1 together; got {", ".join(map(str, shares))}'
+    )
+  kinds = [
+    _but_for(vocabulary.source.symbols, kind)
+    for kind in (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  ]
   bounds = np.cumsum(shares)
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
     keys = mix(keys[0] ^ _OTHER)
     kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))
-    texts = [kinds[kind[number]](vocabulary.source.decode(source[number]), int(keys[number]))
-             for number in chosen]
+    texts = [
+      kinds[kind[number]](vocabulary.source.decode(source[number]), int(keys[number]))
+      for number in chosen
+    ]
     return replaced(source, chosen, texts, vocabulary.source), target
 
   return vary
@@ -53,8 +64,9 @@ def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
   if not symbols:
     return change
   longest_first = sorted(symbols, key=len, reverse=True)
-  pattern = re.compile('|'.join(
-      re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first))
+  pattern = re.compile(
+    '|'.join(re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first)
+  )
 
   def changed(text: str, key: int) -> str:
     kept = iter(pattern.findall(text))
@@ -79,17 +91,18 @@ def misspelt(text: str, key: int) -> str:
   letters = _letters(text)
   alphabetic = [letter[0].isalpha() for letter in letters]
   # Where a letter begins a pair of letters, all in one word.
-  places = [place for place in range(len(letters) - 1)
-            if alphabetic[place] and alphabetic[place + 1]]
+  places = [
+    place for place in range(len(letters) - 1) if alphabetic[place] and alphabetic[place + 1]
+  ]
   if not places:
     return text
   errors = -(-len(text.split()) // _WORDS_PER_ERROR)
   draws = iter(mix(np.uint64(key) + np.arange(1, 1 + 3 * errors, dtype=np.uint64)).tolist())
   for _ in range(errors):
     place, kind, other = places[next(draws) % len(places)], next(draws) % 4, next(draws)
-    left, right = letters[place:place + 2]
+    left, right = letters[place : place + 2]
     if kind == 0:
-      letters[place:place + 2] = right, left
+      letters[place : place + 2] = right, left
     elif kind == 1:
       letters[place] = ''
     elif kind == 2:

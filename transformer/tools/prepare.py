@@ -1,6 +1,6 @@
 """Downloads a TFDS translation set, and writes it in a format with random access.
 
-  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=DIR
+python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=DIR
 """
 
 import contextlib
@@ -21,13 +21,15 @@ from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
 
 _NAME = flags.DEFINE_string('name', None, 'TFDS name of the set, such as wmt14_translate/de-en.')
-_DATA_DIR = flags.DEFINE_string('data_dir', '', 'The folder to write to; default: '
-                                '~/tensorflow_datasets, as in TFDS.')
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
+)
 _RETRIES = 5  # They take 6 seconds, and TFDS's own 10 take 3.5 minutes.
 # What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
 _FILES = types.SimpleNamespace(
-    compat=types.SimpleNamespace(as_text=os.fsdecode),
-    io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)))
+  compat=types.SimpleNamespace(as_text=os.fsdecode),
+  io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
+)
 
 
 def main(_):
@@ -48,8 +50,10 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
     _download(builder, name, data_dir)
     prepared = open_set(name, data_dir)
     if prepared is None:
-      raise UserError(f'{builder.data_path} should hold {name} but is incomplete; remove it and '
-                      f'run: {_command(name, data_dir)}')
+      raise UserError(
+        f'{builder.data_path} should hold {name} but is incomplete; remove it and '
+        f'run: {_command(name, data_dir)}'
+      )
   languages_of(prepared, name)
   return prepared
 
@@ -64,13 +68,18 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     known = [f'{set_name}/{key}' for key in cls.builder_configs]
     if config in cls.builder_configs or not (config or known):
       try:
-        return cls(data_dir=os.path.expanduser(data_dir) or None, config=config or None,
-                   version=version or None)
+        return cls(
+          data_dir=os.path.expanduser(data_dir) or None,
+          config=config or None,
+          version=version or None,
+        )
       except (ValueError, AssertionError) as error:
         raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
   nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
-  raise UserError(f'--name must name a TFDS translation set; there is no {shown(name)}; the '
-                  f'nearest are {", ".join(nearest)}')
+  raise UserError(
+    f'--name must name a TFDS translation set; there is no {shown(name)}; the '
+    f'nearest are {", ".join(nearest)}'
+  )
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
@@ -82,22 +91,28 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
     # TFDS prints its progress, and standard output may be for translations.
     with contextlib.redirect_stdout(sys.stderr):
       builder.download_and_prepare(
-          file_format='array_record',
-          download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+        file_format='array_record',
+        download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+      )
   except ImportError as error:
-    raise UserError(f'preparing {name} needs the package {error.name}, which cannot be imported; '
-                    f'run: pip install {error.name}') from error
+    raise UserError(
+      f'preparing {name} needs the package {error.name}, which cannot be imported; '
+      f'run: pip install {error.name}'
+    ) from error
   except downloader.requests.ConnectionError as error:
     # An error in the middle of a download does not say of which file.
     where = error.request.url if error.request else 'the server'
-    raise UserError(f'{name} cannot be downloaded: {where} cannot be reached '
-                    f'({type(error).__name__}); check the network, and run: '
-                    f'{_command(name, data_dir)}') from error
+    raise UserError(
+      f'{name} cannot be downloaded: {where} cannot be reached '
+      f'({type(error).__name__}); check the network, and run: '
+      f'{_command(name, data_dir)}'
+    ) from error
   except Exception as error:  # A lack of disk space or permission, a damaged archive and more.
     # Another process may have finished the same set in the meantime.
     if open_set(name, data_dir) is None:
-      raise UserError(f'{name} could not be prepared in {builder.data_dir_root}: '
-                      f'{type_and_message(error)}') from error
+      raise UserError(
+        f'{name} could not be prepared in {builder.data_dir_root}: {type_and_message(error)}'
+      ) from error
 
 
 def _command(name: str, data_dir: str) -> str:

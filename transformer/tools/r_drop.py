@@ -21,9 +21,18 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(smoothed_cross_entropy(
-        x_BTD, output_ND, batch.target_tokens, weights_BT, smoothing, terms=[twin_term(alpha)],
-        devices=devices), losses)
+    return add_losses(
+      smoothed_cross_entropy(
+        x_BTD,
+        output_ND,
+        batch.target_tokens,
+        weights_BT,
+        smoothing,
+        terms=[twin_term(alpha)],
+        devices=devices,
+      ),
+      losses,
+    )
 
   return Objective(loss, passes=2)
 
@@ -33,8 +42,9 @@ def check_alpha(model, alpha: float):
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of R-Drop must be above 0 and finite; got {alpha}')
   if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
-    logging.warning('R-Drop compares two passes that differ by dropout, and there is none; '
-                    'set model.dropout')
+    logging.warning(
+      'R-Drop compares two passes that differ by dropout, and there is none; set model.dropout'
+    )
 
 
 def twin_term(alpha: float) -> Term:
@@ -42,14 +52,17 @@ def twin_term(alpha: float) -> Term:
 
   Twins are rows 2i and 2i + 1. The paper's loss is the sum for both.
   """
+
   def function(predictions: Predictions, by_position, whole):
     distance, gradient = _distance(predictions)
     return alpha / 4.0 * distance, alpha / 2.0 * gradient
+
   return Term(function)
 
 
 def _distance(predictions: Predictions):
   """Returns KL(p‖q) + KL(q‖p) for each row p and its twin q, and the gradient by p's logits."""
+
   def twin(x):
     pairs = x.reshape(x.shape[0] // 2, 2, *x.shape[1:])
     return jnp.flip(pairs, axis=1).reshape(x.shape)
@@ -58,6 +71,7 @@ def _distance(predictions: Predictions):
   log_probs = predictions.logits - predictions.log_normaliser[..., None]
   difference = log_probs - twin(log_probs)
   to_twin = jnp.sum(probabilities * difference, axis=-1)
-  twin_gradient = (probabilities * (difference - to_twin[..., None])
-                   + probabilities - twin(probabilities))
+  twin_gradient = (
+    probabilities * (difference - to_twin[..., None]) + probabilities - twin(probabilities)
+  )
   return to_twin + twin(to_twin), twin_gradient

@@ -29,8 +29,9 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
   if not 0.0 < share < 1.0:
-    raise UserError(f'the share of tokens that SimCut cuts must be above 0 and below 1; '
-                    f'got {share}')
+    raise UserError(
+      f'the share of tokens that SimCut cuts must be above 0 and below 1; got {share}'
+    )
   smoothing = config.train.label_smoothing
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
@@ -41,10 +42,19 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
     first_B = (jnp.arange(len(weights_BT)) % 2 == 0).astype(jnp.float32)
-    return add_losses(smoothed_cross_entropy(
-        x_BTD, output_ND[:-1], batch.target_tokens, weights_BT, smoothing, terms=[cut_term(alpha)],
+    return add_losses(
+      smoothed_cross_entropy(
+        x_BTD,
+        output_ND[:-1],
+        batch.target_tokens,
+        weights_BT,
+        smoothing,
+        terms=[cut_term(alpha)],
         text_share_BT=jnp.broadcast_to(2.0 * first_B[:, None], weights_BT.shape),
-        devices=devices), losses)
+        devices=devices,
+      ),
+      losses,
+    )
 
   return Objective(loss, passes=2)
 
@@ -55,11 +65,15 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
   All tables have one more row, of zeros, for a token that is cut. The end token of a source and the
   begin token of a target are never cut. Without a `key`, no token is.
   """
+
   def with_zeros(table_ND):
     return jnp.pad(table_ND, [(0, 1)] + [(0, 0)] * (table_ND.ndim - 1))
 
-  tables = {name: jax.tree.map(with_zeros, params[name]) for name in (
-      'source_embedding', 'target_embedding', 'output', 'output_bias') if name in params}
+  tables = {
+    name: jax.tree.map(with_zeros, params[name])
+    for name in ('source_embedding', 'target_embedding', 'output', 'output_bias')
+    if name in params
+  }
   target_size = model.vocabulary_size
   source_size = model.source_vocabulary_size or target_size
   wider = model.clone(vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1)
@@ -74,9 +88,14 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
 
   source_key, target_key = jax.random.split(key)
   # A target's end token is no input of the decoder: its begin token stands there.
-  return wider, params, batch._replace(
+  return (
+    wider,
+    params,
+    batch._replace(
       source_tokens=cut(batch.source_tokens, source_size, source_key),
-      target_tokens=cut(batch.target_tokens, target_size, target_key))
+      target_tokens=cut(batch.target_tokens, target_size, target_key),
+    ),
+  )
 
 
 def cut_term(alpha: float) -> Term:
@@ -84,15 +103,19 @@ def cut_term(alpha: float) -> Term:
 
   Each of the two rows has half of the weight of a token.
   """
+
   def function(predictions: Predictions, by_position, whole):
     rows = predictions.probabilities.shape[0] // 2
     log_probs = predictions.logits - predictions.log_normaliser[..., None]
     p, q, log_p, log_q = (
-        array.reshape(rows, 2, *array.shape[1:])[:, row]
-        for array in (predictions.probabilities, log_probs) for row in range(2))
+      array.reshape(rows, 2, *array.shape[1:])[:, row]
+      for array in (predictions.probabilities, log_probs)
+      for row in range(2)
+    )
     distance = jnp.sum(p * (log_p - log_q), axis=-1)
     gradient_p = p * (log_p - log_q - distance[..., None])
-    return alpha * twice(distance), 2.0 * alpha * jnp.stack(
-        [gradient_p, q - p], axis=1).reshape(predictions.logits.shape)
+    return alpha * twice(distance), 2.0 * alpha * jnp.stack([gradient_p, q - p], axis=1).reshape(
+      predictions.logits.shape
+    )
 
   return Term(function)

@@ -26,14 +26,18 @@ def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   A cut is drawn of all cuts of its sentence, by their probabilities to the power of alpha.
   """
   if not 0 < alpha <= 1:
-    raise UserError(f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1;'
-                    f' got {alpha}')
+    raise UserError(
+      f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1; got {alpha}'
+    )
   samplers = [_Sampler(side, alpha) for side in (vocabulary.source, vocabulary.target)]
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, ...]:
-    return tuple(Sentences.ended(sampler.cut(side[number], int(key) % 2**32)
-                                 for number, key in enumerate(of_side))
-                 for sampler, side, of_side in zip(samplers, (source, target), keys, strict=True))
+    return tuple(
+      Sentences.ended(
+        sampler.cut(side[number], int(key) % 2**32) for number, key in enumerate(of_side)
+      )
+      for sampler, side, of_side in zip(samplers, (source, target), keys, strict=True)
+    )
 
   return vary
 
@@ -44,12 +48,15 @@ class _Sampler:
   def __init__(self, vocabulary: Vocabulary, alpha: float):
     model = vocabulary.proto()
     if model.trainer_spec.model_type != TrainerSpec.UNIGRAM:
-      raise UserError('transformer.tools.subwords samples the cuts of a vocabulary of the kind '
-                      'unigram; the run has another; for one of the kind bpe, set '
-                      '--config.data.bpe_dropout')
+      raise UserError(
+        'transformer.tools.subwords samples the cuts of a vocabulary of the kind '
+        'unigram; the run has another; for one of the kind bpe, set '
+        '--config.data.bpe_dropout'
+      )
     self._vocabulary, self._symbols = vocabulary, set(vocabulary.symbols.values())
     self._processor = sentencepiece.SentencePieceProcessor(
-        model_proto=vocabulary.model_bytes, enable_sampling=True, alpha=alpha, nbest_size=-1)
+      model_proto=vocabulary.model_bytes, enable_sampling=True, alpha=alpha, nbest_size=-1
+    )
 
   def cut(self, ids: np.ndarray, seed: int) -> list[int]:
     """Returns a sentence in other pieces, without its end; as it was if a symbol would be cut."""

@@ -19,7 +19,7 @@ from transformer.errors import UserError, shown
 
 _CHUNK = 20_000  # lines read together
 # Codes of languages, and other words in the names of columns.
-_NAMES = '''
+_NAMES = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
 ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
@@ -29,7 +29,7 @@ ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces deu eng est fin
 jpn kor nld pol por rus spa swe tur ukr zho anglais arabic chinese czech deutsch dutch englisch
 english français französisch french german hyp hypothesis id index italian japanese korean lang
 language line original polish portuguese ref reference russian score segment sentence source
-spanish src target text tgt translation trg turkish ukrainian'''
+spanish src target text tgt translation trg turkish ukrainian"""
 
 
 class Table(TextCorpus):
@@ -78,14 +78,23 @@ class Tsv(Table):
     if not self._width:
       self._width = max(len(cells), max(self.columns) + 1)
       named = self._read_header(cells, languages)
-      logging.info('%s%s: %s is column %d and %s column %d, %s', self.name, self.ending, *(
-          part for language, column in zip(languages, self.columns, strict=True)
-          for part in (language, column + 1)), 'by its header' if named else 'without a header')
+      logging.info(
+        '%s%s: %s is column %d and %s column %d, %s',
+        self.name,
+        self.ending,
+        *(
+          part
+          for language, column in zip(languages, self.columns, strict=True)
+          for part in (language, column + 1)
+        ),
+        'by its header' if named else 'without a header',
+      )
       if named:
         return None
     if len(cells) != self._width:
-      raise ValueError(f'wanted {self._width} columns with tabs between them, as in all lines; got '
-                       f'{len(cells)}')
+      raise ValueError(
+        f'wanted {self._width} columns with tabs between them, as in all lines; got {len(cells)}'
+      )
     return [cells[column] for column in self.columns]
 
   def _read_header(self, cells: Sequence[str], languages: Sequence[str]) -> bool:
@@ -96,9 +105,11 @@ class Tsv(Table):
       return True
     if {*names} & {*wanted} or len({*filter(_is_of_column, names)}) > 1:
       header = '⇥'.join(languages)
-      raise ValueError(f'it looks like a header that does not name each of the columns '
-                       f'{" and ".join(languages)} once: its columns are {", ".join(cells):.100}; '
-                       f'name them so, or if it is a pair, put the line {header} before it')
+      raise ValueError(
+        f'it looks like a header that does not name each of the columns '
+        f'{" and ".join(languages)} once: its columns are {", ".join(cells):.100}; '
+        f'name them so, or if it is a pair, put the line {header} before it'
+      )
     return False
 
 
@@ -120,15 +131,20 @@ class JsonLines(Table):
     if isinstance(texts, dict):
       nested = texts.get('translation')
       texts = nested if isinstance(nested, dict) else texts
-      named = (texts if texts.keys() >= {*languages}
-               else {_name(name): text for name, text in texts.items()})
+      named = (
+        texts
+        if texts.keys() >= {*languages}
+        else {_name(name): text for name, text in texts.items()}
+      )
       pair = [texts.get(language, named.get(_name(language))) for language in languages]
       if all(isinstance(text, str) for text in pair):
         return pair
       names = [name for name, text in texts.items() if isinstance(text, str)]
       got = f'texts named {", ".join(names)}' if names else 'no texts'
-    raise ValueError(f'wanted an object with the texts {" and ".join(languages)}, or with these in '
-                     f'"translation"; got {got}')
+    raise ValueError(
+      f'wanted an object with the texts {" and ".join(languages)}, or with these in '
+      f'"translation"; got {got}'
+    )
 
 
 def _name(cell: str) -> str:

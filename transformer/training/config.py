@@ -134,17 +134,23 @@ class TrainConfig:
   def __post_init__(self):
     check_ranges(self, 'train.')
     if not all(self.objective_runs) or (self.objective_runs and not self.objective):
-      raise UserError(f'train.objective_runs must name the directories of runs, for an objective '
-                      f'that reads them; got {shown(self.objective_runs)}')
+      raise UserError(
+        f'train.objective_runs must name the directories of runs, for an objective '
+        f'that reads them; got {shown(self.objective_runs)}'
+      )
     if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
-      raise UserError(f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
-                      f'train.valid_metric; got {shown(self.best_by)}')
+      raise UserError(
+        f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
+        f'train.valid_metric; got {shown(self.best_by)}'
+      )
     try:
       with warnings.catch_warnings(action='error'):
         re.compile(self.freeze)
     except Exception as error:  # Python raises many types, and warns.
-      raise UserError(f'train.freeze must be a regular expression; got {shown(self.freeze)}: '
-                      f'{type_and_message(error)}') from error
+      raise UserError(
+        f'train.freeze must be a regular expression; got {shown(self.freeze)}: '
+        f'{type_and_message(error)}'
+      ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,5 +172,7 @@ class MeshConfig:
     check_ranges(self, 'mesh.')
     sizes = (self.data, self.fsdp, self.tensor)
     if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
-      raise UserError(f'mesh sizes must be at least 1, and at most one of them −1; got '
-                      f'data={self.data}, fsdp={self.fsdp}, tensor={self.tensor}')
+      raise UserError(
+        f'mesh sizes must be at least 1, and at most one of them −1; got '
+        f'data={self.data}, fsdp={self.fsdp}, tensor={self.tensor}'
+      )

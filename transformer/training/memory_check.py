@@ -16,8 +16,9 @@ from transformer.training.mesh import row_devices
 from transformer.training.update import Update
 
 
-def compile_within_memory(update: Update, shape: tuple[int, int, int], search: tuple[str, Any],
-                          begun: bool) -> Update:
+def compile_within_memory(
+  update: Update, shape: tuple[int, int, int], search: tuple[str, Any], begun: bool
+) -> Update:
   """Compiles an update, and checks that the devices have memory for a run with it.
 
   Args:
@@ -40,28 +41,44 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
     logging.info('the memory of a device or of the programs is not known here, so not checked')
     return compiled
   # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
-  searching += (_bytes_on_device(update.state) if update.mesh.shape['fsdp'] > 1
-                else _bytes_beside_parameters(update))
-  logging.info('memory on a device, which has %s: update and evaluation, %d rows of %d + %d '
-               'tokens: %s; %s: %s', _size(capacity), rows, source_length, length, _size(need),
-               search[0], _size(searching))
+  searching += (
+    _bytes_on_device(update.state)
+    if update.mesh.shape['fsdp'] > 1
+    else _bytes_beside_parameters(update)
+  )
+  logging.info(
+    'memory on a device, which has %s: update and evaluation, %d rows of %d + %d '
+    'tokens: %s; %s: %s',
+    _size(capacity),
+    rows,
+    source_length,
+    length,
+    _size(need),
+    search[0],
+    _size(searching),
+  )
   has = f'on a device that has {_size(capacity)} of memory'
   if searching > capacity:
-    raise UserError(f'the {search[0]}, needs {_size(searching)} {has}; lower decode.batch_size, or '
-                    f'take a smaller model')
+    raise UserError(
+      f'the {search[0]}, needs {_size(searching)} {has}; lower decode.batch_size, or '
+      f'take a smaller model'
+    )
   if need <= capacity:
     return compiled
   wanted = f'train.tokens_per_batch={rows * length} needs {_size(need)} {has}'
   unit = update.config.optimizer.accumulate * row_devices(update.mesh)
   if update.config.train.fit_memory and not begun:
-    fitting = unit * bisect.bisect_left(range(1, -(-rows // unit)), True,
-                                        key=lambda count: with_rows(count * unit)[1] > capacity)
+    fitting = unit * bisect.bisect_left(
+      range(1, -(-rows // unit)), True, key=lambda count: with_rows(count * unit)[1] > capacity
+    )
     if fitting:
-      logging.info('%s; the run takes train.tokens_per_batch=%d, and keeps it', wanted,
-                   fitting * length)
+      logging.info(
+        '%s; the run takes train.tokens_per_batch=%d, and keeps it', wanted, fitting * length
+      )
       train = dataclasses.replace(update.config.train, tokens_per_batch=fitting * length)
-      return dataclasses.replace(with_rows(fitting)[0],
-                                 config=dataclasses.replace(update.config, train=train))
+      return dataclasses.replace(
+        with_rows(fitting)[0], config=dataclasses.replace(update.config, train=train)
+      )
     wanted += f', and not even {unit * length} fits'
   more = '' if begun else ', raise optimizer.accumulate, take a smaller model'
   if not (begun or update.config.train.fit_memory):
@@ -69,8 +86,9 @@ def compile_within_memory(update: Update, shape: tuple[int, int, int], search: t
   raise UserError(f'{wanted}; set --config.model.remat=True, use more devices{more}')
 
 
-def _compile(update: Update, shape: tuple[int, int, int], capacity: int | None
-             ) -> tuple[Update | None, float | None]:
+def _compile(
+  update: Update, shape: tuple[int, int, int], capacity: int | None
+) -> tuple[Update | None, float | None]:
   """Returns an update for batches of a shape, and the bytes that a device needs for a run with it.
 
   Either is None where the compiler does not give it.
@@ -85,8 +103,10 @@ def _compile(update: Update, shape: tuple[int, int, int], capacity: int | None
   if None in (updating, evaluating):
     return compiled, None
   # The frozen arrays are on the device already, and so not in its free memory.
-  return compiled, max(updating - _bytes_on_device(update.objective.arguments),
-                       evaluating + _bytes_beside_parameters(update))
+  return compiled, max(
+    updating - _bytes_on_device(update.objective.arguments),
+    evaluating + _bytes_beside_parameters(update),
+  )
 
 
 def _bytes_beside_parameters(update: Update) -> int:
@@ -95,16 +115,22 @@ def _bytes_beside_parameters(update: Update) -> int:
 
 
 def _bytes_on_device(tree) -> int:
-  return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-             for leaf in jax.tree.leaves(tree))
+  return sum(
+    math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+    for leaf in jax.tree.leaves(tree)
+  )
 
 
 def _bytes_of(program) -> int | None:
   """Returns the bytes that a device needs to run a compiled program; None if it does not tell."""
   memory = program.memory_analysis()
   # Some outputs take the memory of arguments.
-  return memory and (memory.argument_size_in_bytes + memory.output_size_in_bytes
-                     - memory.alias_size_in_bytes + memory.temp_size_in_bytes)
+  return memory and (
+    memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+  )
 
 
 def device_memory(root: Path = Path('/')) -> int | None:
@@ -123,8 +149,11 @@ def device_memory(root: Path = Path('/')) -> int | None:
   for line in _lines(root / 'proc/self/cgroup'):  # A container's root is its own group.
     group = Path(line.split(':', 2)[2].strip().lstrip('/'))
     for folder in (group, *group.parents):
-      limits += [int(text) for text in _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')
-                 if text.isdecimal()]
+      limits += [
+        int(text)
+        for text in _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')
+        if text.isdecimal()
+      ]
   used = sum(_kilobytes(root / 'proc/self/status', 'RssAnon:'))  # Without pages of files.
   return max(min(limits) - used, 0) // jax.local_device_count() if limits else None
 

@@ -16,8 +16,9 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
   """Arranges devices, or all of JAX, in a mesh for so many rows at a time."""
   devices = jax.devices() if devices is None else devices
   # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
-  arranged = create_device_mesh(_sizes(config, rows, len(devices)), devices,
-                                allow_split_physical_axes=True)
+  arranged = create_device_mesh(
+    _sizes(config, rows, len(devices)), devices, allow_split_physical_axes=True
+  )
   return Mesh(arranged, ('data', 'fsdp', 'tensor'), axis_types=(AxisType.Auto,) * 3)
 
 
@@ -27,12 +28,16 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
   if -1 in sizes:
     sizes[sizes.index(-1)] = devices // -math.prod(sizes)
   if math.prod(sizes) != devices:
-    raise UserError(f'the mesh must use all {devices} devices; got data={config.data}, '
-                    f'fsdp={config.fsdp}, tensor={config.tensor}')
+    raise UserError(
+      f'the mesh must use all {devices} devices; got data={config.data}, '
+      f'fsdp={config.fsdp}, tensor={config.tensor}'
+    )
   if rows % (sizes[0] * sizes[1]):
-    raise UserError(f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
-                    f'through the model at a time, train.tokens_per_batch / data.max_length / '
-                    f'optimizer.accumulate = {rows}; set another train.tokens_per_batch')
+    raise UserError(
+      f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
+      f'through the model at a time, train.tokens_per_batch / data.max_length / '
+      f'optimizer.accumulate = {rows}; set another train.tokens_per_batch'
+    )
   return tuple(sizes)
 
 
@@ -40,8 +45,10 @@ def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, pr
   """Refuses batches, and sentences that several processes translate, which devices cannot share."""
   data, fsdp, _ = _sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
-    raise UserError(f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
-                    f'several processes share the search; got {sentences}')
+    raise UserError(
+      f'mesh.data × mesh.fsdp = {data * fsdp} must divide decode.batch_size, since '
+      f'several processes share the search; got {sentences}'
+    )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -82,9 +89,15 @@ def state_shardings(mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsd
   def sharding(path, leaf):
     names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
     splits = rules.get(names) or rules.get(names[-1:], ())
-    return NamedSharding(mesh, PartitionSpec(*(
-        axis if axis in axes and size % mesh.shape[axis] == 0 else None
-        for axis, size in zip(splits, leaf.shape, strict=False))))
+    return NamedSharding(
+      mesh,
+      PartitionSpec(
+        *(
+          axis if axis in axes and size % mesh.shape[axis] == 0 else None
+          for axis, size in zip(splits, leaf.shape, strict=False)
+        )
+      ),
+    )
 
   return jax.tree_util.tree_map_with_path(sharding, state)
 

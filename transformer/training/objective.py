@@ -18,8 +18,20 @@ from transformer.ops.losses import smoothed_cross_entropy
 LOSSES = 'losses'
 # The sums of every objective, and the names that the metrics of an update have besides.
 SUMS = 'loss', 'nll', 'weight'
-TAKEN = ('perplexity', 'gradient_norm', 'learning_rate', 'source_tokens', 'fill', 'data_wait',
-         'steps', 'spikes', 'skips', 'skipped', 'skipped_in_a_row', 'finite')
+TAKEN = (
+  'perplexity',
+  'gradient_norm',
+  'learning_rate',
+  'source_tokens',
+  'fill',
+  'data_wait',
+  'steps',
+  'spikes',
+  'skips',
+  'skipped',
+  'skipped_in_a_row',
+  'finite',
+)
 
 
 class Objective(NamedTuple):
@@ -62,20 +74,26 @@ def make_objective(config) -> Callable[[Any], Objective]:
   def load(vocabulary):
     objective = made if isinstance(made, Objective) or not callable(made) else made(vocabulary)
     if not isinstance(objective, Objective):
-      raise UserError(f'the objective {spec} must return an Objective, or a function of the '
-                      f'vocabulary that does; got {shown(objective)}')
+      raise UserError(
+        f'the objective {spec} must return an Objective, or a function of the '
+        f'vocabulary that does; got {shown(objective)}'
+      )
 
     @own_code.guarded(f'the objective {spec} failed')
     def checked(*arguments, **more):
       sums = objective.loss(*arguments, **more)
       if not set(SUMS) <= set(sums):
-        raise UserError(f'the objective {spec} must return a dict with loss, nll and weight; got '
-                        f'{", ".join(sums)}')
+        raise UserError(
+          f'the objective {spec} must return a dict with loss, nll and weight; got '
+          f'{", ".join(sums)}'
+        )
       for name, total in sums.items():
         if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
-          raise UserError(f'the objective {spec} must return sums, which are scalars, by names of '
-                          f'letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of '
-                          f'shape {jnp.shape(total)}')
+          raise UserError(
+            f'the objective {spec} must return sums, which are scalars, by names of '
+            f'letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of '
+            f'shape {jnp.shape(total)}'
+          )
       return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}
 
     return objective._replace(loss=checked)
@@ -86,11 +104,16 @@ def make_objective(config) -> Callable[[Any], Objective]:
 @functools.cache
 def smoothed(smoothing: float) -> Objective:
   """Returns label-smoothed cross entropy (section 5.4), the default objective."""
+
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens,
-                                             token_weights(batch), smoothing, devices=devices),
-                      losses)
+    return add_losses(
+      smoothed_cross_entropy(
+        x_BTD, output_ND, batch.target_tokens, token_weights(batch), smoothing, devices=devices
+      ),
+      losses,
+    )
+
   return Objective(loss)
 
 
@@ -111,22 +134,32 @@ class Forward(NamedTuple):
 def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
   """Runs teacher forcing; without a random key there is no dropout."""
   (x_BTD, output_ND), variables = model.apply(
-      {'params': params}, batch.source_tokens, batch.source_segments, batch.source_positions,
-      shift_right(batch.target_tokens, batch.target_positions), batch.target_segments,
-      batch.target_positions, deterministic=dropout_key is None,
-      rngs=None if dropout_key is None else {'dropout': dropout_key}, mutable=[LOSSES])
+    {'params': params},
+    batch.source_tokens,
+    batch.source_segments,
+    batch.source_positions,
+    shift_right(batch.target_tokens, batch.target_positions),
+    batch.target_segments,
+    batch.target_positions,
+    deterministic=dropout_key is None,
+    rngs=None if dropout_key is None else {'dropout': dropout_key},
+    mutable=[LOSSES],
+  )
   losses: dict[str, jax.Array] = {}
   for path, value in jax.tree_util.tree_leaves_with_path(variables.get(LOSSES, {})):
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
     if name in (*SUMS, *TAKEN) or jnp.shape(value):
-      raise UserError(f'an auxiliary loss of a model must be a scalar with a name other than '
-                      f'{", ".join((*SUMS, *TAKEN))}; got {name} of shape {jnp.shape(value)}')
+      raise UserError(
+        f'an auxiliary loss of a model must be a scalar with a name other than '
+        f'{", ".join((*SUMS, *TAKEN))}; got {name} of shape {jnp.shape(value)}'
+      )
     losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
   return Forward(x_BTD, output_ND, losses)
 
 
-def add_losses(sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
-               ) -> dict[str, jax.Array]:
+def add_losses(
+  sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
+) -> dict[str, jax.Array]:
   """Returns the sums of an objective with auxiliary losses added, each by its name, too.
 
   An auxiliary loss is one of a token on average, so that its sum is its product with the weight.

@@ -21,8 +21,9 @@ _MUON_RMS = 0.2  # Root mean square of an update, as large as Adam's (Liu et al.
 
 def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
   """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); update 0 is the paper's step 1."""
-  return _inverse_sqrt(config.scale * (model_dim * config.warmup_steps) ** -0.5,
-                       config.warmup_steps)
+  return _inverse_sqrt(
+    config.scale * (model_dim * config.warmup_steps) ** -0.5, config.warmup_steps
+  )
 
 
 def inverse_sqrt(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
@@ -34,14 +35,16 @@ def _inverse_sqrt(peak: float, warmup: int) -> optax.Schedule:
   def schedule(count):
     step = jnp.asarray(count, jnp.float32) + 1.0
     return peak * jnp.minimum(step / warmup, jnp.sqrt(warmup / step))
+
   return schedule
 
 
 def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
   """Rises from 0 to the peak and falls to 0; with a longer warm-up, it rises until the end."""
   warmup = config.warmup_steps
-  return optax.warmup_cosine_decay_schedule(0.0, config.peak_learning_rate, warmup,
-                                            max(steps, warmup + 1))
+  return optax.warmup_cosine_decay_schedule(
+    0.0, config.peak_learning_rate, warmup, max(steps, warmup + 1)
+  )
 
 
 def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
@@ -53,17 +56,26 @@ def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.Gradie
   """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
   parts = [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS)]
   if config.weight_decay:
-    parts.append(optax.add_decayed_weights(config.weight_decay, functools.partial(
-        jax.tree_util.tree_map_with_path, _is_matrix)))
+    parts.append(
+      optax.add_decayed_weights(
+        config.weight_decay, functools.partial(jax.tree_util.tree_map_with_path, _is_matrix)
+      )
+    )
   return [*parts, optax.scale_by_learning_rate(schedule)]
 
 
 def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
   """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
   return optax.contrib.muon(
-      schedule, beta=_MUON_MOMENTUM, eps=_EPS, weight_decay=config.weight_decay,
-      adam_b1=_B1, adam_b2=config.b2, consistent_rms=_MUON_RMS,
-      muon_weight_dimension_numbers=_matrix_axes)
+    schedule,
+    beta=_MUON_MOMENTUM,
+    eps=_EPS,
+    weight_decay=config.weight_decay,
+    adam_b1=_B1,
+    adam_b2=config.b2,
+    consistent_rms=_MUON_RMS,
+    muon_weight_dimension_numbers=_matrix_axes,
+  )
 
 
 _SCHEDULES = {'paper': paper, 'inverse_sqrt': inverse_sqrt, 'cosine': cosine, 'constant': constant}
@@ -74,26 +86,33 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
   """Returns the learning rate as a function of the number of updates already made."""
   name = own_code.name_of(config.schedule)
   schedule = own_code.guarded(f'the schedule {name} failed')(
-      _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim))
+    _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim)
+  )
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
-    raise UserError(f'the schedule {name} must return a function from the number of updates to the '
-                    f'learning rate; it gives {rate}')
+    raise UserError(
+      f'the schedule {name} must return a function from the number of updates to the '
+      f'learning rate; it gives {rate}'
+    )
   return schedule
 
 
-def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
-                   ) -> optax.GradientTransformation:
+def make_optimizer(
+  config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
+) -> optax.GradientTransformation:
   """Returns the algorithm with a schedule, after clipping by global norm if configured.
 
   Parameters that `freeze` matches have no state, and the norm is that of the others.
   """
-  name, algorithm = own_code.name_of(config.algorithm), _make(
-      _ALGORITHMS, config.algorithm, 'algorithm', config, schedule)
+  name, algorithm = (
+    own_code.name_of(config.algorithm),
+    _make(_ALGORITHMS, config.algorithm, 'algorithm', config, schedule),
+  )
   parts = algorithm if isinstance(algorithm, list) else [algorithm]
   if not all(isinstance(part, optax.GradientTransformation) for part in parts):
-    raise UserError(f'the algorithm {name} must return an optax.GradientTransformation; got '
-                    f'{shown(algorithm)}')
+    raise UserError(
+      f'the algorithm {name} must return an optax.GradientTransformation; got {shown(algorithm)}'
+    )
   guarded = own_code.guarded(f'the algorithm {name} failed')
   parts = [optax.GradientTransformation(*map(guarded, part)) for part in parts]
   if config.clip_norm:
@@ -102,9 +121,11 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule, freeze: st
   if not freeze:
     return optimizer
   return optax.partition(
-      {'trained': optimizer, 'frozen': optax.set_to_zero()},
-      lambda params: jax.tree.map(lambda frozen: 'frozen' if frozen else 'trained',
-                                  frozen_mask(freeze, params)))
+    {'trained': optimizer, 'frozen': optax.set_to_zero()},
+    lambda params: jax.tree.map(
+      lambda frozen: 'frozen' if frozen else 'trained', frozen_mask(freeze, params)
+    ),
+  )
 
 
 def _make(named: Mapping[str, Callable], setting: own_code.Setting, kind: str, *arguments) -> Any:
@@ -115,12 +136,14 @@ def _make(named: Mapping[str, Callable], setting: own_code.Setting, kind: str, *
 
 def _matrix_axes(params):
   """Returns the input and output axes of each kernel; None for all other parameters."""
+
   def matrix(path, leaf):
     if not _is_matrix(path, leaf):
       return None
     # The output projection has two axes of inputs; other kernels have one.
     inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
     return optax.contrib.MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, leaf.ndim)))
+
   return jax.tree_util.tree_map_with_path(matrix, params)
 
 

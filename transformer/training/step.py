@@ -47,8 +47,9 @@ class TrainState(NamedTuple):
     return self.params if self.average is None else self.average
 
 
-def init_state(params, optimizer: optax.GradientTransformation,
-               config: TrainConfig | None = None) -> TrainState:
+def init_state(
+  params, optimizer: optax.GradientTransformation, config: TrainConfig | None = None
+) -> TrainState:
   """Returns the state before the first update; `config` may ask for an average and for skips."""
   config = config or TrainConfig()
   # Copies, because an update donates every array of the state, and none can be donated twice.
@@ -57,9 +58,16 @@ def init_state(params, optimizer: optax.GradientTransformation,
   return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
 
 
-def make_train_step(model: Model, optimizer: optax.GradientTransformation,
-                    config: TrainConfig, *, objective: Objective, seed: int, accumulate: int = 1,
-                    mesh: Mesh | None = None) -> Callable:
+def make_train_step(
+  model: Model,
+  optimizer: optax.GradientTransformation,
+  config: TrainConfig,
+  *,
+  objective: Objective,
+  seed: int,
+  accumulate: int = 1,
+  mesh: Mesh | None = None,
+) -> Callable:
   """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
 
   A skipped update changes only `step` and `skips` of the state. The metrics are
@@ -81,8 +89,14 @@ def make_train_step(model: Model, optimizer: optax.GradientTransformation,
 
   def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
     def sums(params, batch, key):
-      totals = objective.loss(model, hold_frozen(config.freeze, params), batch, key,
-                              frozen=frozen, devices=row_devices(mesh))
+      totals = objective.loss(
+        model,
+        hold_frozen(config.freeze, params),
+        batch,
+        key,
+        frozen=frozen,
+        devices=row_devices(mesh),
+      )
       return totals['loss'], totals
 
     gradient_of = jax.grad(sums, has_aux=True)
@@ -96,20 +110,25 @@ def make_train_step(model: Model, optimizer: optax.GradientTransformation,
       def add_part(carry, part):
         number, rows = part
         return jax.tree.map(
-            jnp.add, carry, gradient_of(whole, rows, jax.random.fold_in(key, number))), None
+          jnp.add, carry, gradient_of(whole, rows, jax.random.fold_in(key, number))
+        ), None
 
       shapes = jax.eval_shape(gradient_of, whole, jax.tree.map(lambda x: x[0], parts), key)
-      (gradients, totals), _ = jax.lax.scan(add_part, jax.tree.map(jnp.zeros_like, shapes),
-                                            (jnp.arange(accumulate), parts))
+      (gradients, totals), _ = jax.lax.scan(
+        add_part, jax.tree.map(jnp.zeros_like, shapes), (jnp.arange(accumulate), parts)
+      )
     # Without this, XLA would shard the backward pass as the state is sharded.
     gradients = gathered(mesh, gradients, model)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
     updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     norms = [optax.tree.norm(gradient) for gradient in jax.tree.leaves(gradients)]
-    metrics = {**totals, 'gradient_norm': optax.tree.norm(gradients),
-               'finite': jnp.isfinite(jnp.stack(norms)),
-               'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32)}
+    metrics = {
+      **totals,
+      'gradient_norm': optax.tree.norm(gradients),
+      'finite': jnp.isfinite(jnp.stack(norms)),
+      'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32),
+    }
     average = state.average
     if average is not None:
       n = state.step.astype(jnp.float32)
@@ -119,8 +138,8 @@ def make_train_step(model: Model, optimizer: optax.GradientTransformation,
     if skips is not None:
       finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
       params, optimizer_state, average = optax.tree.where(
-          finite, (params, optimizer_state, average),
-          (state.params, state.optimizer, state.average))
+        finite, (params, optimizer_state, average), (state.params, state.optimizer, state.average)
+      )
       skips = Skips(skips.total + ~finite, jnp.where(finite, 0, skips.in_a_row + 1))
       metrics['skips'] = skips
     return TrainState(state.step + 1, params, optimizer_state, average, skips), metrics
@@ -138,10 +157,12 @@ def make_eval_step(model: Model, mesh: Mesh | None = None, accumulate: int = 1) 
 
   The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
   """
+
   def plain(params, batch: Batch):
     x_BTD, output_ND, _ = forward(model, params, batch)
-    return smoothed_cross_entropy(x_BTD, output_ND, batch.target_tokens, token_weights(batch),
-                                  devices=row_devices(mesh))
+    return smoothed_cross_entropy(
+      x_BTD, output_ND, batch.target_tokens, token_weights(batch), devices=row_devices(mesh)
+    )
 
   def eval_step(params, batch: Batch):
     whole = gathered(mesh, params, model)

@@ -8,10 +8,17 @@ import pytest
 from benchmarks.tpu_costs import __main__ as compile_for
 from benchmarks.tpu_costs import estimate
 
-TINY = ['--config=configs/wmt14.py', '--config.model.dtype=bfloat16', '--config.model.num_layers=1',
-        '--config.model.model_dim=128', '--config.model.ff_dim=256', '--config.model.num_heads=2',
-        '--config.data.vocabulary_size=1000', '--config.data.max_length=32',
-        '--config.train.tokens_per_batch=256']
+TINY = [
+  '--config=configs/wmt14.py',
+  '--config.model.dtype=bfloat16',
+  '--config.model.num_layers=1',
+  '--config.model.model_dim=128',
+  '--config.model.ff_dim=256',
+  '--config.model.num_heads=2',
+  '--config.data.vocabulary_size=1000',
+  '--config.data.max_length=32',
+  '--config.train.tokens_per_batch=256',
+]
 
 
 @pytest.fixture(scope='module')
@@ -20,46 +27,68 @@ def compile_command(start_command):
 
 
 def test_the_table_has_a_row_for_each_figure():
-  result = {'device_kind': 'TPU v5 lite', 'mesh': {'data': 2, 'fsdp': 1, 'tensor': 2},
-            'compile_seconds': 61.2, 'memory': {'total': 2.5e9}, 'utilisation': 0.2345,
-            'collectives': {'all-reduce': {'count': 1234, 'bytes': 5_600_000_000, 'sent': 7e9}},
-            'flops': {'model': 1.5e12, 'xla': 1.25e12},
-            'seconds': {'arithmetic': 0.0075, 'wire': 0.0025}}
+  result = {
+    'device_kind': 'TPU v5 lite',
+    'mesh': {'data': 2, 'fsdp': 1, 'tensor': 2},
+    'compile_seconds': 61.2,
+    'memory': {'total': 2.5e9},
+    'utilisation': 0.2345,
+    'collectives': {'all-reduce': {'count': 1234, 'bytes': 5_600_000_000, 'sent': 7e9}},
+    'flops': {'model': 1.5e12, 'xla': 1.25e12},
+    'seconds': {'arithmetic': 0.0075, 'wire': 0.0025},
+  }
   rows = dict(compile_for.table(result))
   assert rows['mesh'] == 'data 2 × tensor 2' and rows['memory, of 16 GB'] == '2.50 GB'
   assert rows['all-reduce'] == '5,600.0 MB in 1,234'
   assert (rows['estimated arithmetic'], rows['utilisation, estimated']) == ('7.50 ms', '23.4%')
   assert dict(compile_for.table(result | {'memory': None})) == {
-      'mesh': 'data 2 × tensor 2', 'memory, of 16 GB': 'too much to compile', 'compiled in': '61 s'}
+    'mesh': 'data 2 × tensor 2',
+    'memory, of 16 GB': 'too much to compile',
+    'compiled in': '61 s',
+  }
 
 
-@pytest.mark.parametrize(('arguments', 'message'), [
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
     (['--topology=v5e:4x4'], '--config=configs/NAME.py and --topology=NAME'),
     ([*TINY, '--topology=v5e:3x3'], '--topology must be one of v5e:2x2, v5e:2x4, '),
-    ([*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],
-     'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'),
-    ([*TINY, '--topology=v5e:2x2', "--config.train.objective_runs=('runs/a',)",
-      '--config.train.objective=transformer.tools.distil.objective:distillation'],
-     'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out'),
-    ([*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'], '--json needs a directory')])
+    (
+      [*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],
+      'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference',
+    ),
+    (
+      [
+        *TINY,
+        '--topology=v5e:2x2',
+        "--config.train.objective_runs=('runs/a',)",
+        '--config.train.objective=transformer.tools.distil.objective:distillation',
+      ],
+      'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out',
+    ),
+    ([*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'], '--json needs a directory'),
+  ],
+)
 def test_mistakes_are_one_line(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)
   assert (status, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1
 
 
-needs_libtpu = pytest.mark.skipif(importlib.util.find_spec('libtpu') is None,
-                                  reason='needs libtpu, the compiler for TPUs')
+needs_libtpu = pytest.mark.skipif(
+  importlib.util.find_spec('libtpu') is None, reason='needs libtpu, the compiler for TPUs'
+)
 
 
 @needs_libtpu
 def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
-      'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time')
+    'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time'
+  )
   status, out, err = compile_command(*TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json')
   assert status == 0, err
   assert out.startswith('v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit ')
-  costs, = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))['meshes']
+  (costs,) = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))['meshes']
   assert costs['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
   assert costs['device_kind'] == 'TPU v5 lite' and estimate.fits(costs)
   assert costs['seconds']['arithmetic'] > 0 and 0 < costs['utilisation'] < 1

@@ -12,10 +12,14 @@ from transformer.errors import UserError
 from transformer.model.flops import train_flops
 from transformer.runs import run_directory
 
-SETTINGS = Config.from_dict({
+SETTINGS = Config.from_dict(
+  {
     'model': {'num_layers': 1, 'model_dim': 12, 'ff_dim': 16, 'num_heads': 2},
     'data': {'vocabulary_size': 271, 'max_length': 7},
-    'train': {'tokens_per_batch': 8 * 7}, 'mesh': {'data': 2, 'fsdp': 2}})
+    'train': {'tokens_per_batch': 8 * 7},
+    'mesh': {'data': 2, 'fsdp': 2},
+  }
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +51,12 @@ def test_an_update_on_four_devices():
   assert costs['utilisation'] == pytest.approx(flops / 1e6 / wire)
 
 
-@pytest.mark.parametrize(('message', 'fits'), [('RESOURCE_EXHAUSTED: of hbm', False),
-                                               ('INTERNAL: of no use', None)])
+@pytest.mark.parametrize(
+  ('message', 'fits'), [('RESOURCE_EXHAUSTED: of hbm', False), ('INTERNAL: of no use', None)]
+)
 def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
-    monkeypatch, message, fits):
+  monkeypatch, message, fits
+):
   def fail(*_):
     raise jax.errors.JaxRuntimeError(message)
 

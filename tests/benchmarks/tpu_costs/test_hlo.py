@@ -60,15 +60,22 @@ ENTRY %main (x: f32[8], y: bf16[16]) -> f32[8] {
 def test_the_text_of_a_tpus_compiler():
   collectives, cycles = hlo.read(TPU, 8)
   assert sorted(collectives) == [
-      ('all-gather', 1, 64 * 2, 4), ('all-reduce', 6, 8 * 4 + 6 * 2 + 4, 4),
-      ('collective-permute', 1, 4 * 4, 8), ('reduce-scatter', 1, 2 * 4 * 4, 2)]
+    ('all-gather', 1, 64 * 2, 4),
+    ('all-reduce', 6, 8 * 4 + 6 * 2 + 4, 4),
+    ('collective-permute', 1, 4 * 4, 8),
+    ('reduce-scatter', 1, 2 * 4 * 4, 2),
+  ]
   assert cycles == 1000 + 6 * 50
 
 
-@pytest.mark.parametrize(('said', 'else_', 'turns'), [
+@pytest.mark.parametrize(
+  ('said', 'else_', 'turns'),
+  [
     ('direction=LT', 'direction=NE', 1),  # An unknown number counts as one.
     ('  ROOT %lt', '  %constant.7 = s32[]{:T(128)} constant(7)\n  ROOT %lt', 1),
-    ('body=%body', 'body=%body, backend_config={"known_trip_count":{"n":"7"}}', 7)])
+    ('body=%body', 'body=%body, backend_config={"known_trip_count":{"n":"7"}}', 7),
+  ],
+)
 def test_a_loop_turns_as_often_as_the_text_says(said, else_, turns):
   assert hlo.read(TPU.replace(said, else_), 8)[1] == 1000 + turns * 50
 
@@ -78,12 +85,16 @@ def test_what_a_device_sends():
   assert sent == dict.fromkeys(hlo.KINDS, 180) | {'all-reduce': 360, 'collective-permute': 240}
 
 
-@pytest.mark.parametrize(('kind', 'shape', 'size'), [
+@pytest.mark.parametrize(
+  ('kind', 'shape', 'size'),
+  [
     ('all-reduce', '(f32[8]{0:T(128)}, bf16[2,3]{1,0:T(8,128)(2,1)})', 8 * 4 + 6 * 2),
     ('all-gather', '((f32[2]{0:T(128)}, bf16[3]{0}), (f32[8]{0:T(128)}, bf16[12]{0}))', 32 + 24),
     ('reduce-scatter', '((f32[8]{0:T(128)}), f32[2]{0:T(128)})', 2 * 4 * 4),
     ('all-to-all', '((f32[8]{0:T(128)}), f32[4,2]{1,0:T(8,128)})', 32),
-    ('collective-permute', '(f32[4]{0}, f32[4]{0}, u32[]{:S(2)}, u32[]{:S(2)})', 16)])
+    ('collective-permute', '(f32[4]{0}, f32[4]{0}, u32[]{:S(2)}, u32[]{:S(2)})', 16),
+  ],
+)
 def test_an_asynchronous_collective_has_the_size_of_its_result(kind, shape, size):
   text = f"""HloModule jit_step
 
@@ -96,18 +107,25 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
 
 
 LOCAL = {
-    'all-reduce': (lambda x: jax.lax.psum(x, 'a'), 5, 5 * 7 * 4),
-    'all-gather': (lambda x: jax.lax.all_gather(x, 'a', tiled=True), 5, 4 * 5 * 7 * 4),
-    'reduce-scatter': (lambda x: jax.lax.psum_scatter(x, 'a', tiled=True), 20, 20 * 7 * 4),
-    'all-to-all': (lambda x: jax.lax.all_to_all(x, 'a', 0, 0, tiled=True), 20, 20 * 7 * 4),
-    'collective-permute': (
-        lambda x: jax.lax.ppermute(x, 'a', [(i, (i + 1) % 4) for i in range(4)]), 5, 5 * 7 * 4)}
+  'all-reduce': (lambda x: jax.lax.psum(x, 'a'), 5, 5 * 7 * 4),
+  'all-gather': (lambda x: jax.lax.all_gather(x, 'a', tiled=True), 5, 4 * 5 * 7 * 4),
+  'reduce-scatter': (lambda x: jax.lax.psum_scatter(x, 'a', tiled=True), 20, 20 * 7 * 4),
+  'all-to-all': (lambda x: jax.lax.all_to_all(x, 'a', 0, 0, tiled=True), 20, 20 * 7 * 4),
+  'collective-permute': (
+    lambda x: jax.lax.ppermute(x, 'a', [(i, (i + 1) % 4) for i in range(4)]),
+    5,
+    5 * 7 * 4,
+  ),
+}
 
 
 def compiled(function, mesh, rows):
   """Returns the collectives of a function on each device's array of seven columns."""
-  program = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=PartitionSpec(),
-                                  out_specs=PartitionSpec(), check_vma=False))
+  program = jax.jit(
+    jax.shard_map(
+      function, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+    )
+  )
   return hlo.read(program.lower(jnp.zeros((rows, 7))).compile().as_text(), mesh.size)[0]
 
 
@@ -125,4 +143,5 @@ def test_collectives_in_loops_and_in_groups_of_devices():
 
   mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ('a', 'b'))
   assert compiled(lambda x: jax.lax.scan(turn, x, length=5)[0], mesh, 5) == [
-      ('all-reduce', 15, 140, 2)]
+    ('all-reduce', 15, 140, 2)
+  ]

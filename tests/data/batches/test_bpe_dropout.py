@@ -17,18 +17,39 @@ from transformer.errors import UserError
 
 ESCAPE = '\U000f2581'
 SENTENCES = [
-    'a man in a red shirt climbs a tall rock face .',
-    'ein mann in einem roten hemd klettert auf einen felsen .',
-    'the dog runs through the wet grass  with a stick\tin its mouth',
-    'der hund läuft mit einem stock im maul durch das nasse gras',
-    'banana bananas an anna nanana aaa aaaa aaaaaaa abababab',
-    f'\u2581\u2581a\u2585{ESCAPE} 我们在这里 我们在 在这里 é e\u0301',
+  'a man in a red shirt climbs a tall rock face .',
+  'ein mann in einem roten hemd klettert auf einen felsen .',
+  'the dog runs through the wet grass  with a stick\tin its mouth',
+  'der hund läuft mit einem stock im maul durch das nasse gras',
+  'banana bananas an anna nanana aaa aaaa aaaaaaa abababab',
+  f'\u2581\u2581a\u2585{ESCAPE} 我们在这里 我们在 在这里 é e\u0301',
 ] * 3
 HOSTILE = [
-    '', ' ', '    ', 'a', ' a', 'a ', 'a' * 200, 'ab' * 90, 'nan' * 90, 'a man ' * 30,
-    '\x00', '\u2581\u2581 \u2581a\u2581', '\u2585', ESCAPE, f'{ESCAPE}1', 'ж', '👩‍👩‍👧 a 🇩🇪b',
-    '</s> a', '<unk>', '<0x41>', '\u200fשלום\u200e', '我们在这里我们', 'e\u0301é',
-    ' ⁇ ', '\t\ta\u2028',
+  '',
+  ' ',
+  '    ',
+  'a',
+  ' a',
+  'a ',
+  'a' * 200,
+  'ab' * 90,
+  'nan' * 90,
+  'a man ' * 30,
+  '\x00',
+  '\u2581\u2581 \u2581a\u2581',
+  '\u2585',
+  ESCAPE,
+  f'{ESCAPE}1',
+  'ж',
+  '👩‍👩‍👧 a 🇩🇪b',
+  '</s> a',
+  '<unk>',
+  '<0x41>',
+  '\u200fשלום\u200e',
+  '我们在这里我们',
+  'e\u0301é',
+  ' ⁇ ',
+  '\t\ta\u2028',
 ]
 
 
@@ -86,12 +107,14 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text
   draws = 3_000
   plain = encoded(vocabulary, [text])
   many = Sentences(plain.tokens, plain.starts.repeat(draws), plain.lengths.repeat(draws))
-  ours = collections.Counter(tuple(ids[:-1])
-                             for ids in lists(merges.cut(many, keys_for(draws), rate)))
+  ours = collections.Counter(
+    tuple(ids[:-1]) for ids in lists(merges.cut(many, keys_for(draws), rate))
+  )
   processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model_bytes)
   theirs = collections.Counter(
-      tuple(processor.encode(text, enable_sampling=True, alpha=rate, nbest_size=-1))
-      for _ in range(draws))
+    tuple(processor.encode(text, enable_sampling=True, alpha=rate, nbest_size=-1))
+    for _ in range(draws)
+  )
   assert len(ours) >= 8
   for ids in ours | theirs:
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
@@ -103,7 +126,7 @@ def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, m
   together = lists(merges.cut(plain, keys, 0.3))
   for i in range(0, len(texts), 9):
     alone = encoded(vocabulary, [texts[i]])
-    assert lists(merges.cut(alone, keys[i:i + 1], 0.3)) == [together[i]]
+    assert lists(merges.cut(alone, keys[i : i + 1], 0.3)) == [together[i]]
   order = np.random.default_rng(1).permutation(len(texts))
   monkeypatch.setattr(bpe_dropout, '_CHUNK', 50)  # Few sentences a chunk.
   moved = Sentences(plain.tokens, plain.starts[order], plain.lengths[order])
@@ -122,8 +145,9 @@ def test_each_side_is_cut_by_its_own_keys(vocabulary):
   mine, others = keys_for(len(plain)), keys_for(len(plain), 1)
   of_source, of_target = make_bpe_dropout(vocabulary, 0.5)
   for side, vary in enumerate((of_source, of_target)):
-    first, second, third = (vary(plain, plain, np.stack(keys)) for keys in (
-        (mine, mine), (others, mine), (mine, others)))
+    first, second, third = (
+      vary(plain, plain, np.stack(keys)) for keys in ((mine, mine), (others, mine), (mine, others))
+    )
     same, different = (third, second) if side == 0 else (second, third)
     assert lists(first[side]) == lists(same[side]) != lists(different[side])
     assert all(lists(varied[1 - side]) == lists(plain) for varied in (first, second, third))

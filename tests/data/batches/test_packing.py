@@ -12,8 +12,9 @@ from transformer.data.batches.packing import Packing
 from transformer.data.batches.shuffling import permute
 
 SOURCE_CAPACITY, TARGET_CAPACITY = 23, 17
-LENGTHS = st.lists(st.tuples(st.integers(1, SOURCE_CAPACITY), st.integers(1, TARGET_CAPACITY)),
-                   max_size=60)
+LENGTHS = st.lists(
+  st.tuples(st.integers(1, SOURCE_CAPACITY), st.integers(1, TARGET_CAPACITY)), max_size=60
+)
 
 
 def like_multi30k(pairs, seed=0):
@@ -66,8 +67,7 @@ def test_the_key_decides_who_shares_a_row():
   members = [frozenset(map(frozenset, rows_of(packing))) for packing in packings]
   assert len(set(members)) == len(packings)
   # Few rows are the same: those with lengths of only one pair.
-  again = [len(first & second) / len(first)
-           for first, second in itertools.pairwise(members)]
+  again = [len(first & second) / len(first) for first, second in itertools.pairwise(members)]
   assert max(again) < 0.35
 
 
@@ -87,10 +87,19 @@ def test_target_positions_are_filled_on_lengths_like_multi30k():
   assert target.sum() / (Packing(source, target, 128, 128).num_rows * 128) >= 0.95
 
 
-@pytest.mark.parametrize(('lengths', 'rows'), [
-    ([(1, 1)], 1), ([(SOURCE_CAPACITY, TARGET_CAPACITY)], 1), ([(2, 13)], 1),
-    ([(SOURCE_CAPACITY, 1)] * 13, 13), ([(1, TARGET_CAPACITY)] * 13, 13),  # Either side is full.
-    ([(11, 1), (12, 2)], 1), ([(2, 7), (1, 10)], 1), ([(11, 7), (12, 10)], 1)])  # They just fit.
+@pytest.mark.parametrize(
+  ('lengths', 'rows'),
+  [
+    ([(1, 1)], 1),
+    ([(SOURCE_CAPACITY, TARGET_CAPACITY)], 1),
+    ([(2, 13)], 1),
+    ([(SOURCE_CAPACITY, 1)] * 13, 13),
+    ([(1, TARGET_CAPACITY)] * 13, 13),  # Either side is full.
+    ([(11, 1), (12, 2)], 1),
+    ([(2, 7), (1, 10)], 1),
+    ([(11, 7), (12, 10)], 1),
+  ],
+)  # They just fit.
 def test_few_pairs_take_as_few_rows_as_they_can(lengths, rows):
   assert len(pack_with(np.array(lengths).T, 0).sizes) == rows
 
@@ -102,8 +111,9 @@ def test_long_pairs_are_told_apart_from_short_ones(capacity):
   assert sorted(map(sorted, rows)) == [[0, 3], [1], [2]]
 
 
-@pytest.mark.parametrize('lengths', [([3, SOURCE_CAPACITY + 1], [5, 7]),
-                                     ([3, 2], [TARGET_CAPACITY + 1, 7])])
+@pytest.mark.parametrize(
+  'lengths', [([3, SOURCE_CAPACITY + 1], [5, 7]), ([3, 2], [TARGET_CAPACITY + 1, 7])]
+)
 def test_a_pair_that_fits_no_row_is_refused(lengths):
   with pytest.raises(ValueError, match='23 source and 17 target positions'):
     pack_with(lengths, 0)
@@ -126,8 +136,10 @@ def test_elements_of_many_permutations_at_once_are_those_of_each_alone(permutati
   indices = np.array([key % size for size, key in permutations], np.int64)
   together = permute(indices, sizes, keys)
   assert ((together >= 0) & (together < sizes)).all()
-  assert together.tolist() == [permute(np.array([index]), size, key)[0]
-                               for index, size, key in zip(indices, sizes, keys, strict=True)]
+  assert together.tolist() == [
+    permute(np.array([index]), size, key)[0]
+    for index, size, key in zip(indices, sizes, keys, strict=True)
+  ]
 
 
 @pytest.mark.long

@@ -29,16 +29,21 @@ def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPa
 
   def side(word):
     lengths = rng.integers(2, longest + 1, count)
-    return Sentences.join([[word + first + i, *rng.integers(5, 97, length - 2), EOS_ID]
-                           for i, length in enumerate(lengths)])
+    return Sentences.join(
+      [
+        [word + first + i, *rng.integers(5, 97, length - 2), EOS_ID]
+        for i, length in enumerate(lengths)
+      ]
+    )
 
   return EncodedPairs(side(1_000), side(500_000), {'kept': count})
 
 
 def pairs_in(corpus: EncodedPairs):
   """Returns the pairs of a corpus as two tuples of ids, with counts."""
-  return collections.Counter((tuple(corpus.source[i].tolist()), tuple(corpus.target[i].tolist()))
-                             for i in range(len(corpus)))
+  return collections.Counter(
+    (tuple(corpus.source[i].tolist()), tuple(corpus.target[i].tolist())) for i in range(len(corpus))
+  )
 
 
 def sentences_in(tokens, segments, positions):
@@ -48,10 +53,14 @@ def sentences_in(tokens, segments, positions):
   assert (sizes > 0).all()
   np.testing.assert_array_equal(segments[:real], np.repeat(np.arange(len(sizes)) + 1, sizes))
   np.testing.assert_array_equal(
-      positions[:real], np.concatenate([np.zeros(0, int), *map(np.arange, sizes)]))
+    positions[:real], np.concatenate([np.zeros(0, int), *map(np.arange, sizes)])
+  )
   assert not tokens[real:].any() and not segments[real:].any() and not positions[real:].any()
-  return [tuple(sentence.tolist()) for sentence in np.split(tokens[:real], np.cumsum(sizes)[:-1])
-          if len(sentence)]
+  return [
+    tuple(sentence.tolist())
+    for sentence in np.split(tokens[:real], np.cumsum(sizes)[:-1])
+    if len(sentence)
+  ]
 
 
 def recover(batches):
@@ -109,17 +118,33 @@ def test_another_seed_gives_other_batches():
   assert recover(epoch(parts[0], 0)) != recover(epoch(parts[1], 0))
 
 
-@given(st.lists(st.tuples(st.integers(1, SHAPE.source_length), st.integers(1, SHAPE.target_length)),
-                min_size=1, max_size=40), st.integers(1, 40), st.integers(1, 4),
-       st.sampled_from([(1.0, 1.0), (1.0, 2.0)]), st.integers(0, 2**32 - 1))
+@given(
+  st.lists(
+    st.tuples(st.integers(1, SHAPE.source_length), st.integers(1, SHAPE.target_length)),
+    min_size=1,
+    max_size=40,
+  ),
+  st.integers(1, 40),
+  st.integers(1, 4),
+  st.sampled_from([(1.0, 1.0), (1.0, 2.0)]),
+  st.integers(0, 2**32 - 1),
+)
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, weights, seed):
-  sides = [Sentences.join([[100 + i, *[9] * (length[side] - 2), EOS_ID][:length[side]]
-                           for i, length in enumerate(lengths)]) for side in (0, 1)]
+  sides = [
+    Sentences.join(
+      [
+        [100 + i, *[9] * (length[side] - 2), EOS_ID][: length[side]]
+        for i, length in enumerate(lengths)
+      ]
+    )
+    for side in (0, 1)
+  ]
   parts = [part for part in (range(len(lengths))[:cut], range(len(lengths))[cut:]) if part]
-  corpora = [EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {})
-             for part in parts]
-  batches = TrainingBatches(corpora, weights[:len(corpora)], SHAPE._replace(rows=rows), seed)
+  corpora = [
+    EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {}) for part in parts
+  ]
+  batches = TrainingBatches(corpora, weights[: len(corpora)], SHAPE._replace(rows=rows), seed)
   wanted = collections.Counter()
   for corpus, weight in zip(corpora, weights, strict=False):
     for _ in range(int(weight)):
@@ -146,8 +171,9 @@ def rows_of(corpus):
   return Packing(corpus.source.lengths, corpus.target.lengths, *SHAPE[1:]).num_rows
 
 
-@pytest.mark.parametrize(('weight', 'epochs', 'times', 'most'), [
-    (0.5, 2, 1, 1), (1.5, 2, 3, 2), (0.3, 10, 3, 2)])
+@pytest.mark.parametrize(
+  ('weight', 'epochs', 'times', 'most'), [(0.5, 2, 1, 1), (1.5, 2, 3, 2), (0.3, 10, 3, 2)]
+)
 def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times, most):
   corpus = make_pairs(60)
   batches = training([corpus, OTHER], [weight, 1.0])
@@ -171,10 +197,12 @@ def test_no_pair_to_train_on_is_an_error():
 @pytest.mark.parametrize('weights', [[0.028], [2.0, 0.04]])
 def test_a_weight_that_takes_no_row_is_an_error(weights):
   assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
-  wanted = (r'data\.train_weights and data\.train_stages must take at least one row of each '
-            r'corpus; a weight of [0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)')
+  wanted = (
+    r'data\.train_weights and data\.train_stages must take at least one row of each '
+    r'corpus; a weight of [0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)'
+  )
   with pytest.raises(UserError, match=wanted):
-    TrainingBatches([CORPUS, OTHER][:len(weights)], weights, SHAPE, 0)
+    TrainingBatches([CORPUS, OTHER][: len(weights)], weights, SHAPE, 0)
 
 
 def test_the_least_weight_takes_a_row_and_an_empty_corpus_none():
@@ -183,8 +211,9 @@ def test_the_least_weight_takes_a_row_and_an_empty_corpus_none():
 
 
 def test_scoring_holds_every_pair_once_always_the_same_way():
-  twice = EncodedPairs(*(Sentences.concatenate([side, side])
-                         for side in (CORPUS.source, CORPUS.target)), {})
+  twice = EncodedPairs(
+    *(Sentences.concatenate([side, side]) for side in (CORPUS.source, CORPUS.target)), {}
+  )
   assert recover(scoring_batches(twice, SHAPE)) == pairs_in(CORPUS) + pairs_in(CORPUS)
   batches = scoring_batches(CORPUS, SHAPE)
   assert recover(batches) == pairs_in(CORPUS)
@@ -194,16 +223,20 @@ def test_scoring_holds_every_pair_once_always_the_same_way():
 
 
 def sized(source_tokens, target_tokens) -> EncodedPairs:
-  return EncodedPairs(Sentences.join([[9] * source_tokens]), Sentences.join([[9] * target_tokens]),
-                      {})
+  return EncodedPairs(
+    Sentences.join([[9] * source_tokens]), Sentences.join([[9] * target_tokens]), {}
+  )
 
 
-@pytest.mark.parametrize(('corpora', 'source_length'), [
+@pytest.mark.parametrize(
+  ('corpora', 'source_length'),
+  [
     ([sized(10, 30)], 64),
     ([sized(11, 10)], 72),  # 64 · 1.1 = 70.4, rounded up to a multiple of 8
     ([sized(30, 10), sized(10, 30)], 64),
     ([sized(30, 10), sized(10, 10)], 128),
     ([sized(0, 0)], 64),
-])
+  ],
+)
 def test_the_source_side_is_longer_in_proportion_when_sources_are(corpora, source_length):
   assert batch_shape(7 * 64, 64, corpora) == Shape(7, source_length, 64)

@@ -26,8 +26,10 @@ def some_pairs(count):
   """Returns different sentences of a few words."""
   rng = np.random.default_rng(0)
   words = [''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)]
-  return [tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
-          for number in range(count)]
+  return [
+    tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
+    for number in range(count)
+  ]
 
 
 PAIRS = some_pairs(211)
@@ -83,13 +85,16 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
 
 
 def test_each_side_is_cut_by_its_own_vocabulary():
-  own = SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
-                               for side in range(2)))
+  own = SeparateVocabularies(
+    *(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side) for side in range(2))
+  )
   pairs = keep_for_training(*encode_in_memory(PAIRS, own), SHAPE.target_length)
   plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
   batches = VariedBatches(plan, make_bpe_dropout(own, 0.3), seed=7)
-  said = collections.Counter((own.source.decode(source), own.target.decode(target))
-                             for source, target in segmentations(batches, epoch(batches, 0)))
+  said = collections.Counter(
+    (own.source.decode(source), own.target.decode(target))
+    for source, target in segmentations(batches, epoch(batches, 0))
+  )
   assert said == collections.Counter(PAIRS)
 
 
@@ -105,25 +110,43 @@ def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
 def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed=137):
   rng = np.random.default_rng(seed)
   lengths = rng.integers(2, 40, (2, 41))
-  sides = [Sentences.end_to_end(np.full(side.sum(), 9, np.int32), side.astype(np.int32))
-           for side in lengths]
+  sides = [
+    Sentences.end_to_end(np.full(side.sum(), 9, np.int32), side.astype(np.int32))
+    for side in lengths
+  ]
   plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
   batches = VariedBatches(plan, [lambda source, target, keys: (source, target)], seed=seed)
   for window in range(8):
-    planned = sum(len(plan.deal(step)[0].pairs) for step in range(
-        window * batches.planned, (window + 1) * batches.planned))
-    real = sum(int(batches[step].source_segments.max()) for step in range(
-        window * batches.real, (window + 1) * batches.real))
+    planned = sum(
+      len(plan.deal(step)[0].pairs)
+      for step in range(window * batches.planned, (window + 1) * batches.planned)
+    )
+    real = sum(
+      int(batches[step].source_segments.max())
+      for step in range(window * batches.real, (window + 1) * batches.real)
+    )
     assert real == planned
 
 
 def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
-  plan = TrainingBatches([EncodedPairs(*(Sentences.end_to_end(np.full(60, 9, np.int32), np.full(
-      6, 10, np.int32)) for _ in range(2)), {})], [1.0], Shape(2, 96, 24), seed=0)
+  plan = TrainingBatches(
+    [
+      EncodedPairs(
+        *(
+          Sentences.end_to_end(np.full(60, 9, np.int32), np.full(6, 10, np.int32)) for _ in range(2)
+        ),
+        {},
+      )
+    ],
+    [1.0],
+    Shape(2, 96, 24),
+    seed=0,
+  )
 
   def of_length(length, sentences):
-    return Sentences.end_to_end(np.full(length * len(sentences), 7, np.int32),
-                                np.full(len(sentences), length, np.int32))
+    return Sentences.end_to_end(
+      np.full(length * len(sentences), 7, np.int32), np.full(len(sentences), length, np.int32)
+    )
 
   def lengths(*variations):
     batch = VariedBatches(plan, variations, seed=0)[0]
@@ -158,7 +181,8 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
 
 
 def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
-    plan, vocabulary, monkeypatch):
+  plan, vocabulary, monkeypatch
+):
   monkeypatch.setattr(variations, '_SPARE', -0.1)
   batches = VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
   pieces = segmentations(batches, epoch(batches, 0))
@@ -168,8 +192,9 @@ def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
 def test_batches_are_the_same_in_every_process(batches):
   """The first batch, and one of the third epoch, are those of an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
-  digests = [hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
-             for batch in made]
+  digests = [
+    hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16] for batch in made
+  ]
   assert digests == ['a4be6a81a73d99e8', '87887dcb19539646', 'fba5ec5f2f58ec70']
 
 
@@ -204,12 +229,15 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
   assert 0.4 < np.mean(twice) < 0.6
 
 
-@pytest.mark.parametrize(('setting', 'fact'), [
+@pytest.mark.parametrize(
+  ('setting', 'fact'),
+  [
     ('no_module:f', 'the variation no_module:f cannot be imported'),
     ('my_variations:capitals', r'cannot be made with no settings: TypeError'),
     (f'{__name__}:refuses_to_vary', 'refuses_to_vary failed: ZeroDivisionError'),
     (f'{__name__}:loses_sentences', 'must return two Sentences, each as many'),
-])
+  ],
+)
 def test_a_mistake_is_one_line_that_names_the_variation(own_parts, vocabulary, setting, fact):
   with pytest.raises(UserError, match=fact) as caught:
     said(vocabulary, [setting])

@@ -15,7 +15,8 @@ PAIRS = [('one, two', 'eins, zwei'), ('three', 'drei'), ('four', 'vier')]
 def own(own_parts, tmp_path, monkeypatch):
   """Writes tables and faulty classes; returns what opens the corpus of a class."""
   name = f'tables_{tmp_path.name}'
-  (tmp_path / f'{name}.py').write_text("""
+  (tmp_path / f'{name}.py').write_text(
+    """
 import pathlib
 from my_tables import Table
 
@@ -42,12 +43,16 @@ class Broken(Numbers):
 class Empty(Numbers):
   def __len__(self):
     return 0
-""", 'utf-8')
-  (tmp_path / 'train.csv').write_text(''.join(f'"{source}","{target}"\n'
-                                              for source, target in PAIRS), 'utf-8')
+""",
+    'utf-8',
+  )
+  (tmp_path / 'train.csv').write_text(
+    ''.join(f'"{source}","{target}"\n' for source, target in PAIRS), 'utf-8'
+  )
   monkeypatch.syspath_prepend(tmp_path)
   return lambda part, split='train': open_corpus(
-      DataConfig(source=f'{name}:{part}', dir=str(tmp_path)), split)
+    DataConfig(source=f'{name}:{part}', dir=str(tmp_path)), split
+  )
 
 
 def test_the_example_of_the_page_is_a_corpus(own):
@@ -61,21 +66,25 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
   vocabulary = Vocabulary.train(['one two three four eins zwei drei vier'] * 9, 280)
   plain, kept = (load_or_encode(own(name), vocabulary) for name in ('Table', 'Kept'))
   assert [plain[0][number].tolist() for number in range(3)] == [
-      kept[0][number].tolist() for number in range(3)]
+    kept[0][number].tolist() for number in range(3)
+  ]
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
   kept = own('Kept')
   assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])
 
 
-@pytest.mark.parametrize(('part', 'split', 'fact'), [
+@pytest.mark.parametrize(
+  ('part', 'split', 'fact'),
+  [
     ('Table', 'gone', r"split 'gone', cannot be opened: FileNotFoundError: .*gone\.csv"),
-    ('Nameless', 'train', "cannot be opened: AttributeError: .*fingerprint"),
+    ('Nameless', 'train', 'cannot be opened: AttributeError: .*fingerprint'),
     ('Numbers', 'train', r'must hold a source and a target as text .* such as \[\(1, 2\)'),
     ('Short', 'train', 'got 0 of 1 pairs'),
     ('Broken', 'train', 'cannot be read: TypeError'),
     ('Empty', 'train', 'must hold at least one pair; .* is empty'),
     ('None', 'train', 'needs a function or class None'),
-])
+  ],
+)
 def test_a_mistake_is_one_line_that_names_the_source(own, part, split, fact):
   with pytest.raises(UserError, match=fact) as caught:
     own(part, split)

@@ -24,9 +24,10 @@ if sys.version_info >= (3, 14):
 else:
   from backports import zstd
 
-PACK = {'.gz': gzip.compress,
-        '.zst': lambda data: zstd.compress(data, options={
-            zstd.CompressionParameter.checksum_flag: 1})}  # As the program zstd does.
+PACK = {
+  '.gz': gzip.compress,
+  '.zst': lambda data: zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}),
+}  # As the program zstd does.
 SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
 TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
@@ -67,25 +68,39 @@ def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
   monkeypatch.setattr(text_files, '_EVERY', every)
   monkeypatch.setattr(text_files, '_CHUNK', chunk)
   corpus = open_text(tmp_path, SOURCE[:-1])
-  pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1],
-                   strict=True))
+  pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1], strict=True))
   assert read_lines(tmp_path / 'train.de') == [source for source, _ in pairs]
   for start, stop in itertools.product(range(0, 34, 3), repeat=2):
     assert corpus[start:stop] == pairs[start:stop]
-  assert corpus[:] == pairs and corpus[-3:] == pairs[-3:] and corpus[:np.int64(5)] == pairs[:5]
+  assert corpus[:] == pairs and corpus[-3:] == pairs[-3:] and corpus[: np.int64(5)] == pairs[:5]
   with ThreadPoolExecutor(8) as pool:
-    assert list(pool.map(lambda place: corpus[place:place + 1][0], range(len(corpus)))) == pairs
+    assert list(pool.map(lambda place: corpus[place : place + 1][0], range(len(corpus)))) == pairs
 
 
-@pytest.mark.parametrize(('data', 'lines'), [
-    (b'', []), (b'\n', ['']), (b'a', ['a']), (b'a\n', ['a']), (b'a\n\n', ['a', '']),
-    (b'\n\na', ['', '', 'a']), (b'a\r\nb\r\n', ['a', 'b']), (b'a\r\nb', ['a', 'b']),
-    (b'a\r\nb\n', ['a\r', 'b']), (b'\r\n\r\n', ['', '']), (b'a\r\r\n', ['a\r']),
-    (b'a\rb', ['a\rb']), (b'\xef\xbb\xbfa\n', ['a']), (b'a\xef\xbb\xbf\n', ['a\ufeff']),
+@pytest.mark.parametrize(
+  ('data', 'lines'),
+  [
+    (b'', []),
+    (b'\n', ['']),
+    (b'a', ['a']),
+    (b'a\n', ['a']),
+    (b'a\n\n', ['a', '']),
+    (b'\n\na', ['', '', 'a']),
+    (b'a\r\nb\r\n', ['a', 'b']),
+    (b'a\r\nb', ['a', 'b']),
+    (b'a\r\nb\n', ['a\r', 'b']),
+    (b'\r\n\r\n', ['', '']),
+    (b'a\r\r\n', ['a\r']),
+    (b'a\rb', ['a\rb']),
+    (b'\xef\xbb\xbfa\n', ['a']),
+    (b'a\xef\xbb\xbf\n', ['a\ufeff']),
     (b'\xef\xbb\xbf', []),
-    ('a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r\r\n '.encode(), [
-        'a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r', ' ']),
-])
+    (
+      'a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r\r\n '.encode(),
+      ['a\u2028b\u2029c\u0085d\re\vf\fg\x1ch\x00k\r', ' '],
+    ),
+  ],
+)
 def test_the_line_rule(tmp_path, monkeypatch, data, lines):
   path = tmp_path / 'text'
   path.write_bytes(data)
@@ -96,8 +111,9 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
     assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
 
 
-@pytest.mark.parametrize(('data', 'lines'), [
-    (b'a\r\nb\n', ['a', 'b']), (b'a\nb\r\n', ['a', 'b\r'])])
+@pytest.mark.parametrize(
+  ('data', 'lines'), [(b'a\r\nb\n', ['a', 'b']), (b'a\nb\r\n', ['a', 'b\r'])]
+)
 def test_the_first_line_of_a_stream_decides_what_ends_a_line(data, lines):
   assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
 
@@ -110,7 +126,7 @@ def test_a_closed_standard_input_is_named(monkeypatch):
 
 def test_carriage_returns_that_look_odd_are_said(tmp_path, caplog):
   assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\nab\n').notes == ()
-  note, = open_text(tmp_path, b'eins\nzwei\n', b'one\r\ntwo\n').notes
+  (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\ntwo\n').notes
   assert 'train.en: 1 carriage returns are parts of its 2 lines' in note
   mac = r'train\.de: 600 carriage returns are parts of its 1 lines; .*if CR ends a line, .* tr '
   with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 31; .*{mac}'):
@@ -128,15 +144,20 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
   plain = fingerprint(b'eins\nzwei\n', b'one\ntwo\n')
   assert plain == fingerprint(b'eins\nzwei', b'one\ntwo')
   assert plain == fingerprint(b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\r\ntwo\r\n')
-  others = [fingerprint(b'eins\nzwei \n', b'one\ntwo\n'), fingerprint(b'eins\nzwei\n', b'one\ntwO'),
-            fingerprint(b'eins\nzwei\n', b'one\ntwo\n', 'en', 'de'),
-            fingerprint(b'zwei\neins\n', b'two\none\n')]
+  others = [
+    fingerprint(b'eins\nzwei \n', b'one\ntwo\n'),
+    fingerprint(b'eins\nzwei\n', b'one\ntwO'),
+    fingerprint(b'eins\nzwei\n', b'one\ntwo\n', 'en', 'de'),
+    fingerprint(b'zwei\neins\n', b'two\none\n'),
+  ]
   assert len({plain, *others}) == 5
   # That of earlier runs.
   assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r') == (
-      'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005')
+    'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005'
+  )
   assert fingerprint(b'eins\r\nzwei\r', b'one\ntwo\n') == (  # A last CR alone ends no line.
-      'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744')
+    'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744'
+  )
 
 
 @pytest.mark.parametrize('ending', PACK)
@@ -158,7 +179,7 @@ def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
     assert all(corpus[i:j] == plain[i:j] for i, j in itertools.product(range(0, 34, 3), repeat=2))
     with ThreadPoolExecutor(8) as pool:
       slices = [slice(place % 31, place % 31 + 1) for place in range(310)]
-      assert [pair for pair, in pool.map(corpus.__getitem__, slices)] == plain[:] * 10
+      assert [pair for (pair,) in pool.map(corpus.__getitem__, slices)] == plain[:] * 10
     del corpus
     assert len(os.listdir('/dev/fd')) <= opened
   assert {path.name for path in tmp_path.iterdir()} == {'packed', 'train.de', 'train.en'}
@@ -195,13 +216,20 @@ def test_a_compressed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, e
     read_lines(path)
 
 
-@pytest.mark.parametrize(('data', 'line', 'byte'), [
-    (b'one\ntwo\n\nstra\xdfe\nfive\n', 4, 0xdf), ('line\n'.encode('utf-16'), 1, 0xff),
-    (gzip.compress(b'one', mtime=0), 1, 0x8b)])
+@pytest.mark.parametrize(
+  ('data', 'line', 'byte'),
+  [
+    (b'one\ntwo\n\nstra\xdfe\nfive\n', 4, 0xDF),
+    ('line\n'.encode('utf-16'), 1, 0xFF),
+    (gzip.compress(b'one', mtime=0), 1, 0x8B),
+  ],
+)
 def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, data, line, byte):
   monkeypatch.setattr(text_files, '_CHUNK', 1)
-  message = (rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; .* \.gz or \.zst; '
-             rf'.* iconv')
+  message = (
+    rf'must be UTF-8; line {line} is not, at the byte 0x{byte:02x}; .* \.gz or \.zst; '
+    rf'.* iconv'
+  )
   with pytest.raises(UserError, match=rf'train\.de {message}'):
     open_text(tmp_path, data)
   lines = iterate_lines(io.BytesIO(data), 'it')
@@ -219,9 +247,11 @@ def test_a_missing_file_says_what_is_there(tmp_path):
   for name in ('train.de.gz', 'train.en', *'abcdef'):
     (tmp_path / name).write_bytes(b'x\n')
   (tmp_path / 'bare').mkdir()
-  for path, fact in ((tmp_path / 'train.de', r'holds train.*train\.de\.gz, '),
-                     (tmp_path / 'nowhere' / 'train.de', 'there is no folder .*nowhere'),
-                     (tmp_path / 'bare' / 'train.de', 'bare holds no files')):
+  for path, fact in (
+    (tmp_path / 'train.de', r'holds train.*train\.de\.gz, '),
+    (tmp_path / 'nowhere' / 'train.de', 'there is no folder .*nowhere'),
+    (tmp_path / 'bare' / 'train.de', 'bare holds no files'),
+  ):
     with pytest.raises(UserError, match=rf'wanted the file .*train\.de; .*{fact}'):
       read_lines(path)
   with pytest.raises(UserError, match='Is a directory'):

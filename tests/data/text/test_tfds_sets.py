@@ -47,7 +47,7 @@ def test_a_prepared_set_is_read_by_its_name_and_numbers(prepared, monkeypatch):
   assert len(open_corpus(config(prepared), 'train[:10]+test')) == 15
   with ThreadPoolExecutor(8) as pool:
     fresh = open_corpus(config(prepared), 'train')  # The first read opens its files.
-    assert list(pool.map(lambda place: fresh[place:place + 1][0], range(len(fresh)))) == pairs
+    assert list(pool.map(lambda place: fresh[place : place + 1][0], range(len(fresh)))) == pairs
   monkeypatch.setenv('HOME', str(prepared.parent))
   assert dict(open_corpus(config(f'~/{prepared.name}'), 'train')[:]) == TRAIN
 
@@ -57,20 +57,42 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
     return open_corpus(config(folder, NAME, *languages), split).fingerprint
 
   plain = fingerprint(prepared)
-  for name, examples in (('again', TRAIN.items()), ('longer', [*TRAIN.items(), ('mehr', 'more')]),
-                         ('other', [(de, f'{en}.') for de, en in TRAIN.items()])):
+  for name, examples in (
+    ('again', TRAIN.items()),
+    ('longer', [*TRAIN.items(), ('mehr', 'more')]),
+    ('other', [(de, f'{en}.') for de, en in TRAIN.items()]),
+  ):
     write_wmt14(tmp_path / name, train=examples, test=list(examples)[:5])
-  assert plain == fingerprint(tmp_path / 'again') == (  # That of earlier runs.
-      '14024741cdd7ae4d8ada21684a39c17cc8685836d9af5a2b4ef472954889a9fe')
-  others = [fingerprint(tmp_path / 'longer'), fingerprint(tmp_path / 'other'),
-            fingerprint(prepared, 'test'), fingerprint(prepared, 'train[:5]'),
-            fingerprint(prepared, 'train', 'en', 'de')]
+  assert (
+    plain
+    == fingerprint(tmp_path / 'again')
+    == (  # That of earlier runs.
+      '14024741cdd7ae4d8ada21684a39c17cc8685836d9af5a2b4ef472954889a9fe'
+    )
+  )
+  others = [
+    fingerprint(tmp_path / 'longer'),
+    fingerprint(tmp_path / 'other'),
+    fingerprint(prepared, 'test'),
+    fingerprint(prepared, 'train[:5]'),
+    fingerprint(prepared, 'train', 'en', 'de'),
+  ]
   assert len({plain, *others}) == 6
 
 
-@pytest.mark.parametrize('name', [
-    'a b/c', 'huggingface:opus', '', '../../etc', '/etc/passwd', 'x' * 10_000,
-    'wmt14_translate/xx-en', f'{NAME}:9.9.9'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    'a b/c',
+    'huggingface:opus',
+    '',
+    '../../etc',
+    '/etc/passwd',
+    'x' * 10_000,
+    'wmt14_translate/xx-en',
+    f'{NAME}:9.9.9',
+  ],
+)
 def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
   with pytest.raises(UserError, match=r'a TFDS set must be named like|is not prepared') as caught:
     open_corpus(config(prepared, name), 'train')
@@ -123,30 +145,40 @@ def test_sets_of_other_code_and_older_versions_are_read_from_their_files(copied,
   info = older / NAME / '0.0.9' / 'dataset_info.json'
   info.write_text(json.dumps(json.loads(info.read_text()) | {'version': '0.0.9'}))
   rename(copied, 'our_own')
-  for folder, name in ((copied, 'our_own/de-en'), (copied, 'our_own/de-en:1.0.0'), (older, NAME),
-                       (older, f'{NAME}:0.0.9')):
+  for folder, name in (
+    (copied, 'our_own/de-en'),
+    (copied, 'our_own/de-en:1.0.0'),
+    (older, NAME),
+    (older, f'{NAME}:0.0.9'),
+  ):
     corpus = open_corpus(config(folder, name), 'train')
     assert dict(corpus[:]) == TRAIN
     assert corpus.fingerprint != open_corpus(config(prepared), 'train').fingerprint
 
 
 def test_text_needs_no_tfds_and_a_set_neither_tensorflow_nor_jax(prepared):
-  code = ('import sys; from transformer.data.text.sources import open_corpus; '
-          'from transformer.data.config import DataConfig; '
-          'assert "tensorflow_datasets" not in sys.modules; '
-          f'assert len(open_corpus({config(prepared)!r}, "train")) == 37; '
-          'assert not {"tensorflow", "jax"} & set(sys.modules)')
+  code = (
+    'import sys; from transformer.data.text.sources import open_corpus; '
+    'from transformer.data.config import DataConfig; '
+    'assert "tensorflow_datasets" not in sys.modules; '
+    f'assert len(open_corpus({config(prepared)!r}, "train")) == 37; '
+    'assert not {"tensorflow", "jax"} & set(sys.modules)'
+  )
   subprocess.run([sys.executable, '-c', code], check=True)
 
 
 def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
   vocabulary = Vocabulary.train([side for pair in TRAIN.items() for side in pair], 300)
   for source, target, split, number in (
-      ('de', 'en', 'train', 1), ('de', 'en', 'train', 1), ('en', 'de', 'test', 2)):
+    ('de', 'en', 'train', 1),
+    ('de', 'en', 'train', 1),
+    ('en', 'de', 'test', 2),
+  ):
     corpus = open_corpus(config(copied, source=source, target=target), split)
     encoded, _ = load_or_encode(corpus, vocabulary)
     assert [vocabulary.decode(encoded[i]) for i in range(len(encoded))] == [
-        pair[0] for pair in corpus[:]]
+      pair[0] for pair in corpus[:]
+    ]
     folders = [path for path in corpus.folder.glob('encoded/*') if path.is_dir()]
     assert len(folders) == number
   assert dict(open_corpus(config(copied), 'train')[:]) == TRAIN

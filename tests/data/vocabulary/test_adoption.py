@@ -11,31 +11,62 @@ from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
-TEXT = ['a man in a red shirt climbs a tall rock face .',
-        'two women are sitting on the bench and talking .',
-        'ein mann klettert einen hohen felsen hinauf .'] * 4
-HOSTILE = ['', '  two  spaces ', ' ﬁ Ａ ½ \u2028', '▁ \x00 \u2585', 'ежедневно', '</s> <pad> <unk>',
-           '<0x41> <zz>', '\U000f25810']
+TEXT = [
+  'a man in a red shirt climbs a tall rock face .',
+  'two women are sitting on the bench and talking .',
+  'ein mann klettert einen hohen felsen hinauf .',
+] * 4
+HOSTILE = [
+  '',
+  '  two  spaces ',
+  ' ﬁ Ａ ½ \u2028',
+  '▁ \x00 \u2585',
+  'ежедневно',
+  '</s> <pad> <unk>',
+  '<0x41> <zz>',
+  '\U000f25810',
+]
 # What spm_train does by default, and what other toolkits make of it.
 KINDS = {
-    'unigram': {'model_type': 'unigram', 'vocab_size': 60, 'hard_vocab_limit': False},
-    'folded': {'model_type': 'bpe', 'vocab_size': 90, 'normalization_rule_name': 'nmt_nfkc_cf'},
-    'symbols': {'model_type': 'bpe', 'vocab_size': 90, 'user_defined_symbols': ['<zz>'],
-                'control_symbols': ['<en>', '<de>']},
-    'bytes behind symbols': {'model_type': 'bpe', 'vocab_size': 350, 'byte_fallback': True,
-                             'control_symbols': ['<en>'], 'pad_id': 0, 'bos_id': 1, 'eos_id': 2,
-                             'unk_id': 3, 'normalization_rule_name': 'identity',
-                             'remove_extra_whitespaces': False},
-    'other ids': {'model_type': 'bpe', 'vocab_size': 90, 'unk_id': 5, 'eos_id': 0, 'bos_id': -1,
-                  'pad_id': 1, 'pad_piece': '<void>', 'unk_piece': '<what>'},
-    'characters': {'model_type': 'char', 'vocab_size': 40, 'hard_vocab_limit': False},
+  'unigram': {'model_type': 'unigram', 'vocab_size': 60, 'hard_vocab_limit': False},
+  'folded': {'model_type': 'bpe', 'vocab_size': 90, 'normalization_rule_name': 'nmt_nfkc_cf'},
+  'symbols': {
+    'model_type': 'bpe',
+    'vocab_size': 90,
+    'user_defined_symbols': ['<zz>'],
+    'control_symbols': ['<en>', '<de>'],
+  },
+  'bytes behind symbols': {
+    'model_type': 'bpe',
+    'vocab_size': 350,
+    'byte_fallback': True,
+    'control_symbols': ['<en>'],
+    'pad_id': 0,
+    'bos_id': 1,
+    'eos_id': 2,
+    'unk_id': 3,
+    'normalization_rule_name': 'identity',
+    'remove_extra_whitespaces': False,
+  },
+  'other ids': {
+    'model_type': 'bpe',
+    'vocab_size': 90,
+    'unk_id': 5,
+    'eos_id': 0,
+    'bos_id': -1,
+    'pad_id': 1,
+    'pad_piece': '<void>',
+    'unk_piece': '<what>',
+  },
+  'characters': {'model_type': 'char', 'vocab_size': 40, 'hard_vocab_limit': False},
 }
 
 
 def train(path, options):
   model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model,
-                                           minloglevel=2, **options)
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(TEXT), model_writer=model, minloglevel=2, **options
+  )
   path.write_bytes(model.getvalue())
   return path
 
@@ -56,22 +87,26 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
   assert 'own.model is a model from elsewhere' in caplog.text
   for line in TEXT:
     assert [vocabulary.piece(token) for token in vocabulary.encode(line)] == original.encode(
-        line, out_type=str)
+      line, out_type=str
+    )
   for line in [*TEXT, *HOSTILE]:
     ids = vocabulary.encode(line)
     assert vocabulary.decode(ids) == line
     assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
   # Control symbols and bytes come first, no piece is lost, and the others keep their order.
   pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  assert pieces[BYTE_IDS.start:BYTE_IDS.stop] == [f'<0x{byte:02X}>' for byte in range(256)]
-  before, others = pieces_of(original), pieces[BYTE_IDS.stop:]
+  assert pieces[BYTE_IDS.start : BYTE_IDS.stop] == [f'<0x{byte:02X}>' for byte in range(256)]
+  before, others = pieces_of(original), pieces[BYTE_IDS.stop :]
   assert set(before) <= set(pieces) and len(pieces) == len(set(pieces))
   assert others == [piece for piece in before if piece in set(others)]
 
 
 def test_what_this_project_made_is_adopted_as_it_is(path, tmp_path):
-  for vocabulary in (adopt(path), Vocabulary.train(TEXT, 330),
-                     Vocabulary.train(TEXT, 2000, full=False)):
+  for vocabulary in (
+    adopt(path),
+    Vocabulary.train(TEXT, 330),
+    Vocabulary.train(TEXT, 2000, full=False),
+  ):
     vocabulary.save(tmp_path / 'own.model')
     assert adopt(tmp_path / 'own.model').model_bytes == vocabulary.model_bytes
 
@@ -82,8 +117,10 @@ def test_what_is_no_model_of_pieces_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match=r'own\.model should hold a SentencePiece model'):
       adopt(path)
-  for options in ({'model_type': 'word', 'vocab_size': 20},
-                  KINDS['unigram'] | {'treat_whitespace_as_suffix': True}):
+  for options in (
+    {'model_type': 'word', 'vocab_size': 20},
+    KINDS['unigram'] | {'treat_whitespace_as_suffix': True},
+  ):
     with pytest.raises(UserError, match=r'model_type=bpe, .* --treat_whitespace_as_suffix'):
       adopt(train(path, options))
   for missing in (tmp_path / 'gone', '~nobody_of_this_name/own.model'):

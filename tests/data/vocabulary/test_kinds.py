@@ -18,24 +18,40 @@ from transformer.data.vocabulary.making import adopt, check_same, make_vocabular
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
-TEXT = ['In 2016, 2016 men of <Ort> climbed 100 rocks .', 'Zwei Straßen in <Ort> , 2016 und 1000 .',
-        'a man of $NUM$NUM years', '  ﬁne   ½ Ａpple ',
-        'two women are sitting on the bench and talking .', 'ein mann klettert einen felsen hinauf',
-        'the dog runs through the wet grass with a stick', 'zwei hunde laufen durch das gras'] * 6
+TEXT = [
+  'In 2016, 2016 men of <Ort> climbed 100 rocks .',
+  'Zwei Straßen in <Ort> , 2016 und 1000 .',
+  'a man of $NUM$NUM years',
+  '  ﬁne   ½ Ａpple ',
+  'two women are sitting on the bench and talking .',
+  'ein mann klettert einen felsen hinauf',
+  'the dog runs through the wet grass with a stick',
+  'zwei hunde laufen durch das gras',
+] * 6
 SYMBOLS = '<Ort>', '$NUM'
 SIZE = 322
 KINDS = {
-    'usual': {},
-    'unigram': {'vocabulary_kind': 'unigram'},
-    'digits': {'split_digits': True},
-    'symbols': {'symbols': SYMBOLS},
-    'symbols with their space': {'symbols': ('▁<Ort>', '$NUM')},
-    **{name: {'normalisation': name} for name in NORMALISATIONS[1:]},
-    'folded symbols': {'normalisation': 'nmt_nfkc_cf', 'symbols': SYMBOLS},
-    'all': {'vocabulary_kind': 'unigram', 'split_digits': True, 'symbols': SYMBOLS,
-            'normalisation': 'nfkc'}}
-LINES = [*TEXT[:4], *HOSTILE, '<Ort>', ' <Ort>  x<Ort>$NUM1',
-         'É\u0300 Ⅷ ㎏ \u00a0\u200b\u00b4 ΑΣ İ']
+  'usual': {},
+  'unigram': {'vocabulary_kind': 'unigram'},
+  'digits': {'split_digits': True},
+  'symbols': {'symbols': SYMBOLS},
+  'symbols with their space': {'symbols': ('▁<Ort>', '$NUM')},
+  **{name: {'normalisation': name} for name in NORMALISATIONS[1:]},
+  'folded symbols': {'normalisation': 'nmt_nfkc_cf', 'symbols': SYMBOLS},
+  'all': {
+    'vocabulary_kind': 'unigram',
+    'split_digits': True,
+    'symbols': SYMBOLS,
+    'normalisation': 'nfkc',
+  },
+}
+LINES = [
+  *TEXT[:4],
+  *HOSTILE,
+  '<Ort>',
+  ' <Ort>  x<Ort>$NUM1',
+  'É\u0300 Ⅷ ㎏ \u00a0\u200b\u00b4 ΑΣ İ',
+]
 
 
 def train(kind, size=SIZE, text=TEXT):
@@ -59,10 +75,23 @@ def pieces(vocabulary, line):
 def test_the_usual_vocabulary_has_the_bytes_that_it_always_had(vocabularies):
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(TEXT), model_writer=model, model_type='bpe', vocab_size=SIZE,
-      character_coverage=0.99999, byte_fallback=True, normalization_rule_name='identity',
-      remove_extra_whitespaces=False, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='<pad>',
-      max_sentence_length=2**30, hard_vocab_limit=True, minloglevel=2)
+    sentence_iterator=iter(TEXT),
+    model_writer=model,
+    model_type='bpe',
+    vocab_size=SIZE,
+    character_coverage=0.99999,
+    byte_fallback=True,
+    normalization_rule_name='identity',
+    remove_extra_whitespaces=False,
+    pad_id=0,
+    bos_id=1,
+    eos_id=2,
+    unk_id=3,
+    pad_piece='<pad>',
+    max_sentence_length=2**30,
+    hard_vocab_limit=True,
+    minloglevel=2,
+  )
   assert vocabularies['usual'].model_bytes == model.getvalue()
 
 
@@ -70,7 +99,12 @@ def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
   vocabulary, normalisation = vocabularies[kind], KINDS[kind].get('normalisation', 'identity')
   assert (vocabulary.size, vocabulary.normalisation) == (SIZE, normalisation)
   assert [vocabulary.piece(token) for token in range(5)] == [
-      '<pad>', '<s>', '</s>', '<unk>', '<0x00>']
+    '<pad>',
+    '<s>',
+    '</s>',
+    '<unk>',
+    '<0x00>',
+  ]
   assert vocabulary.piece(BYTE_IDS.stop - 1) == '<0xFF>'
   for line in LINES:
     ids = vocabulary.encode(line)
@@ -97,7 +131,12 @@ def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
     assert min(vocabulary.symbols.values()) == BYTE_IDS.stop
     line = ' <Ort>  x<Ort>$NUM$NUM9$NUM'
     assert [piece for piece in pieces(vocabulary, line) if piece in SYMBOLS] == [
-        '<Ort>', '<Ort>', '$NUM', '$NUM', '$NUM']
+      '<Ort>',
+      '<Ort>',
+      '$NUM',
+      '$NUM',
+      '$NUM',
+    ]
     assert vocabulary.written(line) == line
 
 
@@ -114,8 +153,9 @@ def test_digits_stand_alone_if_wanted(vocabularies):
     assert pieces(vocabularies[kind], '1 2016')[-4:] == ['2', '0', '1', '6']
 
 
-def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(vocabularies, kind,
-                                                                           tmp_path):
+def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(
+  vocabularies, kind, tmp_path
+):
   vocabulary, path = vocabularies[kind], tmp_path / 'own.model'
   assert train(kind).model_bytes == vocabulary.model_bytes
   vocabulary.save(path)
@@ -125,18 +165,22 @@ def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(vocab
       Vocabulary(vocabulary.model_bytes[:-cut])
 
 
-@pytest.mark.parametrize(('kind', 'size', 'limit'), [
-    ('unigram', 9000, 'at most'), ('unigram', 270, 'at least'), ('symbols', 270, 'at least')])
+@pytest.mark.parametrize(
+  ('kind', 'size', 'limit'),
+  [('unigram', 9000, 'at most'), ('unigram', 270, 'at least'), ('symbols', 270, 'at least')],
+)
 def test_a_size_that_does_not_suit_the_kind_says_the_nearest(kind, size, limit):
-  with pytest.raises(UserError, match=rf'set --config.data.vocabulary_size to {limit} \d+$'
-                     ) as caught:
+  with pytest.raises(
+    UserError, match=rf'set --config.data.vocabulary_size to {limit} \d+$'
+  ) as caught:
     train(kind, size)
   nearest = int(str(caught.value).split()[-1])
   assert train(kind, nearest).size == nearest
 
 
-@pytest.mark.parametrize('kind', [
-    'digits', 'symbols', 'symbols with their space', 'folded symbols'])
+@pytest.mark.parametrize(
+  'kind', ['digits', 'symbols', 'symbols with their space', 'folded symbols']
+)
 def test_bpe_dropout_keeps_digits_and_symbols(vocabularies, kind):
   vocabulary = vocabularies[kind]
   check_merges(vocabulary, LINES)
@@ -165,12 +209,13 @@ def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path
   vocabularies['usual'].save(tmp_path / 'usual')
   file = {'vocabulary': str(tmp_path / 'usual')}
   for changes, earlier, advice in (
-      ({**file, **KINDS['unigram']}, None, r'data\.vocabulary; set .*\.vocabulary_kind=bpe; got u'),
-      ({**file, **KINDS['digits']}, None, r'data\.vocabulary; set --config\.data\.split_digits=F'),
-      (KINDS['nfkc'], 'usual', r'train\.init_from; set .*\.normalisation=identity; got nfkc'),
-      ({}, 'nfkc', r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity'),
-      (file | KINDS['symbols'], None, f'vocabulary_size={SIZE + 2}; got {SIZE}'),
-      ({'size': SIZE + 9, **KINDS['unigram']}, 'unigram', 'only a vocabulary of the type bpe')):
+    ({**file, **KINDS['unigram']}, None, r'data\.vocabulary; set .*\.vocabulary_kind=bpe; got u'),
+    ({**file, **KINDS['digits']}, None, r'data\.vocabulary; set --config\.data\.split_digits=F'),
+    (KINDS['nfkc'], 'usual', r'train\.init_from; set .*\.normalisation=identity; got nfkc'),
+    ({}, 'nfkc', r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity'),
+    (file | KINDS['symbols'], None, f'vocabulary_size={SIZE + 2}; got {SIZE}'),
+    ({'size': SIZE + 9, **KINDS['unigram']}, 'unigram', 'only a vocabulary of the type bpe'),
+  ):
     with pytest.raises(UserError, match=advice):
       make(earlier=earlier and vocabularies[earlier], **changes)
 

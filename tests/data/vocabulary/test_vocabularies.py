@@ -15,9 +15,11 @@ from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
-PAIRS = [('two dogs run through wet grass', 'два пса бегут по мокрой траве'),
-         ('a woman sits on a bench', 'женщина сидит на скамейке'),
-         ('the child eats an apple', 'ребёнок ест яблоко')] * 4
+PAIRS = [
+  ('two dogs run through wet grass', 'два пса бегут по мокрой траве'),
+  ('a woman sits on a bench', 'женщина сидит на скамейке'),
+  ('the child eats an apple', 'ребёнок ест яблоко'),
+] * 4
 SIZES = {'vocabulary_size': 310, 'source_vocabulary_size': 300}
 SEPARATE = {'shared_vocabulary': False, **SIZES}
 
@@ -55,9 +57,11 @@ def test_files_and_bytes_give_the_same_vocabularies_back(either, tmp_path):
   vocabularies.save(either, tmp_path)
   models = vocabularies.model_files(either)
   assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == models
-  for copy in (vocabularies.load(tmp_path),
-               vocabularies.load(tmp_path, vocabularies.fingerprints(either)),
-               vocabularies.from_model_files(models, 'here')):
+  for copy in (
+    vocabularies.load(tmp_path),
+    vocabularies.load(tmp_path, vocabularies.fingerprints(either)),
+    vocabularies.from_model_files(models, 'here'),
+  ):
     assert vocabularies.is_shared(copy) == vocabularies.is_shared(either)
     for side in ('source', 'target'):
       assert getattr(copy, side).model_bytes == getattr(either, side).model_bytes
@@ -77,23 +81,29 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
     vocabularies.load(tmp_path, vocabularies.fingerprints(shared))
 
 
-@pytest.mark.parametrize('names', [
-    (), ('vocabulary.source.model',), ('vocabulary.model', 'vocabulary.target.model')])
+@pytest.mark.parametrize(
+  'names', [(), ('vocabulary.source.model',), ('vocabulary.model', 'vocabulary.target.model')]
+)
 def test_models_with_other_names_are_refused(shared, names):
-  with pytest.raises(UserError, match=r'x should hold vocabulary\.model, or '
-                     r'vocabulary\.source\.model and vocabulary\.target\.model; it holds'):
+  with pytest.raises(
+    UserError,
+    match=r'x should hold vocabulary\.model, or '
+    r'vocabulary\.source\.model and vocabulary\.target\.model; it holds',
+  ):
     vocabularies.from_model_files(dict.fromkeys(names, shared.model_bytes), 'x')
 
 
 def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(corpora, separate, tmp_path):
   separate.source.save(tmp_path / 'en')
-  made = make_vocabulary(
-      DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora)
+  made = make_vocabulary(DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora)
   assert vocabularies.fingerprints(made) == vocabularies.fingerprints(separate)
   for key, size in (('source_vocabulary', 310), ('vocabulary', 311)):
     config = {**SEPARATE, f'{key}_size': size, key: str(tmp_path / 'en')}
-    with pytest.raises(UserError, match=rf'takes its vocabulary from data\.{key}; set '
-                       rf'--config\.data\.{key}_size=300; got {size}'):
+    with pytest.raises(
+      UserError,
+      match=rf'takes its vocabulary from data\.{key}; set '
+      rf'--config\.data\.{key}_size=300; got {size}',
+    ):
       make_vocabulary(DataConfig(**config), corpora)
 
 
@@ -104,11 +114,15 @@ def test_earlier_vocabularies_are_kept_and_grow_each_for_its_language(corpora, s
   source, target = make_vocabulary(config, other, separate)
   assert source is separate.source
   assert [target.piece(token) for token in range(310)] == [
-      separate.target.piece(token) for token in range(310)]
+    separate.target.piece(token) for token in range(310)
+  ]
   assert all(set(target.piece(token)) <= set('▁сорокмиллиграммов') for token in range(310, 315))
   for config, earlier in ((DataConfig(**SEPARATE), shared), (DataConfig(), separate)):
-    with pytest.raises(UserError, match='from train.init_from; set --config.data.shared_vocabular'
-                       rf'y={not config.shared_vocabulary}; got {config.shared_vocabulary}'):
+    with pytest.raises(
+      UserError,
+      match='from train.init_from; set --config.data.shared_vocabular'
+      rf'y={not config.shared_vocabulary}; got {config.shared_vocabulary}',
+    ):
       make_vocabulary(config, corpora, earlier)
 
 
@@ -120,24 +134,41 @@ def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key)
 
 def test_an_earlier_vocabulary_without_merges_neither_grows_nor_drops_merges(corpora, tmp_path):
   sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter([side for pair in PAIRS for side in pair]), vocab_size=310,
-      model_prefix=str(tmp_path / 'unigram'), model_type='unigram', byte_fallback=True,
-      normalization_rule_name='identity', remove_extra_whitespaces=False, pad_id=0, bos_id=1,
-      eos_id=2, unk_id=3, minloglevel=2, hard_vocab_limit=False)
+    sentence_iterator=iter([side for pair in PAIRS for side in pair]),
+    vocab_size=310,
+    model_prefix=str(tmp_path / 'unigram'),
+    model_type='unigram',
+    byte_fallback=True,
+    normalization_rule_name='identity',
+    remove_extra_whitespaces=False,
+    pad_id=0,
+    bos_id=1,
+    eos_id=2,
+    unk_id=3,
+    minloglevel=2,
+    hard_vocab_limit=False,
+  )
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
   assert make_vocabulary(config, corpora, earlier) is earlier
   with pytest.raises(UserError, match=r'by merges alone; train\.init_from does not'):
     make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)
-  with pytest.raises(UserError, match=r'only a vocabulary of the type bpe .* set --config\.data\.'
-                     rf'vocabulary_size={earlier.size}, or name a larger one'):
+  with pytest.raises(
+    UserError,
+    match=r'only a vocabulary of the type bpe .* set --config\.data\.'
+    rf'vocabulary_size={earlier.size}, or name a larger one',
+  ):
     make_vocabulary(dataclasses.replace(config, vocabulary_size=earlier.size + 1), corpora, earlier)
 
 
-OLD = ['a man in a red shirt climbs a tall rock face .',
-       'two women are sitting on the bench and talking .'] * 3
-NEW = ['the patient takes forty milligrams of prednisolone daily .',
-       'ежедневно пациент принимает сорок миллиграммов преднизолона .'] * 3
+OLD = [
+  'a man in a red shirt climbs a tall rock face .',
+  'two women are sitting on the bench and talking .',
+] * 3
+NEW = [
+  'the patient takes forty milligrams of prednisolone daily .',
+  'ежедневно пациент принимает сорок миллиграммов преднизолона .',
+] * 3
 SIZE, LARGER = 320, 410
 
 
@@ -167,9 +198,9 @@ def test_old_pieces_keep_their_ids_and_new_ones_follow_once(old, grown, learned)
   assert len(set(pieces(grown))) == LARGER and set(added) <= set(pieces(learned))
   # First the characters, and then pieces in the order in which they were learned.
   merges = [piece for piece in added if len(piece) > 1]
-  assert added[-len(merges):] == merges and len(merges) > 20
+  assert added[-len(merges) :] == merges and len(merges) > 20
   order = [piece for piece in pieces(learned) if len(piece) > 1 and piece not in pieces(old)]
-  assert merges == order[:len(merges)]
+  assert merges == order[: len(merges)]
 
 
 def test_any_text_comes_back_and_new_text_takes_fewer_pieces(old, grown):
@@ -184,8 +215,10 @@ def test_any_text_comes_back_and_new_text_takes_fewer_pieces(old, grown):
 
 def test_each_piece_is_spelt_by_what_it_says(old, grown):
   def text(vocabulary, ids):
-    return b''.join(bytes([token - BYTE_IDS.start]) if token in BYTE_IDS
-                    else vocabulary.piece(token).encode() for token in ids)
+    return b''.join(
+      bytes([token - BYTE_IDS.start]) if token in BYTE_IDS else vocabulary.piece(token).encode()
+      for token in ids
+    )
 
   spelt = spell(grown, old)
   assert spelt[:SIZE] == [[token] for token in range(SIZE)]
@@ -198,8 +231,9 @@ def test_each_piece_is_spelt_by_what_it_says(old, grown):
 
 
 def test_text_that_cannot_fill_the_size_says_the_largest(old, learned):
-  with pytest.raises(UserError, match=r'data\.vocabulary_size=900 is more .*to at most \d+$'
-                     ) as caught:
+  with pytest.raises(
+    UserError, match=r'data\.vocabulary_size=900 is more .*to at most \d+$'
+  ) as caught:
     grow(old, learned, 900, 'vocabulary')
   most = int(str(caught.value).split()[-1])
   assert grow(old, learned, most, 'vocabulary').size == most

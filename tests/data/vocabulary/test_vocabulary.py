@@ -11,12 +11,12 @@ from transformer.errors import UserError
 
 ESCAPE = '\U000f2581'
 SENTENCES = [
-    'a man in a red shirt climbs a tall rock face .',
-    'ein mann in einem roten hemd klettert auf einen felsen .',
-    'two women are sitting on the bench and talking .',
-    'zwei frauen sitzen auf der bank und unterhalten sich .',
-    'the dog runs through the wet grass  with a stick\tin its mouth',
-    'der hund läuft mit einem stock im maul durch das nasse gras',
+  'a man in a red shirt climbs a tall rock face .',
+  'ein mann in einem roten hemd klettert auf einen felsen .',
+  'two women are sitting on the bench and talking .',
+  'zwei frauen sitzen auf der bank und unterhalten sich .',
+  'the dog runs through the wet grass  with a stick\tin its mouth',
+  'der hund läuft mit einem stock im maul durch das nasse gras',
 ] * 3
 SIZE = 320
 LINE = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n'))
@@ -27,13 +27,46 @@ def vocabulary() -> Vocabulary:
   return Vocabulary.train(SENTENCES, SIZE)
 
 
-@pytest.mark.parametrize('line', [
-    '', ' ', '   ', ' a', 'a ', '  a   red  shirt  ', '\t', 'a\tb', '\x00', 'a\x00man', '\u2581',
-    '\u2581\u2581 \u2581a\u2581', '\u2585 dog', ESCAPE, f'{ESCAPE}1', f'{ESCAPE}{ESCAPE}0',
-    f'\u2581{ESCAPE}\u2581', 'a\u2028b', 'a\u0085b', 'a\rb\r', '\va\f', 'e\u0301 é', 'ﬁ ½ Å',
-    '👩‍👩‍👧 🇩🇪', '<s>', '</s> a', '<unk>', '<pad>', '<0x41>', ' ⁇ ', '\u200fשלום\u200e', '\ufeffa',
-    '\u00a0\u3000a', 'x' * 20_000, 'a man ' * 3_000,
-])
+@pytest.mark.parametrize(
+  'line',
+  [
+    '',
+    ' ',
+    '   ',
+    ' a',
+    'a ',
+    '  a   red  shirt  ',
+    '\t',
+    'a\tb',
+    '\x00',
+    'a\x00man',
+    '\u2581',
+    '\u2581\u2581 \u2581a\u2581',
+    '\u2585 dog',
+    ESCAPE,
+    f'{ESCAPE}1',
+    f'{ESCAPE}{ESCAPE}0',
+    f'\u2581{ESCAPE}\u2581',
+    'a\u2028b',
+    'a\u0085b',
+    'a\rb\r',
+    '\va\f',
+    'e\u0301 é',
+    'ﬁ ½ Å',
+    '👩‍👩‍👧 🇩🇪',
+    '<s>',
+    '</s> a',
+    '<unk>',
+    '<pad>',
+    '<0x41>',
+    ' ⁇ ',
+    '\u200fשלום\u200e',
+    '\ufeffa',
+    '\u00a0\u3000a',
+    'x' * 20_000,
+    'a man ' * 3_000,
+  ],
+)
 def test_a_line_comes_back_exactly(vocabulary, line):
   ids = vocabulary.encode(line)
   assert vocabulary.decode(ids) == line
@@ -48,7 +81,12 @@ def test_any_line_comes_back_exactly(vocabulary, line):
 
 def test_pieces_are_control_symbols_bytes_and_frequent_words(vocabulary):
   assert [vocabulary.piece(token) for token in range(5)] == [
-      '<pad>', '<s>', '</s>', '<unk>', '<0x00>']
+    '<pad>',
+    '<s>',
+    '</s>',
+    '<unk>',
+    '<0x00>',
+  ]
   assert vocabulary.size == SIZE
   pieces = [vocabulary.piece(token) for token in vocabulary.encode('ein mann')]
   assert len(pieces) < len('ein mann') and ''.join(pieces) == '▁ein▁mann'
@@ -70,7 +108,7 @@ def test_decode_gives_one_line_of_valid_text_whatever_a_model_emits(vocabulary):
     assert '\n' not in text
     text.encode('utf-8')
   assert vocabulary.decode([4 + ord('a'), 4 + ord('\n'), 4 + ord('b')]) == 'a b'
-  assert vocabulary.decode([4 + 0xff]) == '\ufffd'
+  assert vocabulary.decode([4 + 0xFF]) == '\ufffd'
   assert vocabulary.decode([UNK_ID]) == ' ⁇ '
   with pytest.raises(IndexError):
     vocabulary.decode([vocabulary.size])
@@ -91,8 +129,17 @@ def test_training_is_deterministic_and_takes_an_iterator(vocabulary):
 
 
 def test_training_uses_every_line_whatever_it_holds():
-  odd = ['q' * 10_000, '\u2585 zebra zebra', '\x00 zebra', '\u2581 zebra \u2581', '<s> zebra </s>',
-         '<0x41> zebra', '\t zebra', 'zebra\nzebra', '']
+  odd = [
+    'q' * 10_000,
+    '\u2585 zebra zebra',
+    '\x00 zebra',
+    '\u2581 zebra \u2581',
+    '<s> zebra </s>',
+    '<0x41> zebra',
+    '\t zebra',
+    'zebra\nzebra',
+    '',
+  ]
   for line in odd[1:-1]:
     pieces = Vocabulary.train([line] * 50 + SENTENCES, SIZE)
     assert len(pieces.encode('zebra')) < 3, line
@@ -102,17 +149,19 @@ def test_training_uses_every_line_whatever_it_holds():
 
 @pytest.mark.parametrize(('size', 'limit'), [(5_000, 'at most'), (270, 'at least')])
 def test_a_size_that_does_not_suit_the_text_says_the_nearest(capfd, size, limit):
-  with pytest.raises(UserError, match=rf'{size} .*set --config.data.vocabulary_size to {limit} \d+'
-                     ) as caught:
+  with pytest.raises(
+    UserError, match=rf'{size} .*set --config.data.vocabulary_size to {limit} \d+'
+  ) as caught:
     Vocabulary.train(SENTENCES, size)
   nearest = int(str(caught.value).split()[-1])
   assert Vocabulary.train(SENTENCES, nearest).size == nearest
   assert capfd.readouterr() == ('', '')  # SentencePiece says nothing.
 
 
-@pytest.mark.parametrize(('sentences', 'fact'), [
-    ([], 'needs text'), (['', ''], 'needs text'),
-    (['x'], 'more than the training text can fill')])
+@pytest.mark.parametrize(
+  ('sentences', 'fact'),
+  [([], 'needs text'), (['', ''], 'needs text'), (['x'], 'more than the training text can fill')],
+)
 def test_training_on_too_little_text_is_an_error(sentences, fact):
   with pytest.raises(UserError, match=fact):
     Vocabulary.train(sentences, SIZE)
@@ -121,8 +170,12 @@ def test_training_on_too_little_text_is_an_error(sentences, fact):
 def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
   path = tmp_path / 'vocabulary.model'
   whole = vocabulary.model_bytes
-  for damaged in [b'', b'not a model', *(whole[:cut] for cut in range(1, len(whole), 290)),
-                  *(whole[:-cut] for cut in range(1, 20))]:
+  for damaged in [
+    b'',
+    b'not a model',
+    *(whole[:cut] for cut in range(1, len(whole), 290)),
+    *(whole[:-cut] for cut in range(1, 20)),
+  ]:
     path.write_bytes(damaged)
     with pytest.raises(UserError, match=r'vocabulary\.model .*damaged'):
       Vocabulary.load(path)
@@ -130,15 +183,26 @@ def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
     Vocabulary.load(tmp_path / 'none.model')
 
 
-@pytest.mark.parametrize('options', [
+@pytest.mark.parametrize(
+  'options',
+  [
     {'pad_id': 0, 'bos_id': 1, 'eos_id': 2, 'unk_id': 3},  # our ids, but text is lost
-    {'byte_fallback': True, 'normalization_rule_name': 'identity',
-     'remove_extra_whitespaces': False},  # text is kept, but with other ids
-])
+    {
+      'byte_fallback': True,
+      'normalization_rule_name': 'identity',
+      'remove_extra_whitespaces': False,
+    },  # text is kept, but with other ids
+  ],
+)
 def test_a_model_made_otherwise_is_refused(tmp_path, options):
   prefix = tmp_path / 'other'
   sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), model_type='bpe',
-      vocab_size=320 if 'byte_fallback' in options else 60, minloglevel=2, **options)
+    sentence_iterator=iter(SENTENCES),
+    model_prefix=str(prefix),
+    model_type='bpe',
+    vocab_size=320 if 'byte_fallback' in options else 60,
+    minloglevel=2,
+    **options,
+  )
   with pytest.raises(UserError, match=r'other\.model .*gives text back .*restore it'):
     Vocabulary.load(f'{prefix}.model')

@@ -40,7 +40,8 @@ def check_links(path, sources, targets):
 
 @pytest.mark.long
 def test_the_runs_own_translations_are_those_of_eval_and_are_aligned(
-    align, evaluate, folder, run, tmp_path):
+  align, evaluate, folder, run, tmp_path
+):
   source = tmp_path / 'in'
   source.write_text((folder / 'test.en').read_text('utf-8') + '\n', encoding='utf-8')
   flags = f'--workdir={run}', f'--source={source}', '--beam_size=1'
@@ -72,19 +73,24 @@ def test_given_translations_are_aligned_and_scored(align, folder, run, tmp_path)
   links = len(gold.split())
   assert re.search(r'^test\.en\.\w{8}: 2 sentences, step 7$', out, re.MULTILINE)
   assert f'{links} found, {links - 1} sure, {links} possible links' in out
-  path, = (run / 'eval').glob('*.json')
+  (path,) = (run / 'eval').glob('*.json')
   result = json.loads(path.read_text('utf-8'))
   assert [(metric['name'], metric['score']) for metric in result['metrics']] == [
-      ('AER', 0), ('precision', 100), ('recall', 100)]
+    ('AER', 0),
+    ('precision', 100),
+    ('recall', 100),
+  ]
   assert result['steps'] == [7] and result['workdir'] == str(run)
-  rows = [json.loads(line) for line in
-          path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()]
+  rows = [
+    json.loads(line)
+    for line in path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()
+  ]
   assert [row['alignment'] for row in rows] == outputs[0].splitlines()
 
   status, out, err = align(*flags, f'--gold={tmp_path}/gold', '--shift', '--layer=1', '--output=-')
   # The run has one layer, and a run twice is that run.
   assert status == 0 and 'also in' in err and out == outputs[1], err
-  other, = set((run / 'eval').glob('*.json')) - {path}
+  (other,) = set((run / 'eval').glob('*.json')) - {path}
   assert other.name.endswith('.alignment.step7.layer1.shift1.json')
   assert json.loads(other.read_text('utf-8'))['metrics'][0]['score'] > 0
 
@@ -93,8 +99,11 @@ SOURCE = '--source={folder}/test.en'
 GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
 
 
-@pytest.mark.parametrize(('flags', 'fact'), [
-    ('', '--source=FILE is needed'), (GIVEN, '--output=FILE is needed, where links go, or --gold'),
+@pytest.mark.parametrize(
+  ('flags', 'fact'),
+  [
+    ('', '--source=FILE is needed'),
+    (GIVEN, '--output=FILE is needed, where links go, or --gold'),
     (f'{GIVEN} --translations=x --output=y', '--reference=FILE is needed'),
     (f'{SOURCE} --translations=x --output=x', '--output and --translations must name two files'),
     (f'{GIVEN} --gold={{folder}}/empty --output={{folder}}/empty', 'would replace what is read'),
@@ -104,7 +113,9 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
     (f'{SOURCE} --gold=x --translations=y', '--gold is for translations that are given'),
     (f'{GIVEN} --gold=-', '--gold must name a file; standard input'),
     (f'{GIVEN} --gold={{folder}}/empty', 'there are 2, and {folder}/empty has 0 lines'),
-    (f'{GIVEN} --gold={{folder}}/test.de', 'test.de:1: a link must be I-J if it is sure')])
+    (f'{GIVEN} --gold={{folder}}/test.de', 'test.de:1: a link must be I-J if it is sure'),
+  ],
+)
 def test_a_mistake_is_one_line(align, folder, trained, flags, fact):
   message = align.refuses(f'--workdir={trained}', *flags.format(folder=folder).split())
   assert fact.format(folder=folder) in message, message

@@ -13,7 +13,9 @@ def gold(sure, possible=()):
 A, B, C, D = (0, 0), (1, 1), (1, 2), (2, 2)
 
 
-@pytest.mark.parametrize(('wanted', 'links', 'scores'), [
+@pytest.mark.parametrize(
+  ('wanted', 'links', 'scores'),
+  [
     (gold([A, B, D]), [A, B, D], (0, 100, 100)),
     (gold([A, B]), [C, D], (100, 0, 0)),
     # All that is found is possible, and all that is sure is found: no error.
@@ -25,7 +27,9 @@ A, B, C, D = (0, 0), (1, 1), (1, 2), (2, 2)
     # Nothing sure, nothing found, or neither.
     (gold([], [A]), [A, B], (50, 50, 100)),
     (gold([A]), [], (100, 100, 0)),
-    (gold([]), [], (0, 100, 100))])
+    (gold([]), [], (0, 100, 100)),
+  ],
+)
 def test_scores_are_as_counted_by_hand(wanted, links, scores):
   assert rates(count(wanted, links)) == pytest.approx(scores)
 
@@ -35,12 +39,15 @@ def test_scores_of_several_pairs_are_of_their_links_together():
   result, sentences = evaluate(['a b c'] * 15, ['p q r'] * 15, *zip(*cases, strict=True))
   # 30 links; of 25 sure links 15 are linked, and of the possible ones 25.
   assert [row['score'] for row in result['metrics']] == pytest.approx(
-      [100 * (1 - 40 / 55), 100 * 25 / 30, 60])
+    [100 * (1 - 40 / 55), 100 * 25 / 30, 60]
+  )
   assert [row['name'] for row in result['metrics']] == ['AER', 'precision', 'recall']
-  assert all(low < row['score'] < high for row in result['metrics']
-             for low, high in [row['interval_95']])
+  assert all(
+    low < row['score'] < high for row in result['metrics'] for low, high in [row['interval_95']]
+  )
   for sentence, (wanted, links) in zip(sentences, cases, strict=True):
     assert [sentence['AER'], sentence['precision'], sentence['recall']] == rates(
-        count(wanted, links)).tolist()
+      count(wanted, links)
+    ).tolist()
     assert sentence['alignment'] == ' '.join(f'{i}-{j}' for i, j in links)
   assert more_lines(result) == ['  30 found, 25 sure, 35 possible links']

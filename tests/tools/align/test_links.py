@@ -21,33 +21,57 @@ def read(tmp_path, text):
 
 def test_sure_links_are_possible_too(tmp_path):
   found = read(tmp_path, '0-0  2?1 1p0\t2-1\n\n1-0 1p0\n')
-  assert found == [GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 0)})),
-                   GoldLinks(frozenset(), frozenset()),
-                   GoldLinks(frozenset({(1, 0)}), frozenset({(1, 0)}))]
+  assert found == [
+    GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 0)})),
+    GoldLinks(frozenset(), frozenset()),
+    GoldLinks(frozenset({(1, 0)}), frozenset({(1, 0)})),
+  ]
 
 
-@pytest.mark.parametrize(('lines', 'fact'), [
-    *((f'\n\n{link}\n', f'gold:3: .*; got {link!r}'.replace('?', '.').replace('+', '.'))
-      for link in ('1', '1-', '-1', '1-2-3', 'a-b', '0-0,', '²-0', '٠-0', '0-0000000000', '+0-0',
-                   '2-0')),
+@pytest.mark.parametrize(
+  ('lines', 'fact'),
+  [
+    *(
+      (f'\n\n{link}\n', f'gold:3: .*; got {link!r}'.replace('?', '.').replace('+', '.'))
+      for link in (
+        '1',
+        '1-',
+        '-1',
+        '1-2-3',
+        'a-b',
+        '0-0,',
+        '²-0',
+        '٠-0',
+        '0-0000000000',
+        '+0-0',
+        '2-0',
+      )
+    ),
     ('3-0\n\n\n', 'gold:1: a link must be I-J .* one of the 3 words I of the source'),
     ('0?2\n\n\n', 'gold:1: .* the 2 words J of the target'),
     ('\n0-0\n\n', 'gold:2: .* the 0 words'),
-    ('0-0\n', 'there are 3, and .*gold has 1 lines')])
+    ('0-0\n', 'there are 3, and .*gold has 1 lines'),
+  ],
+)
 def test_a_link_that_is_none_is_named_with_its_line(tmp_path, lines, fact):
   with pytest.raises(UserError, match=fact) as caught:
     read(tmp_path, lines)
   assert '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize(('pieces', 'wanted'), [
+@pytest.mark.parametrize(
+  ('pieces', 'wanted'),
+  [
     ([b' the', b' c', b'at'], [[1, 0], [0, 1], [0, 1]]),
     ([b'the', b' ', b' ', b' cat', b' '], [[1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]),
     ([b'a\tb', b'c'], [[1, 1], [0, 1]]),  # A token of two words.
     ([b'a', b'\t', b'b'], [[1, 0], [0, 0], [0, 1]]),
     ([b'\xc3', b'\xa9', b' \xf0\x9f', b'\x98', b'\x80'], [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]]),
     (['a\u00a0b'.encode(), 'e\u0301 \u3000'.encode()], [[1, 0], [1, 1]]),  # No ASCII white space.
-    ([b' '], np.zeros((1, 0))), ([], np.zeros((0, 0)))])
+    ([b' '], np.zeros((1, 0))),
+    ([], np.zeros((0, 0))),
+  ],
+)
 def test_tokens_belong_to_words_by_the_ranges_of_their_bytes(pieces, wanted):
   np.testing.assert_array_equal(word_parts(pieces), np.array(wanted, bool))
 
@@ -69,7 +93,10 @@ def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noq
     places = np.flatnonzero(column)
     assert places.size and np.all(np.diff(places) == 1)
     text = b''.join(pieces[place] for place in places)
-    for escaped, plain in ((f'{ESCAPE}1', '\u2581'), (f'{ESCAPE}2', '\u2585'),
-                           (f'{ESCAPE}0', ESCAPE)):
+    for escaped, plain in (
+      (f'{ESCAPE}1', '\u2581'),
+      (f'{ESCAPE}2', '\u2585'),
+      (f'{ESCAPE}0', ESCAPE),
+    ):
       text = text.replace(escaped.encode(), plain.encode())
     assert word in text

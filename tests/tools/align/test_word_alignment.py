@@ -31,9 +31,13 @@ def lines(count, seed):
 
 def run_of(model, params, vocabulary, batch_size, most=MOST):
   """Returns a run with the most tokens of a source and of a target."""
-  config = Config.from_dict({
-      'data': {'max_length': most[0]}, 'train': {'tokens_per_batch': most[0]},
-      'decode': {'max_extra_length': most[1] - most[0], 'batch_size': batch_size}})
+  config = Config.from_dict(
+    {
+      'data': {'max_length': most[0]},
+      'train': {'tokens_per_batch': most[0]},
+      'decode': {'max_extra_length': most[1] - most[0], 'batch_size': batch_size},
+    }
+  )
   return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
 
@@ -60,8 +64,7 @@ def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, mod
   together = align([run], sources, targets)
   for source, target, links in zip(sources, targets, together, strict=True):
     assert align([run], [source], [target]) == [links]
-    assert [j for _, j in sorted(links, key=lambda link: link[1])] == [
-        *range(len(target.split()))]
+    assert [j for _, j in sorted(links, key=lambda link: link[1])] == [*range(len(target.split()))]
     assert all(0 <= i < len(source.split()) for i, _ in links)
   assert len({i for links in together for i, _ in links}) > 3
   assert align([run], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
@@ -71,11 +74,14 @@ def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, mod
 def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate):
   # With separate vocabularies, the words of targets have more pieces.
   sides = SeparateVocabularies(
-      vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary)
+    vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary
+  )
   source, target = ' '.join(WORDS * 3), ' '.join(WORDS * 4)
-  links, = align([run_of(model, params, sides, 2, (17, 23))], [source], [target])
-  kept = [len(side.decode(side.encode(line)[:most - 1]).split())
-          for side, line, most in zip(sides, (source, target), (17, 23), strict=True)]
+  (links,) = align([run_of(model, params, sides, 2, (17, 23))], [source], [target])
+  kept = [
+    len(side.decode(side.encode(line)[: most - 1]).split())
+    for side, line, most in zip(sides, (source, target), (17, 23), strict=True)
+  ]
   assert len({i for i, _ in links}) > 1 and all(i < kept[0] for i, _ in links)
   assert {j for _, j in links} == {*range(kept[1])} and kept[1] < 40
 
@@ -91,10 +97,11 @@ def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, par
   cross, two = (attention_weights(model, own, *forced(*batch)).cross for own in (params, other))
   both = jnp.stack([cross, two])
   for layer, shift in ((None, False), (2, True)):
-    mean = jnp.mean(both if layer is None else both[:, layer - 1:layer], axis=(0, 1, 3))
+    mean = jnp.mean(both if layer is None else both[:, layer - 1 : layer], axis=(0, 1, 3))
     weights = mean_attention([model, model], layer, shift)([params, other], *batch)
     np.testing.assert_allclose(
-        weights, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5)
+      weights, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5
+    )
 
 
 def one_token_a_word(words):
@@ -110,23 +117,40 @@ def parts(*words):
 BOTH = np.array([[True, True], [False, True]])
 
 
-@pytest.mark.parametrize(('weights', 'in_target', 'in_source', 'links'), [
-    ([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]], one_token_a_word(2), one_token_a_word(3),
-     [(0, 1), (1, 0)]),
+@pytest.mark.parametrize(
+  ('weights', 'in_target', 'in_source', 'links'),
+  [
+    (
+      [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]],
+      one_token_a_word(2),
+      one_token_a_word(3),
+      [(0, 1), (1, 0)],
+    ),
     # A word attends by the sum of its tokens, and a token of several words counts for each.
-    ([[0.5, 0.0, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.3, 0.2]], parts(0, 0, 1),
-     parts(0, 0, 1, 1), [(0, 1), (1, 0)]),
+    (
+      [[0.5, 0.0, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.3, 0.2]],
+      parts(0, 0, 1),
+      parts(0, 0, 1, 1),
+      [(0, 1), (1, 0)],
+    ),
     ([[0.6, 0.4]], one_token_a_word(1), BOTH, [(1, 0)]),
     ([[0.6], [0.4]], BOTH, one_token_a_word(1), [(0, 0), (0, 1)]),
     # Tokens of no word, such as the end token of both sides, count for nothing.
-    ([[0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.9, 0.1, 0.0]], parts(0, 1, None), parts(0, 1, None),
-     [(1, 0)]),
+    (
+      [[0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.9, 0.1, 0.0]],
+      parts(0, 1, None),
+      parts(0, 1, None),
+      [(1, 0)],
+    ),
     # Of equal words the first is linked, and without words nothing.
     (np.full((2, 3), 0.25), one_token_a_word(2), one_token_a_word(3), [(0, 0), (0, 1)]),
     (np.ones((2, 2)), np.zeros((2, 0), bool), one_token_a_word(2), []),
-    (np.ones((2, 2)), one_token_a_word(2), np.zeros((2, 0), bool), [])])
+    (np.ones((2, 2)), one_token_a_word(2), np.zeros((2, 0), bool), []),
+  ],
+)
 def test_each_target_word_is_linked_to_the_source_word_that_it_attends_to(
-    weights, in_target, in_source, links):
+  weights, in_target, in_source, links
+):
   assert link_words(np.array(weights), in_target, in_source) == links
 
 

@@ -19,12 +19,13 @@ def main(module, settings):
   """Prints a line for each mesh."""
   jax.config.update('jax_num_cpu_devices', 8)
   jax.config.update('jax_disable_most_optimizations', True)
-  config = ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4, norm='pre',
-                       positions='rotary', dropout=0.2)
+  config = ModelConfig(
+    num_layers=1, model_dim=16, ff_dim=24, num_heads=4, norm='pre', positions='rotary', dropout=0.2
+  )
   model = own_code.load(module, 'model')(config, VOCABULARY + 1, **settings)
   params = jax.device_get(init_params(model, 3))
   for sizes in MESHES:
-    mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[:int(np.prod(sizes))])
+    mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
     update = make_update(Settings(), model, mesh)
     state, losses = update.first_state(params), []
     step = update.lower((ROWS, 13, 11)).compile()

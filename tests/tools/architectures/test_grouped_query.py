@@ -40,8 +40,12 @@ def test_query_heads_share_the_heads_that_copies_would_have(tiny):
 
   copies = jax.tree_util.tree_map_with_path(copied, params)
   batch = tiny_models.packed()
-  np.testing.assert_allclose(tiny_models.logits(model, params, batch),
-                             tiny_models.logits(full, copies, batch), rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    tiny_models.logits(model, params, batch),
+    tiny_models.logits(full, copies, batch),
+    rtol=1e-4,
+    atol=1e-5,
+  )
 
 
 def test_a_scale_of_two_gives_double_positions_the_angles_of_the_plain_ones(tiny):
@@ -49,8 +53,12 @@ def test_a_scale_of_two_gives_double_positions_the_angles_of_the_plain_ones(tiny
   plain, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 2})
   batch = tiny_models.packed()
   doubled = [2 * array if place in (2, 5) else array for place, array in enumerate(batch)]
-  np.testing.assert_allclose(tiny_models.logits(model, params, doubled),
-                             tiny_models.logits(plain, params, batch), rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(
+    tiny_models.logits(model, params, doubled),
+    tiny_models.logits(plain, params, batch),
+    rtol=1e-5,
+    atol=1e-5,
+  )
 
 
 def test_caches_have_the_shared_heads_alone_and_steps_are_teacher_forcing(tiny):
@@ -73,10 +81,14 @@ def test_operations_are_counted_without_the_missing_heads():
   assert np.subtract(*counts).tolist() == [2 * missing, missing]
 
 
-@pytest.mark.parametrize(('settings', 'positions', 'message'), [
+@pytest.mark.parametrize(
+  ('settings', 'positions', 'message'),
+  [
     ({'kv_heads': 3}, 'rotary', 'kv_heads must divide num_heads'),
     ({'position_scale': 0.0}, 'rotary', 'must be above 0'),
-    ({'position_scale': 2.0}, 'sinusoidal', 'set model.positions=rotary')])
+    ({'position_scale': 2.0}, 'sinusoidal', 'set model.positions=rotary'),
+  ],
+)
 def test_settings_without_an_effect_are_refused(settings, positions, message):
   with pytest.raises(UserError, match=message):
     tiny_models.build(GroupedQueryTransformer, settings, positions=positions)
@@ -89,5 +101,10 @@ def test_updates_on_eight_devices_are_those_on_one():
 
 @pytest.mark.long
 def test_a_run_is_trained_resumed_and_searched(train, evaluate, folder, tmp_path):
-  tiny_models.check_commands(train, evaluate, folder, tmp_path, {
-      'positions': 'rotary', 'module': f'({MODULE!r}, {{"kv_heads": 1, "position_scale": 2.0}})'})
+  tiny_models.check_commands(
+    train,
+    evaluate,
+    folder,
+    tmp_path,
+    {'positions': 'rotary', 'module': f'({MODULE!r}, {{"kv_heads": 1, "position_scale": 2.0}})'},
+  )

@@ -26,11 +26,19 @@ def tiny():
 def test_one_expert_is_the_dense_layer():
   batch = tiny_models.packed()
   one, params = tiny_models.build(MixtureTransformer, {'experts': 1, 'top_k': 1})
-  dense = {name: {**layer, 'feed_forward': layer['feed_forward']['expert_0']}
-           if 'feed_forward' in layer else layer for name, layer in params.items()}
+  dense = {
+    name: {**layer, 'feed_forward': layer['feed_forward']['expert_0']}
+    if 'feed_forward' in layer
+    else layer
+    for name, layer in params.items()
+  }
   model, _ = tiny_models.build(Transformer)
-  np.testing.assert_allclose(tiny_models.logits(one, params, batch),
-                             tiny_models.logits(model, dense, batch), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(
+    tiny_models.logits(one, params, batch),
+    tiny_models.logits(model, dense, batch),
+    rtol=1e-5,
+    atol=1e-6,
+  )
 
 
 @pytest.mark.parametrize('top_k', [1, 2, 3])
@@ -91,9 +99,14 @@ def test_steps_are_teacher_forcing(tiny):
   tiny_models.check_decoding_is_teacher_forcing(*tiny)
 
 
-@pytest.mark.parametrize(('settings', 'message'), [
-    ({'top_k': 5}, 'top_k must be from 1 to experts'), ({'top_k': 0}, 'top_k must be from 1'),
-    ({'balance': -1.0}, 'balance must be at least 0')])
+@pytest.mark.parametrize(
+  ('settings', 'message'),
+  [
+    ({'top_k': 5}, 'top_k must be from 1 to experts'),
+    ({'top_k': 0}, 'top_k must be from 1'),
+    ({'balance': -1.0}, 'balance must be at least 0'),
+  ],
+)
 def test_settings_out_of_range_are_refused(settings, message):
   with pytest.raises(UserError, match=message):
     tiny_models.build(MixtureTransformer, settings)
@@ -106,9 +119,14 @@ def test_updates_on_eight_devices_are_those_on_one():
 
 @pytest.mark.long
 def test_a_run_is_trained_resumed_and_searched_and_logs_its_balance(
-    train, evaluate, folder, tmp_path):
-  metrics = tiny_models.check_commands(train, evaluate, folder, tmp_path, {
-      'module': f'({MODULE!r}, {SETTINGS})', 'remat': True})
-  balances = [row['train/load_balance'] for row in map(json.loads, metrics.splitlines())
-              if 'train/load_balance' in row]
+  train, evaluate, folder, tmp_path
+):
+  metrics = tiny_models.check_commands(
+    train, evaluate, folder, tmp_path, {'module': f'({MODULE!r}, {SETTINGS})', 'remat': True}
+  )
+  balances = [
+    row['train/load_balance']
+    for row in map(json.loads, metrics.splitlines())
+    if 'train/load_balance' in row
+  ]
   assert balances and all(0.5 < balance < 3.0 for balance in balances)

@@ -46,30 +46,43 @@ def test_a_target_that_equals_its_source_is_told_from_it(tiny):
   model, params = tiny
   without = {**params, 'source_side': 0.0 * params['source_side']}
   batch = tiny_models.packed()
-  assert not np.allclose(tiny_models.logits(model, params, batch),
-                         tiny_models.logits(model, without, batch), atol=1e-2)
+  assert not np.allclose(
+    tiny_models.logits(model, params, batch), tiny_models.logits(model, without, batch), atol=1e-2
+  )
 
 
 def test_there_is_one_stack_and_its_operations_are_counted(tiny):
   model, params = tiny
   assert {name.partition('_')[0] for name in params} == {'decoder', 'source', 'target'}
-  weights = sum(leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-                if path[-1].key == 'kernel')
+  weights = sum(
+    leaf.size
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    if path[-1].key == 'kernel'
+  )
   source, target = model.flops()
   assert (source, target - source) == (6.0 * weights, 6.0 * 16 * tiny_models.N)
 
 
-@pytest.mark.parametrize('changes', [
-    {}, {'norm': 'post', 'positions': 'sinusoidal', 'share_embeddings': False,
-         'tie_output': False, 'output_bias': True}])
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {},
+    {
+      'norm': 'post',
+      'positions': 'sinusoidal',
+      'share_embeddings': False,
+      'tie_output': False,
+      'output_bias': True,
+    },
+  ],
+)
 def test_neighbours_padding_and_caches_change_nothing(changes):
   model, params = tiny_models.build(PrefixLM, **changes)
   tiny_models.check_neighbours_and_padding_change_nothing(model, params)
   tiny_models.check_decoding_is_teacher_forcing(model, params)
 
 
-@pytest.mark.parametrize('changes', [
-    {'remat': True}, {'positions': 'relative'}])
+@pytest.mark.parametrize('changes', [{'remat': True}, {'positions': 'relative'}])
 def test_settings_that_it_lacks_are_refused(changes):
   with pytest.raises(UserError, match='neither relative positions nor remat; set '):
     tiny_models.build(PrefixLM, **changes)

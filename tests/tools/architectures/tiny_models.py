@@ -17,8 +17,14 @@ from transformer.model.config import ModelConfig
 from transformer.ops import linear
 
 N, W = 37, 3
-SIZES: dict[str, Any] = {'num_layers': 2, 'model_dim': 16, 'ff_dim': 11, 'num_heads': 4,
-                         'norm': 'pre', 'positions': 'rotary'}
+SIZES: dict[str, Any] = {
+  'num_layers': 2,
+  'model_dim': 16,
+  'ff_dim': 11,
+  'num_heads': 4,
+  'norm': 'pre',
+  'positions': 'rotary',
+}
 
 
 def build(cls, settings=None, **changes):
@@ -28,7 +34,8 @@ def build(cls, settings=None, **changes):
   shapes = jax.eval_shape(model.init, jax.random.key(0), *[side] * 6)['params']
   rng = np.random.default_rng(0)
   return model, jax.tree.map(
-      lambda leaf: jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), shapes)
+    lambda leaf: jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), shapes
+  )
 
 
 def logits(model, params, batch):
@@ -75,20 +82,26 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
     state = state._replace(lineage_BWT=dataclasses.replace(lineage, array=array_BWT))
     if index:
       inputs_BWT[:, :, index] = rng.integers(4, N, (2, W))
-    found_BWN, arrays = step(inputs_BWT[:, :, index], jnp.int32(index),
-                             search_state.arrays(state), search_state.arrays(source))
+    found_BWN, arrays = step(
+      inputs_BWT[:, :, index],
+      jnp.int32(index),
+      search_state.arrays(state),
+      search_state.arrays(source),
+    )
     state = search_state.with_arrays(state, arrays)
     wanted = logits(model, params, (*batch[:3], inputs_BWT.reshape(2 * W, steps), *batch[4:]))
-    np.testing.assert_allclose(found_BWN, wanted.reshape(2, W, steps, N)[:, :, index],
-                               rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+      found_BWN, wanted.reshape(2, W, steps, N)[:, :, index], rtol=1e-3, atol=1e-4
+    )
   return search_state.arrays(state)
 
 
 def check_eight_devices_are_one(module, settings):
   """Compares three updates on eight devices with those on one, in a process of its own."""
   program = f'from tests.tools.architectures import devices; devices.main({module!r}, {settings})'
-  done = subprocess.run([sys.executable, '-c', program], cwd=ROOT, capture_output=True, text=True,
-                        check=False)
+  done = subprocess.run(
+    [sys.executable, '-c', program], cwd=ROOT, capture_output=True, text=True, check=False
+  )
   assert done.returncode == 0, done.stderr
   losses = [[float(loss) for loss in line.split()] for line in done.stdout.splitlines()]
   assert len(losses) == 2 and losses[0][2] < losses[0][0]

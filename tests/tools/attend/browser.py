@@ -36,7 +36,7 @@ class Element(NamedTuple):
       yield from item.all()
 
   def by_id(self, name):
-    result, = (item for item in self.all() if item.attributes.get('id') == name)
+    (result,) = (item for item in self.all() if item.attributes.get('id') == name)
     return result
 
 
@@ -75,32 +75,50 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, dark=Fal
   """
   if probe is not None:
     head, _, tail = page.partition(b'<meta http-equiv="Content-Security-Policy"')
-    page = head + tail.partition(b'>')[2].replace(b'</body>', b'''<script>(async () => {
+    page = head + tail.partition(b'>')[2].replace(
+      b'</body>',
+      b"""<script>(async () => {
         while (!document.querySelector('#queries button')) await new Promise(requestAnimationFrame);
         const found = await (async () => {%s})();
         const kept = document.body.appendChild(document.createElement('pre'));
         kept.id = 'probed';
         kept.hidden = true;
         kept.textContent = JSON.stringify(found);
-        })()</script></body>''' % probe.encode())
+        })()</script></body>"""
+      % probe.encode(),
+    )
   path, picture = folder / 'page.html', folder / 'page.png'
   path.write_bytes(page)
   drawn = 'queries' if probe is None else 'probed'
   for number in range(_TRIES):
     try:
       done = subprocess.run(
-          [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-           '--virtual-time-budget=60000', '--window-size=1280,1600',
-           f'--blink-settings=preferredColorScheme={int(not dark)}',
-           f'--user-data-dir={folder}/user{number}', f'--screenshot={picture}', '--dump-dom',
-           f'{path.as_uri()}#{fragment}'], check=True, capture_output=True, timeout=100)
+        [
+          CHROMIUM,
+          '--headless',
+          '--no-sandbox',
+          '--disable-gpu',
+          '--hide-scrollbars',
+          '--virtual-time-budget=60000',
+          '--window-size=1280,1600',
+          f'--blink-settings=preferredColorScheme={int(not dark)}',
+          f'--user-data-dir={folder}/user{number}',
+          f'--screenshot={picture}',
+          '--dump-dom',
+          f'{path.as_uri()}#{fragment}',
+        ],
+        check=True,
+        capture_output=True,
+        timeout=100,
+      )
     except subprocess.SubprocessError:  # It crashed or hung.
       if number == _TRIES - 1:
         raise
       continue
     document = _Tree(done.stdout.decode('utf-8')).stack[0]
     if picture.exists() and any(
-        item.attributes.get('id') == drawn and item.children for item in document.all()):
+      item.attributes.get('id') == drawn and item.children for item in document.all()
+    ):
       break
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))

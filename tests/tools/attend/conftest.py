@@ -26,8 +26,9 @@ class Pieces:
 
 
 def page_of(*maps, about=''):
-  return attention_page(maps, types.SimpleNamespace(source=Pieces, target=Pieces), about,
-                        range(1, len(maps) + 1))
+  return attention_page(
+    maps, types.SimpleNamespace(source=Pieces, target=Pieces), about, range(1, len(maps) + 1)
+  )
 
 
 def texts_of(side):
@@ -49,12 +50,17 @@ def made_up(source, target, seed=0):
     return (values / values.sum(-1, keepdims=True)).astype(np.float32)
 
   s, t = len(source) + 1, len(target) + 1
-  return AttentionMap([*source, EOS_ID], [*target, EOS_ID], AttentionWeights(
-      weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)), (False, False))
+  return AttentionMap(
+    [*source, EOS_ID],
+    [*target, EOS_ID],
+    AttentionWeights(weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)),
+    (False, False),
+  )
 
 
 @pytest.fixture(scope='module')
 def small():
   """A map in which pieces 1 and 2 of the source, and of the target 0 and 1, are a word."""
-  return made_up(['▁the', '▁ze', 'bra', '▁eats'],
-                 ['▁Ze', 'bras', '▁essen', '▁hier', '▁</b>', '▁viel'])
+  return made_up(
+    ['▁the', '▁ze', 'bra', '▁eats'], ['▁Ze', 'bras', '▁essen', '▁hier', '▁</b>', '▁viel']
+  )

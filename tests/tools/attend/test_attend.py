@@ -23,13 +23,17 @@ def test_a_sentence_and_the_translation_that_eval_finds(attend, evaluate, traine
   sentence = 'two women climb a rock .'
   (tmp_path / 'in').write_text(f'{sentence}\n', encoding='utf-8')
   _, translation, _ = evaluate(f'--workdir={trained}', f'--source={tmp_path}/in', '--beam_size=2')
-  status, out, err = attend(f'--workdir={trained}', f'--sentence={sentence}', '--beam_size=2',
-                            f'--output={tmp_path}/new/page.html')
+  status, out, err = attend(
+    f'--workdir={trained}',
+    f'--sentence={sentence}',
+    '--beam_size=2',
+    f'--output={tmp_path}/new/page.html',
+  )
   assert status == 0, err
   assert re.fullmatch(rf'open {tmp_path}/new/page.html in a browser, \d+ kB\n', out)
   data = sentences_of((tmp_path / 'new' / 'page.html').read_text('utf-8'))
   assert (data['layers'], data['heads'], data['about']) == (1, 2, 'run, step 2')
-  result, = data['sentences']
+  (result,) = data['sentences']
   vocabulary = Vocabulary.load(trained / 'vocabulary.model')
   for side, text in (('source', sentence), ('target', translation.rstrip('\n'))):
     pieces = [vocabulary.piece(token) for token in vocabulary.encode(text)]
@@ -38,7 +42,8 @@ def test_a_sentence_and_the_translation_that_eval_finds(attend, evaluate, traine
 
 @pytest.mark.long
 def test_a_file_of_sentences_with_their_translations_by_a_run_with_two_vocabularies(
-    attend, trained, separate, tmp_path):
+  attend, trained, separate, tmp_path
+):
   (tmp_path / 'in').write_text('a dog\n\n  \nthe man\n', encoding='utf-8')
   (tmp_path / 'out').write_text('ein hund\nx\ny\nder mann\n', encoding='utf-8')
   flags = [f'--source={tmp_path}/in', f'--translation={tmp_path}/out', '--output=-']
@@ -53,7 +58,9 @@ def test_a_file_of_sentences_with_their_translations_by_a_run_with_two_vocabular
   data = sentences_of(page)
   assert data['about'] == 'run, step 1, 2'
   assert [(item['number'], item['targetWords'][0][0]) for item in data['sentences']] == [
-      (1, 'ein'), (4, 'der')]
+    (1, 'ein'),
+    (4, 'der'),
+  ]
 
 
 def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tmp_path):
@@ -66,7 +73,9 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
   assert [(len(item['source']), item['cut'][0]) for item in result] == [(64, True)] * 2
 
 
-@pytest.mark.parametrize(('flags', 'facts'), [
+@pytest.mark.parametrize(
+  ('flags', 'facts'),
+  [
     ([], ['one of --sentence', '--source=FILE is needed']),
     (['--sentence=a', '--source=x'], ['not both']),
     (['--sentence= '], ['nothing to look at', '--sentence is blank']),
@@ -74,15 +83,22 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
     (['--sentence=a', '--output={run}/config.json'], ['would replace what is read']),
     (['--sentence=a', '--translation=b', '--alpha=1'], ['--beam_size and --alpha are of a search']),
-    (['--source={folder}/test.en', '--translation={folder}/unequal.de'],
-     ['--translation must have a line for each', 'unequal.de has 3']),
+    (
+      ['--source={folder}/test.en', '--translation={folder}/unequal.de'],
+      ['--translation must have a line for each', 'unequal.de has 3'],
+    ),
     (['--source={folder}/test.en', '--translation=-'], ['--translation must name a file']),
-    (['--source={folder}/test.en', '--translation={folder}/test.de', '--output={folder}/test.de'],
-     ['would replace what is read', 'test.de']),
-    (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run'])])
+    (
+      ['--source={folder}/test.en', '--translation={folder}/test.de', '--output={folder}/test.de'],
+      ['would replace what is read', 'test.de'],
+    ),
+    (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
+  ],
+)
 def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags, facts):
-  message = attend.refuses(f'--workdir={trained}', *(
-      flag.format(folder=folder, run=trained) for flag in flags))
+  message = attend.refuses(
+    f'--workdir={trained}', *(flag.format(folder=folder, run=trained) for flag in flags)
+  )
   assert all(fact in message for fact in facts), message
   assert not (trained / 'eval' / 'attention.html').exists()
 

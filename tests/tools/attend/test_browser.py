@@ -10,30 +10,44 @@ from tests.tools.attend.conftest import made_up, page_of, texts_of
 from transformer.tools.attend.page import thousandths
 
 pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
+  pytest.mark.long,
+  pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium'),
+]
 
 # The words of the small map, and their pieces.
 SOURCE_WORDS = {'the': slice(0, 1), 'zebra': slice(1, 3), 'eats': slice(3, 4), '</s>': slice(4, 5)}
-TARGET_WORDS = {'Zebras': slice(0, 2), 'essen': slice(2, 3), 'hier': slice(3, 4),
-                '</b>': slice(4, 5), 'viel': slice(5, 6), '</s>': slice(6, 7)}
+TARGET_WORDS = {
+  'Zebras': slice(0, 2),
+  'essen': slice(2, 3),
+  'hier': slice(3, 4),
+  '</b>': slice(4, 5),
+  'viel': slice(5, 6),
+  '</s>': slice(6, 7),
+}
 
 
 def chips(document, name):
   """The (text, weight) of every chip, and which are marked."""
   shown = document.by_id(name).elements
-  return ([(chip.children[0], chip.elements[0].text) for chip in shown],
-          [i for i, chip in enumerate(shown) if chip.attributes.get('aria-pressed') == 'true'])
+  return (
+    [(chip.children[0], chip.elements[0].text) for chip in shown],
+    [i for i, chip in enumerate(shown) if chip.attributes.get('aria-pressed') == 'true'],
+  )
 
 
-@pytest.mark.parametrize(('kind', 'layer', 'head', 'query'), [
-    ('encoder', 1, 0, 2), ('encoder', 2, 1, 3), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)])
+@pytest.mark.parametrize(
+  ('kind', 'layer', 'head', 'query'),
+  [('encoder', 1, 0, 2), ('encoder', 2, 1, 3), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)],
+)
 def test_an_address_chooses_and_the_weights_printed_are_the_models(
-    small, tmp_path, kind, layer, head, query):
+  small, tmp_path, kind, layer, head, query
+):
   other = made_up(['▁a'], ['▁b', '▁c'])
   document = browser.look(
-      page_of(other, small, about='a run'), tmp_path,
-      f'sentence=1&kind={kind}&layer={layer}&head={head}&query={query}').document
+    page_of(other, small, about='a run'),
+    tmp_path,
+    f'sentence=1&kind={kind}&layer={layer}&head={head}&query={query}',
+  ).document
   row = thousandths(getattr(small.weights, kind))[layer, head, query]
   source, target = texts_of(small.source), texts_of(small.target)
   queries = source if kind == 'encoder' else target
@@ -43,9 +57,12 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
   assert chips(document, 'keys')[0] == list(zip(keys, browser.percents(row), strict=True))
   strongest = int(np.argmax(row))
   assert document.by_id('readout').text.startswith(
-      f'{queries[query]} → {keys[strongest]} {browser.percents(row)[strongest]}')
-  shaded = [dict(re.findall(r'([\w-]+): ([^;]+)', chip.attributes['style']))['background']
-            for chip in document.by_id('keys').elements]
+    f'{queries[query]} → {keys[strongest]} {browser.percents(row)[strongest]}'
+  )
+  shaded = [
+    dict(re.findall(r'([\w-]+): ([^;]+)', chip.attributes['style']))['background']
+    for chip in document.by_id('keys').elements
+  ]
   darkness = [-sum(map(int, re.findall(r'\d+', colour))) for colour in shaded]
   assert int(np.argmax(darkness)) == strongest
   assert 'a run' in document.by_id('about').text
@@ -57,19 +74,21 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
 def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(small, tmp_path, word, side):
   document = browser.look(page_of(small), tmp_path, f'layer=0&word={word}').document
   cross = thousandths(small.weights.cross)[0].mean(0)
-  wanted = np.array([[cross[t, s].sum(-1).mean() for s in SOURCE_WORDS.values()]
-                     for t in TARGET_WORDS.values()])
+  wanted = np.array(
+    [[cross[t, s].sum(-1).mean() for s in SOURCE_WORDS.values()] for t in TARGET_WORDS.values()]
+  )
   row, words = (wanted[0], SOURCE_WORDS) if side == 'source' else (wanted[:, 1], TARGET_WORDS)
   result, _ = chips(document, f'{side}-words')
   assert [text for text, _ in result] == list(words)
-  np.testing.assert_allclose([float(weight.removesuffix('\xa0%')) for _, weight in result],
-                             row / 10, atol=0.0501)
+  np.testing.assert_allclose(
+    [float(weight.removesuffix('\xa0%')) for _, weight in result], row / 10, atol=0.0501
+  )
   other, number = ('target', 0) if side == 'source' else ('source', 1)
   assert chips(document, f'{other}-words')[1] == [number]
 
 
 # What a person does with mouse and keyboard, and what is marked then.
-USE = '''
+USE = """
   const by = (id) => document.getElementById(id);
   const marked = () => [...document.querySelectorAll('[aria-pressed=true], [aria-current=true]')]
       .map((each) => each.textContent || each.ariaLabel).join(' ');
@@ -92,7 +111,7 @@ USE = '''
     clientX: box.left + box.width * 3.5 / 5, clientY: box.top + box.height * 1.5 / 5}));
   step();
   return steps;
-'''
+"""
 
 
 def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path):
@@ -112,11 +131,11 @@ def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path)
   assert cell[1] == f'▁ze → ▁eats {encoder[0, 1, 1, 3] / 10:.1f}\xa0%'
 
 
-BOXES = '''
+BOXES = """
   return ['#big', '#grid canvas'].flatMap((maps) => [...document.querySelectorAll(maps)]).map(
       (map) => map.getBoundingClientRect()).map(
       ({left, top, width, height}) => [left, top, width, height]);
-'''
+"""
 
 
 def strongest_cell(pixels, box, shape, dark):
@@ -129,11 +148,13 @@ def strongest_cell(pixels, box, shape, dark):
   return np.unravel_index(np.argmax(light if dark else -light), shape)
 
 
-@pytest.mark.parametrize(('kind', 'dark'), [
-    ('encoder', True), ('decoder', False), ('cross', False)])
+@pytest.mark.parametrize(
+  ('kind', 'dark'), [('encoder', True), ('decoder', False), ('cross', False)]
+)
 def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(small, tmp_path, kind, dark):
-  seen = browser.look(page_of(small), tmp_path, f'kind={kind}&layer=1&head=2', probe=BOXES,
-                      dark=dark)
+  seen = browser.look(
+    page_of(small), tmp_path, f'kind={kind}&layer=1&head=2', probe=BOXES, dark=dark
+  )
   weights = thousandths(getattr(small.weights, kind))
   shape = weights.shape[2:]
   for box, shown in zip(seen.probed, [weights[1, 2], *weights.reshape(-1, *shape)], strict=True):

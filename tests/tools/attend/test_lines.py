@@ -1,6 +1,5 @@
 """The lines between tokens on the page, in headless Chromium: which are drawn, and how."""
 
-
 import numpy as np
 import pytest
 
@@ -9,12 +8,22 @@ from tests.tools.attend.conftest import H, page_of, texts_of
 from transformer.tools.attend.page import thousandths
 
 pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium')]
+  pytest.mark.long,
+  pytest.mark.skipif(browser.CHROMIUM is None, reason='there is no chromium'),
+]
 
 # The colours of Okabe and Ito.
-COLOURS = [f'rgb({item})' for item in (
-    '0, 114, 178', '230, 159, 0', '0, 158, 115', '213, 94, 0', '204, 121, 167', '86, 180, 233')]
+COLOURS = [
+  f'rgb({item})'
+  for item in (
+    '0, 114, 178',
+    '230, 159, 0',
+    '0, 158, 115',
+    '213, 94, 0',
+    '204, 121, 167',
+    '86, 180, 233',
+  )
+]
 # The lines that can be seen: between which tokens, in which colour, dashes and opacity.
 LINES = """
   const by = (id) => document.getElementById(id);
@@ -40,20 +49,39 @@ LINES = """
 def lines_of(weights, heads, queries):
   """The lines of heads [H, T, S] that are at least 2 %: query, key, colour and opacity."""
   result = thousandths(weights)
-  return sorted((t, s, COLOURS[h], result[h, t, s] / 1000) for h in heads for t in queries
-                for s in range(result.shape[2]) if result[h, t, s] >= 20)
+  return sorted(
+    (t, s, COLOURS[h], result[h, t, s] / 1000)
+    for h in heads
+    for t in queries
+    for s in range(result.shape[2])
+    if result[h, t, s] >= 20
+  )
 
 
-@pytest.mark.parametrize(('kind', 'layer', 'fragment', 'heads', 'queries'), [
-    ('encoder', 2, '', range(H), range(5)), ('decoder', 0, 'heads=2+0', [0, 2], range(7)),
-    ('cross', 1, 'heads=1&token=3', [1], [3]), ('cross', 0, 'heads=', [], [])])
+@pytest.mark.parametrize(
+  ('kind', 'layer', 'fragment', 'heads', 'queries'),
+  [
+    ('encoder', 2, '', range(H), range(5)),
+    ('decoder', 0, 'heads=2+0', [0, 2], range(7)),
+    ('cross', 1, 'heads=1&token=3', [1], [3]),
+    ('cross', 0, 'heads=', [], []),
+  ],
+)
 def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names(
-    small, tmp_path, kind, layer, fragment, heads, queries):
-  seen = browser.look(page_of(small), tmp_path,
-                      f'kind={kind}&layer={layer}&{fragment}', probe=LINES + 'return lines();')
+  small, tmp_path, kind, layer, fragment, heads, queries
+):
+  seen = browser.look(
+    page_of(small),
+    tmp_path,
+    f'kind={kind}&layer={layer}&{fragment}',
+    probe=LINES + 'return lines();',
+  )
   weights = getattr(small.weights, kind)[layer]
-  lines = sorted((query, key, colour, round(opacity, 3))
-                 for query, key, colour, dashes, opacity in seen.probed if dashes == 'none')
+  lines = sorted(
+    (query, key, colour, round(opacity, 3))
+    for query, key, colour, dashes, opacity in seen.probed
+    if dashes == 'none'
+  )
   assert lines == lines_of(weights, heads, queries) and len(lines) == len(seen.probed)
   boxes = [item for item in seen.document.by_id('heads').all() if item.tag == 'input']
   assert len(boxes) == H and f'layer {layer}' in seen.document.by_id('lines-title').text
@@ -61,4 +89,5 @@ def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names
     row = thousandths(weights)[heads[0], queries[0]]
     key = int(np.argmax(row))
     assert seen.document.by_id('lines-readout').text == (
-        f'{small.target[3]} → head 1: {texts_of(small.source)[key]} {browser.percents(row)[key]}')
+      f'{small.target[3]} → head 1: {texts_of(small.source)[key]} {browser.percents(row)[key]}'
+    )

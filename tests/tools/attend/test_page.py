@@ -26,9 +26,19 @@ from transformer.tools.attend.page import attention_page, thousandths, visible
 
 L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
 WORDS = ['the', 'cat', 'dog', 'sees', 'eats', 'small', 'green', 'under']
-HOSTILE = ['</script><script>alert(1)</script>', '<!--<script>', '<img src=x onerror=alert(1)>',
-           '{{script}}{{data}}', '"><b>', ']]>', '&lt;', '\u202eleft', '\x00', 'a\u2028b',
-           '\\u003c']
+HOSTILE = [
+  '</script><script>alert(1)</script>',
+  '<!--<script>',
+  '<img src=x onerror=alert(1)>',
+  '{{script}}{{data}}',
+  '"><b>',
+  ']]>',
+  '&lt;',
+  '\u202eleft',
+  '\x00',
+  'a\u2028b',
+  '\\u003c',
+]
 
 
 class Tags(html.parser.HTMLParser):
@@ -64,13 +74,15 @@ def run():
   rng = random.Random(0)
   lines = [' '.join(rng.choices(WORDS, k=6)) for _ in range(200)]
   vocabulary = Vocabulary.train([*lines, *HOSTILE * 9], 370)
-  model = Transformer(ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
-                      vocabulary.size)
+  model = Transformer(
+    ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'), vocabulary.size
+  )
   # Parameters wider than trained ones, so that the weights differ.
   params = jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
   config = types.SimpleNamespace(
-      data=types.SimpleNamespace(max_length=MAX_SOURCE),
-      decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE))
+    data=types.SimpleNamespace(max_length=MAX_SOURCE),
+    decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE),
+  )
   return TrainedRun(Path('nowhere'), config, vocabulary, model, params, [1], None)
 
 
@@ -78,8 +90,8 @@ def run():
 def page_of(run):
   """Returns the page of pairs of a source and its translation."""
   return lambda *pairs, about='about': attention_page(
-      attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about,
-      range(1, len(pairs) + 1))
+    attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about, range(1, len(pairs) + 1)
+  )
 
 
 @pytest.mark.long
@@ -117,14 +129,15 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
 
 
 def test_words_are_the_pieces_between_spaces(page_of):
-  data, = data_of(page_of(('the zebra  sees', 'd"\'größe x>]"')))['sentences']
+  (data,) = data_of(page_of(('the zebra  sees', 'd"\'größe x>]"')))['sentences']
   assert [word for word, *_ in data['sourceWords']] == ['the', 'zebra', '␣', 'sees', '</s>']
   assert [word for word, *_ in data['targetWords']] == ['d"\'größe', 'x>', ']', '"', '</s>']
   assert len(data['source']) > len(data['sourceWords'])
   for side in ('source', 'target'):
     words = data[f'{side}Words']
     assert [place for _, start, stop in words for place in range(start, stop)] == list(
-        range(len(data[side])))
+      range(len(data[side]))
+    )
     assert words[-1] == ['</s>', len(data[side]) - 1, len(data[side])]
 
 
@@ -138,7 +151,10 @@ def test_what_is_too_long_is_cut_on_either_side_and_told(page_of):
     assert len(sentence['target']) == MAX_TARGET
   assert source['source'][-1] == target['target'][-1] == '</s>'
   assert [data['cut'] for data in (source, target, fits)] == [
-      [True, False], [False, True], [False, False]]
+    [True, False],
+    [False, True],
+    [False, False],
+  ]
 
 
 def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):
@@ -148,7 +164,8 @@ def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):
   tags = Tags(page_of(*pairs, about=about))
   assert tags.tags == harmless.tags
   assert [item for i, item in enumerate(tags.inside) if i != 1] == [
-      item for i, item in enumerate(harmless.inside) if i != 1]
+    item for i, item in enumerate(harmless.inside) if i != 1
+  ]
   data = json.loads(tags.inside[1])
   assert data['about'] == visible(about)
   for (text, _), sentence in zip(pairs, data['sentences'], strict=True):
@@ -158,8 +175,11 @@ def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):
 
 def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
   tags = Tags(page_of(('cat', 'dog')))
-  policy, = (dict(attributes)['content'] for tag, attributes in tags.tags
-             if dict(attributes).get('http-equiv') == 'Content-Security-Policy')
+  (policy,) = (
+    dict(attributes)['content']
+    for tag, attributes in tags.tags
+    if dict(attributes).get('http-equiv') == 'Content-Security-Policy'
+  )
   style, _, script = tags.inside
   allowed = {directive.split()[0]: directive.split()[1:] for directive in policy.split(';')}
   for directive, content in (('style-src', style), ('script-src', script)):
@@ -173,6 +193,12 @@ def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
 
 
 def test_what_cannot_be_seen_is_written_out():
-  for text, shown in (('a b', 'a b'), ('a\u200bb', 'a⟨U+200B⟩b'), ('\u202e', '⟨U+202E⟩'),
-                      ('\x00\n', '⟨U+0000⟩⟨U+000A⟩'), ('\xa0', '␣'), ('é字🙂', 'é字🙂')):
+  for text, shown in (
+    ('a b', 'a b'),
+    ('a\u200bb', 'a⟨U+200B⟩b'),
+    ('\u202e', '⟨U+202E⟩'),
+    ('\x00\n', '⟨U+0000⟩⟨U+000A⟩'),
+    ('\xa0', '␣'),
+    ('é字🙂', 'é字🙂'),
+  ):
     assert visible(text) == shown

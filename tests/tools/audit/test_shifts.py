@@ -30,7 +30,7 @@ def test_missing_lines_are_told_with_their_side_and_number(missing):
   source, target = lengths(3 * WINDOW + 100)
   place = WINDOW  # Lines are missing from here on.
   shorter = np.delete(source, np.arange(place, place + missing))
-  one, other = shorter, target[:len(shorter)]
+  one, other = shorter, target[: len(shorter)]
   assert shifts(one, other) == [(WINDOW, len(shorter), missing)]
   assert shifts(other, one) == [(WINDOW, len(shorter), -missing)]
 

@@ -18,12 +18,21 @@ from transformer.tools.compare import comparison, significance
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
 
 
-def write(root, name, translations, references=REFERENCES, step=5, seed=0, average=1,
-          folder='eval', **decode):
+def write(
+  root,
+  name,
+  translations,
+  references=REFERENCES,
+  step=5,
+  seed=0,
+  average=1,
+  folder='eval',
+  **decode,
+):
   """Writes the scores of translations as those of a run; returns the run's directory."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   run = types.SimpleNamespace(workdir=root / name, steps=[*range(step - average + 1, step + 1)])
-  text = Text('test', SOURCES[:len(translations)], [references[:len(translations)]])
+  text = Text('test', SOURCES[: len(translations)], [references[: len(translations)]])
   decoding = results.Decoding(SampleConfig(**decode), seed)
   *_, written = report.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize, 'en')
   (run.workdir / folder).mkdir(parents=True, exist_ok=True)
@@ -39,8 +48,13 @@ def score(tmp_path):
 @pytest.fixture
 def untested(monkeypatch):
   """Replaces the significance tests, which take most of the time."""
-  monkeypatch.setattr(significance, 'differences', lambda name, _, systems, *more: [
-      {'metric': name, 'bootstrap': 1.0, 'randomisation': 1.0} for _ in systems])
+  monkeypatch.setattr(
+    significance,
+    'differences',
+    lambda name, _, systems, *more: [
+      {'metric': name, 'bootstrap': 1.0, 'randomisation': 1.0} for _ in systems
+    ],
+  )
 
 
 def compared(*systems, decoding='', allow=False):
@@ -57,7 +71,7 @@ def test_systems_are_compared_over_their_seeds(score):
   assert both['sentences'] == 12
   scores = both['systems'][','.join(poor)]['BLEU']
   assert scores['mean'] == pytest.approx(sum(scores['seeds']) / 2)
-  assert scores['deviation'] == pytest.approx(abs(scores['seeds'][0] - scores['seeds'][1]) / 2**.5)
+  assert scores['deviation'] == pytest.approx(abs(scores['seeds'][0] - scores['seeds'][1]) / 2**0.5)
   assert both['systems'][','.join(good)]['BLEU']['deviation'] == 0
   by_metric = {row['metric']: row for row in both['differences'][','.join(good)]}
   assert by_metric['BLEU']['system'] > by_metric['BLEU']['baseline']
@@ -67,13 +81,16 @@ def test_systems_are_compared_over_their_seeds(score):
   assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
 
 
-@pytest.mark.parametrize(('seed', 'resampling'), [
-    ('', {'seed': 12345, 'source': 'default'}), ('7', {'seed': 7, 'source': 'SACREBLEU_SEED'})])
+@pytest.mark.parametrize(
+  ('seed', 'resampling'),
+  [('', {'seed': 12345, 'source': 'default'}), ('7', {'seed': 7, 'source': 'SACREBLEU_SEED'})],
+)
 def test_results_and_comparisons_record_the_seed_of_their_samples(
-    score, untested, monkeypatch, tmp_path, seed, resampling):
+  score, untested, monkeypatch, tmp_path, seed, resampling
+):
   monkeypatch.setenv('SACREBLEU_SEED', seed)
   systems = score('a', POOR), score('b', GOOD)
-  path, = (tmp_path / 'a' / 'eval').glob('*alpha0.6.json')
+  (path,) = (tmp_path / 'a' / 'eval').glob('*alpha0.6.json')
   assert json.loads(path.read_text('utf-8'))['resampling'] == resampling
   assert compared(*systems)['resampling'] == resampling
   monkeypatch.setenv('SACREBLEU_SEED', 'none')
@@ -82,14 +99,18 @@ def test_results_and_comparisons_record_the_seed_of_their_samples(
 
 
 def test_metrics_that_some_results_lack_or_computed_in_another_way_are_left_out(
-    score, untested, tmp_path):
+  score, untested, tmp_path
+):
   systems = [score('a', POOR), score('b', GOOD)]
   for name, comet in (('a', 'm:comet'), ('b', 'm:comet2')):
-    path, = (tmp_path / name / 'eval').glob('*.json')
+    (path,) = (tmp_path / name / 'eval').glob('*.json')
     content = json.loads(path.read_text('utf-8').replace('version:', f'version:{name}'))
-    content['metrics'] = [{'name': 'own', 'score': 1.0, 'signature': 'm:f'}, *content['metrics'],
-                          {'name': 'comet', 'score': 1.0, 'signature': comet},
-                          {'name': f'only_{name}', 'score': 1.0, 'signature': 'm:f'}]
+    content['metrics'] = [
+      {'name': 'own', 'score': 1.0, 'signature': 'm:f'},
+      *content['metrics'],
+      {'name': 'comet', 'score': 1.0, 'signature': comet},
+      {'name': f'only_{name}', 'score': 1.0, 'signature': 'm:f'},
+    ]
     path.write_text(json.dumps(content), encoding='utf-8')
   both = compared(*systems)
   assert list(both['signatures']) == ['own', 'BLEU', 'chrF2++', 'TER']
@@ -102,16 +123,21 @@ def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
   assert both['results'][first][0]['decoding']['beam_size'] == 4
   lines = comparison.as_table(both)
   for run, name in ((first, 'step5.beam4.alpha0.6'), (second, 'step9.beam4.alpha0.6')):
-    place, = (number for number, line in enumerate(lines) if line.startswith(run))
+    (place,) = (number for number, line in enumerate(lines) if line.startswith(run))
     assert lines[place + 1] == f'  {name}'
 
 
-@pytest.mark.parametrize(('ours', 'theirs', 'facts'), [
+@pytest.mark.parametrize(
+  ('ours', 'theirs', 'facts'),
+  [
     ({}, {'alpha': 1.0}, r'a has alpha=0.6, .*b has alpha=1.0;'),
     ({}, {'average': 3}, 'a has average=1, .*b has average=3;'),
-    ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False')])
+    ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False'),
+  ],
+)
 def test_systems_that_were_decoded_in_different_ways_are_refused(
-    score, untested, ours, theirs, facts):
+  score, untested, ours, theirs, facts
+):
   systems = score('a', GOOD, **ours), score('b', POOR, **theirs)
   for arguments in systems, [','.join(systems)]:  # The seeds of one system, too.
     with pytest.raises(UserError, match=f'decoded alike; .*{facts}.*--allow_unequal_decoding'):
@@ -120,12 +146,17 @@ def test_systems_that_were_decoded_in_different_ways_are_refused(
 
 
 def test_steps_and_seeds_may_differ(score, untested):
-  systems = [','.join(score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
-                      for seed in range(2)) for name, text in (('a', GOOD), ('b', POOR))]
+  systems = [
+    ','.join(
+      score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True) for seed in range(2)
+    )
+    for name, text in (('a', GOOD), ('b', POOR))
+  ]
   both = compared(systems[0], f'{systems[1]}:samples4')
   assert [name.partition('.')[0] for name in taken(both)] == ['step5', 'step6'] * 2
   assert [[seed['run'] for seed in seeds] for seeds in both['results'].values()] == [
-      system.split(',') for system in systems]
+    system.split(',') for system in systems
+  ]
   text = '\n'.join(comparison.as_table(both))
   assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
 
@@ -136,14 +167,18 @@ def test_one_of_several_results_is_chosen_by_its_settings(score, untested):
   score('a', POOR, step=50, average=3)
   with pytest.raises(UserError, match=r'a has several results: .*; choose one of this run'):
     compared(first, second)
-  for settings, name in (('step5', 'step5.beam4.alpha0.6'), ('step50', 'step50.beam4.alpha0.6'),
-                         ('average3', 'step50.average3.beam4.alpha0.6')):
+  for settings, name in (
+    ('step5', 'step5.beam4.alpha0.6'),
+    ('step50', 'step50.beam4.alpha0.6'),
+    ('average3', 'step50.average3.beam4.alpha0.6'),
+  ):
     assert taken(compared(f'{first}:{settings}', second, allow=True))[0] == name
   with pytest.raises(UserError, match=r'different results; .*step50\.average3.*:average3'):
     compared(f'{first}:step50.average', f'{first}:average3', allow=True)
   score(second, GOOD, step=5, beam_size=1)
   assert taken(compared(f'{first}:step5', second, decoding='beam1', allow=True))[1] == (
-      'step5.beam1.alpha0.6')
+    'step5.beam1.alpha0.6'
+  )
 
 
 def test_the_best_and_the_latest_step_of_a_run_are_compared(score, untested):
@@ -163,10 +198,14 @@ def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
   assert compared(first, second)['results'][second][0]['run'] == second == str(tmp_path / 'b')
 
 
-@pytest.mark.parametrize(('other', 'fact'), [
+@pytest.mark.parametrize(
+  ('other', 'fact'),
+  [
     ({'references': GOOD}, 'a and .*b differ in sources or references'),
     ({'translations': POOR[:5]}, 'differ in sources or references'),
-    ({'bleu_tokenize': 'none'}, 'a and .*b differ in bleu_tokenize')])
+    ({'bleu_tokenize': 'none'}, 'a and .*b differ in bleu_tokenize'),
+  ],
+)
 def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, fact):
   with pytest.raises(UserError, match=fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))

@@ -28,7 +28,7 @@ def test_few_different_sentences_are_no_proof(changed):
   # All sentences that differ gain. So the trials that swap all or none of them are as extreme, and
   # the others are less.
   lines = [*REFERENCES[:changed], *TRANSLATIONS[changed:]]
-  bleu, = differences('BLEU', [TRANSLATIONS], [[lines]], [REFERENCES], '13a')
+  (bleu,) = differences('BLEU', [TRANSLATIONS], [[lines]], [REFERENCES], '13a')
   assert bleu['system'] > bleu['baseline']
   assert bleu['randomisation'] == pytest.approx(2.0 ** (1 - changed), abs=0.01)
 
@@ -40,7 +40,7 @@ def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
 
   def p_values(seed):
     monkeypatch.setenv('SACREBLEU_SEED', seed)
-    bleu, = differences('BLEU', [one], [[two]], [REFERENCES * 5], '13a')
+    (bleu,) = differences('BLEU', [one], [[two]], [REFERENCES * 5], '13a')
     f1, *_ = bracketing.differences(*trees)
     return [test[kind] for test in (bleu, f1) for kind in ('bootstrap', 'randomisation')]
 
@@ -52,8 +52,11 @@ def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
 def test_ter_counts_each_system_once_for_both_tests(monkeypatch):
   counted = []
   tokenized = TercomTokenizer.__call__
-  monkeypatch.setattr(TercomTokenizer, '__call__', lambda tokenizer, line: (
-      counted.append(line) or tokenized(tokenizer, line)))
+  monkeypatch.setattr(
+    TercomTokenizer,
+    '__call__',
+    lambda tokenizer, line: counted.append(line) or tokenized(tokenizer, line),
+  )
   differences('TER', [TRANSLATIONS], [[REFERENCES]], [REFERENCES], '13a')
   assert [counted.count(line) for line in TRANSLATIONS] == [1, 1, 1]
 
@@ -61,4 +64,5 @@ def test_ter_counts_each_system_once_for_both_tests(monkeypatch):
 def test_seeds_are_compared_in_pairs():
   one, other = TRANSLATIONS * 3, REFERENCES[:2] * 4 + REFERENCES[:1]
   assert differences('BLEU', [one, other], [[other, one]], [REFERENCES * 3], '13a') == (
-      differences('BLEU', [one + other], [[other + one]], [REFERENCES * 6], '13a'))
+    differences('BLEU', [one + other], [[other + one]], [REFERENCES * 6], '13a')
+  )

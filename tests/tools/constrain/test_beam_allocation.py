@@ -41,21 +41,32 @@ PHRASES = ((3, 4), ()), ((3,), (3,)), ((1, 3), (3, 3))
 
 
 def padded(phrases, length=2):
-  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item]
-                     for item in phrases], np.int32)
+  return np.asarray(
+    [[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item] for item in phrases], np.int32
+  )
 
 
 @functools.cache
 def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=False):
   """Returns a compiled (tables, limits, phrases) -> `Hypotheses`."""
+
   def search(table_BXN, limits_B, tokens_BJL):
     tables, rows = (None, jnp.asarray(CONTINUES)), (None, tokens_BJL)
-    step, cache, options = toy(table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA,
-                               grows=grows)
+    step, cache, options = toy(
+      table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA, grows=grows
+    )
     step, cache = obeying(Words, rows, tables, step, cache, (len(limits_B), width))
-    return run_search(beam_search(
-        step, cache, limits_B, growing_inside(options), beam_size=width, nbest=nbest,
-        policy=Words.policy(rows, tables, width) if constrained else None))
+    return run_search(
+      beam_search(
+        step,
+        cache,
+        limits_B,
+        growing_inside(options),
+        beam_size=width,
+        nbest=nbest,
+        policy=Words.policy(rows, tables, width) if constrained else None,
+      )
+    )
 
   return jax.jit(search)
 
@@ -63,8 +74,9 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
 def find(width, table, phrases=PHRASES, limits=LIMITS, **kinds):
   # At least two, so that most phrases share a program.
   length = max(2, *(len(phrase) for item in phrases for phrase in item))
-  return jax.device_get(searcher(width, **kinds)(
-      table, jnp.asarray(limits, jnp.int32), padded(phrases, length)))
+  return jax.device_get(
+    searcher(width, **kinds)(table, jnp.asarray(limits, jnp.int32), padded(phrases, length))
+  )
 
 
 @pytest.mark.parametrize('grows', [False, True])
@@ -73,10 +85,16 @@ def test_a_wide_beam_is_brute_force_over_what_contains_the_phrases(grows):
   for seed in range(2):
     result = find(WIDE, tables(seed), limits=limits, max_length=5, nbest=5, grows=grows)
     for b, limit in enumerate(limits):
-      best = sorted((
+      best = sorted(
+        (
           (forced(tables(seed)[b], tokens) / ((5 + n) / 6) ** ALPHA, tokens)
-          for n in range(1, limit + 1) for begun in itertools.product(others, repeat=n - 1)
-          for tokens in [(*begun, END)] if contains(tokens, PHRASES[b], CONTINUES)), reverse=True)
+          for n in range(1, limit + 1)
+          for begun in itertools.product(others, repeat=n - 1)
+          for tokens in [(*begun, END)]
+          if contains(tokens, PHRASES[b], CONTINUES)
+        ),
+        reverse=True,
+      )
       assert len(best) > 0
       for w, (score, tokens) in enumerate(best[:5]):
         assert words(result, b, w) == tokens
@@ -97,8 +115,10 @@ def test_without_phrases_it_is_beam_search_bit_for_bit(width, nbest):
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_any_beam_finds_the_phrases_within_the_limit(seed, width):
   rng = np.random.default_rng(seed)
-  phrases = tuple(tuple(tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist())
-                        for _ in range(2)) for _ in range(B))
+  phrases = tuple(
+    tuple(tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist()) for _ in range(2))
+    for _ in range(B)
+  )
   table = tables(seed)
   result = find(width, table, phrases, (7, 7, 7))
   for b, w in np.ndindex(*result.lengths.shape):
@@ -114,8 +134,9 @@ def test_an_input_does_not_depend_on_its_neighbours():
   together = find(3, table, limits=limits)
   for b in range(B):
     alone = find(3, table, limits=np.where(np.arange(B) == b, limits, 0))
-    chex.assert_trees_all_equal(jax.tree.map(lambda x, b=b: x[b], alone),
-                                jax.tree.map(lambda x, b=b: x[b], together))
+    chex.assert_trees_all_equal(
+      jax.tree.map(lambda x, b=b: x[b], alone), jax.tree.map(lambda x, b=b: x[b], together)
+    )
   order = np.array([2, 0, 1])
   permuted = find(3, table[order], [PHRASES[b] for b in order], np.array(limits)[order])
   chex.assert_trees_all_equal(permuted, jax.tree.map(lambda x: x[order], together))
@@ -125,12 +146,13 @@ def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
   for seed in range(5):
     result = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
     for b in range(2):  # The second has no room for the end token.
-      assert words(result, b, 0) == (3, 1, 3, 3)[:3 + b] and not result.lengths[b, 1:].any()
+      assert words(result, b, 0) == (3, 1, 3, 3)[: 3 + b] and not result.lengths[b, 1:].any()
     assert contains(words(result, 2, 0), [(3, 1, 3, 3)], CONTINUES)
 
 
 def scripted(probabilities, phrases, beam_size, continues=()):
   """Returns the best tokens where probabilities depend on the position alone, a row for each."""
+
   def step(tokens_BW, cache):
     row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
     return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
@@ -139,9 +161,22 @@ def scripted(probabilities, phrases, beam_size, continues=()):
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
   options = SearchOptions(length, BEGIN, END, 0.0)
   policy = allocate_beams(make_reader(tokens, continues_N), beam_size)
-  return words(jax.device_get(run_search(beam_search(
-      step, Cache((), jnp.int32(0)), jnp.asarray([length]), options, beam_size=beam_size,
-      policy=policy))), 0, 0)
+  return words(
+    jax.device_get(
+      run_search(
+        beam_search(
+          step,
+          Cache((), jnp.int32(0)),
+          jnp.asarray([length]),
+          options,
+          beam_size=beam_size,
+          policy=policy,
+        )
+      )
+    ),
+    0,
+    0,
+  )
 
 
 # Columns: pad, begin, end, and words from 3 on.

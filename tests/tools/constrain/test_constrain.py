@@ -11,8 +11,9 @@ def constrain(start_command):
 
 
 @pytest.mark.long
-def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate, folder, trained,
-                                                             tmp_path):
+def test_required_words_appear_and_have_results_of_their_own(
+  constrain, evaluate, folder, trained, tmp_path
+):
   (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
   flags = [f'--workdir={trained}', '--beam_size=2']
   scored = [*flags, f'--results={tmp_path}', '--output=-']
@@ -25,9 +26,15 @@ def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate
   # It works with a prefix, and a list; what is forbidden, too, is missing, which is told.
   (tmp_path / 'begins').write_text('der\nein\n', encoding='utf-8')
   (tmp_path / 'forbidden').write_text('hund\n', encoding='utf-8')
-  status, out, err = constrain(*flags, f'--source={folder}/test.en', f'--require={tmp_path}/words',
-                               f'--prefix={tmp_path}/begins', f'--avoid={tmp_path}/forbidden',
-                               '--nbest=2', f'--ensemble={trained}')
+  status, out, err = constrain(
+    *flags,
+    f'--source={folder}/test.en',
+    f'--require={tmp_path}/words',
+    f'--prefix={tmp_path}/begins',
+    f'--avoid={tmp_path}/forbidden',
+    '--nbest=2',
+    f'--ensemble={trained}',
+  )
   assert status == 0 and '1 of 2 translations lack words that must appear' in err, err
   rows = [line.split(' ||| ') for line in out.splitlines()]
   assert {number for number, _, _ in rows} == {'0', '1'}
@@ -35,16 +42,27 @@ def test_required_words_appear_and_have_results_of_their_own(constrain, evaluate
   assert not any('hund' in text.split() for _, text, _ in rows)
 
 
-@pytest.mark.parametrize(('flags', 'facts'), [
+@pytest.mark.parametrize(
+  ('flags', 'facts'),
+  [
     ([], ['--require=FILE or --avoid=FILE is needed']),
     (['--source=-', '--avoid=-'], ['only --source can be standard input']),
     (['--split=test,valid', '--avoid=x'], ['--require and --avoid are for one text']),
     (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
-    (['--require={folder}/unequal.de'], ['--require must have a line for each sentence; there are '
-                                         '2', 'unequal.de has 3 lines']),
-    (['--require={folder}/long.en'], ['the phrases that must appear in translation 1 must have '
-                                      'fewer tokens than its limit', 'decode.max_extra_length']),
-    (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has'])])
+    (
+      ['--require={folder}/unequal.de'],
+      ['--require must have a line for each sentence; there are 2', 'unequal.de has 3 lines'],
+    ),
+    (
+      ['--require={folder}/long.en'],
+      [
+        'the phrases that must appear in translation 1 must have fewer tokens than its limit',
+        'decode.max_extra_length',
+      ],
+    ),
+    (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has']),
+  ],
+)
 def test_a_mistake_is_one_line(constrain, folder, trained, flags, facts):
   flags = [flag.format(folder=folder) for flag in flags]
   message = constrain.refuses(f'--workdir={trained}', *flags)

@@ -13,13 +13,23 @@ from transformer.tools.constrain.phrases import make_reader
 N, LENGTH = 7, 19
 CONTINUES = np.arange(N) == 4
 # Phrases that overlap with themselves, with each other and with longer words, twice, or in one.
-PHRASES = [((3, 3, 5), (3, 5)), ((3,), (3,)), ((3,), (3, 4)), ((5, 3), (3, 5)), ((3, 4, 3), (4,)),
-           ((3, 3), (3, 3)), ((3, 5, 3, 4), (5, 3, 4, 5)), ((), (5,)), ((), ())]
+PHRASES = [
+  ((3, 3, 5), (3, 5)),
+  ((3,), (3,)),
+  ((3,), (3, 4)),
+  ((5, 3), (3, 5)),
+  ((3, 4, 3), (4,)),
+  ((3, 3), (3, 3)),
+  ((3, 5, 3, 4), (5, 3, 4, 5)),
+  ((), (5,)),
+  ((), ()),
+]
 
 
 def padded(phrases, length=4):
-  return np.asarray([[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item]
-                     for item in phrases], np.int32)
+  return np.asarray(
+    [[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item] for item in phrases], np.int32
+  )
 
 
 @pytest.fixture(scope='module')
@@ -27,7 +37,7 @@ def readings():
   """Returns tokens [C, T], the same for every input, and what is found after each of them."""
   rng = np.random.default_rng(0)
   # Pad, begin and end may be emitted too, but tokens of the phrases are more frequent.
-  tokens_CT = rng.choice(N, p=[.02, .02, .01, .45, .15, .3, .05], size=(199, LENGTH))
+  tokens_CT = rng.choice(N, p=[0.02, 0.02, 0.01, 0.45, 0.15, 0.3, 0.05], size=(199, LENGTH))
 
   @jax.jit
   def read(tokens_TBC):
@@ -35,8 +45,12 @@ def readings():
 
     def advance(reading, token_BC):
       reading = reader.after(reading, token_BC)
-      return reading, (reader.is_complete(reading), reader.is_pending(reading),
-                       reader.bank(reading), reader.wanted(reading))
+      return reading, (
+        reader.is_complete(reading),
+        reader.is_pending(reading),
+        reader.bank(reading),
+        reader.wanted(reading),
+      )
 
     return jax.lax.scan(advance, reader.start(len(tokens_CT)), tokens_TBC)[1]
 
@@ -47,7 +61,7 @@ def readings():
 def places(readings):
   """Yields the phrases, the tokens so far, and the index of what was found after them."""
   for b, c, t in itertools.product(range(len(PHRASES)), range(len(readings[0])), range(LENGTH)):
-    yield PHRASES[b], readings[0][c][:t + 1], (t, b, c)
+    yield PHRASES[b], readings[0][c][: t + 1], (t, b, c)
 
 
 def test_phrases_are_complete_where_the_tokens_contain_them_as_whole_words(readings):

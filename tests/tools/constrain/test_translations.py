@@ -53,10 +53,15 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
   for number in (0, 3):
     one = slice(number, number + 1)
     assert translator(params, lines[one], constraint=Words(VOCABULARY, phrases[one])) == result[one]
-  steered = translator(params, [lines[0], lines[2]], constraint=Words(
-      VOCABULARY, [phrases[0], phrases[2]], ['old'], ['the tree', 'a']))
-  assert [answer.text.startswith(prefix) for answer, prefix in zip(steered, ['the tree', 'a'],
-                                                              strict=True)] == [True, True]
+  steered = translator(
+    params,
+    [lines[0], lines[2]],
+    constraint=Words(VOCABULARY, [phrases[0], phrases[2]], ['old'], ['the tree', 'a']),
+  )
+  assert [
+    answer.text.startswith(prefix)
+    for answer, prefix in zip(steered, ['the tree', 'a'], strict=True)
+  ] == [True, True]
   assert lacks_phrase(steered[0].text, phrases[0])  # It is forbidden.
   assert not lacks_phrase(steered[1].text, phrases[2])
 
@@ -64,5 +69,6 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
 def test_samples_cannot_contain_phrases(params):
   config = dataclasses.replace(DECODE, sample=True)
   with pytest.raises(UserError, match='leave out --sample'):
-    Translator(MODEL, VOCABULARY, config, MAX_LENGTH)(params, ['a'],
-                                                      constraint=Words(VOCABULARY, [['cat']]))
+    Translator(MODEL, VOCABULARY, config, MAX_LENGTH)(
+      params, ['a'], constraint=Words(VOCABULARY, [['cat']])
+    )

@@ -19,8 +19,9 @@ PHRASES = ['cat', 'the dog', 'é', "don't", 'ß']
 @pytest.fixture(scope='module')
 def vocabulary():
   rng = random.Random(0)
-  return Vocabulary.train((' '.join(rng.choices(WORDS, k=6)) + rng.choice(".,!-'")
-                           for _ in range(300)), 300)
+  return Vocabulary.train(
+    (' '.join(rng.choices(WORDS, k=6)) + rng.choice(".,!-'") for _ in range(300)), 300
+  )
 
 
 @pytest.fixture(scope='module')
@@ -65,18 +66,29 @@ def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
   assert stopped > 500
 
 
-@pytest.mark.parametrize('text', ['the cats', 'concat', 'a the house', 'the  dog', 'çé', 'Cat',
-                                  'is don'])
+@pytest.mark.parametrize(
+  'text', ['the cats', 'concat', 'a the house', 'the  dog', 'çé', 'Cat', 'is don']
+)
 def test_other_words_are_allowed(vocabulary, automaton, text):
   assert first_forbidden(automaton, [*vocabulary.encode(text), EOS_ID]) is None
 
 
 # Pieces, and then bytes; how many of them are allowed, -1 for all but the last.
-@pytest.mark.parametrize(('pieces', 'spelt', 'allowed'), [
+@pytest.mark.parametrize(
+  ('pieces', 'spelt', 'allowed'),
+  [
     ('the', '\ndog', -1),  # A line feed is written as a space.
-    ('a', ' cat', -1), ('a', 'cat', None),  # Letters in bytes are letters.
-    ('', 'é', -1), ('', 'the é', -1), ('', 'ßé', 1), ('', '„é', -1),
-    ('„cat', '', -1), ('—cat', '', -1), ('a „cat', '', -1)])  # The mark is spelt in bytes.
+    ('a', ' cat', -1),
+    ('a', 'cat', None),  # Letters in bytes are letters.
+    ('', 'é', -1),
+    ('', 'the é', -1),
+    ('', 'ßé', 1),
+    ('', '„é', -1),
+    ('„cat', '', -1),
+    ('—cat', '', -1),
+    ('a „cat', '', -1),
+  ],
+)  # The mark is spelt in bytes.
 def test_bytes_are_read_as_the_text_that_they_spell(vocabulary, automaton, pieces, spelt, allowed):
   ids = vocabulary.encode(pieces) if pieces else []
   ids += [BYTE_IDS[byte] for byte in spelt.encode()]
@@ -91,28 +103,51 @@ def test_phrases_whose_tables_would_be_large_are_refused(vocabulary, monkeypatch
     avoid(PHRASES, vocabulary)
 
 
-@pytest.mark.parametrize(('text', 'phrases', 'lacks'), [
-    ('the cats', ['cat'], True), ('concat', ['cat'], True), ('the cat!', ['cat'], False),
-    ('Cat', ['cat'], True), ('a cat is a cat', ['cat', 'a cat', 'cat '], False),
-    ('a cat is', ['cat', 'cat'], True), ('a cat', ['a  cat'], True), ('', [], False),
-    ('', ['a'], True), ('U.S. troops', ['U.S.'], False), ('é', ['é'], False), ('a', [' '], False),
-    ('यह कला है', ['कल'], True), ('हिना', ['ना'], True), ('cafe\u0301', ['cafe'], True),
-    ('ab ab', ['ab', 'ab'], False), ('xaa aa', ['aa'], False), ('aaa', ['aa'], True)])
+@pytest.mark.parametrize(
+  ('text', 'phrases', 'lacks'),
+  [
+    ('the cats', ['cat'], True),
+    ('concat', ['cat'], True),
+    ('the cat!', ['cat'], False),
+    ('Cat', ['cat'], True),
+    ('a cat is a cat', ['cat', 'a cat', 'cat '], False),
+    ('a cat is', ['cat', 'cat'], True),
+    ('a cat', ['a  cat'], True),
+    ('', [], False),
+    ('', ['a'], True),
+    ('U.S. troops', ['U.S.'], False),
+    ('é', ['é'], False),
+    ('a', [' '], False),
+    ('यह कला है', ['कल'], True),
+    ('हिना', ['ना'], True),
+    ('cafe\u0301', ['cafe'], True),
+    ('ab ab', ['ab', 'ab'], False),
+    ('xaa aa', ['aa'], False),
+    ('aaa', ['aa'], True),
+  ],
+)
 def test_a_phrase_is_whole_words_as_often_as_it_is_asked_for(text, phrases, lacks):
   assert lacks_phrase(text, phrases) == lacks
 
 
 def test_one_string_is_not_a_list_of_its_letters(vocabulary):
-  for wrong in ({'required': ['cat']}, {'required': 'cat'}, {'avoided': 'cat'},
-                {'prefixes': 'cat'}):
+  for wrong in (
+    {'required': ['cat']},
+    {'required': 'cat'},
+    {'avoided': 'cat'},
+    {'prefixes': 'cat'},
+  ):
     with pytest.raises(UserError, match=r"a list of texts .*; got 'cat'"):
       Words(vocabulary, **wrong)
 
 
 def test_phrases_that_cannot_be_met_are_refused(vocabulary):
   words = Words(vocabulary, [[], ['cat', 'x' * 99]])
-  with pytest.raises(UserError, match=r'must appear in translation 12 must have fewer tokens than '
-                                      r'its limit, 30; got 1\d\d; shorten'):
+  with pytest.raises(
+    UserError,
+    match=r'must appear in translation 12 must have fewer tokens than '
+    r'its limit, 30; got 1\d\d; shorten',
+  ):
     words.rows(vocabulary, [30] * 2, 40, 10)
 
 

@@ -20,12 +20,18 @@ from transformer.tools.convert.safetensors_format import read_tensors, write_ten
 SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
 # What MarianMT can represent, and CTranslate2 too.
 KINDS = {
-    'published': {'attention_bias': 'none'}, 'biases of outputs': {'attention_bias': 'output'},
-    'all biases': {}, 'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
-    'separate tables': {'share_embeddings': False, 'tie_output': False},
-    'separate sources': {'share_embeddings': False}, 'separate output': {'tie_output': False},
-    'gelu': {'activation': 'gelu'}, 'silu': {'activation': 'silu'},
-    'bias of the logits': {'output_bias': True}, 'norms before': {'norm': 'pre'}}
+  'published': {'attention_bias': 'none'},
+  'biases of outputs': {'attention_bias': 'output'},
+  'all biases': {},
+  'deep encoder': {'num_layers': 3, 'decoder_layers': 1},
+  'separate tables': {'share_embeddings': False, 'tie_output': False},
+  'separate sources': {'share_embeddings': False},
+  'separate output': {'tie_output': False},
+  'gelu': {'activation': 'gelu'},
+  'silu': {'activation': 'silu'},
+  'bias of the logits': {'output_bias': True},
+  'norms before': {'norm': 'pre'},
+}
 
 
 def opinionated(model, strength=1.0, norms=1.0):
@@ -41,8 +47,9 @@ def opinionated(model, strength=1.0, norms=1.0):
     # Sharp attention makes translations depend on their sources.
     looks = names[-2:-1] in (['query'], ['key'])
     wide = {'bias': 0.2, 'scale': 0.2}.get(names[-1], 1.0 if looks else 0.5)
-    return np.asarray(norms * (names[-1] == 'scale') + strength * wide
-                      * rng.standard_normal(leaf.shape), np.float32)
+    return np.asarray(
+      norms * (names[-1] == 'scale') + strength * wide * rng.standard_normal(leaf.shape), np.float32
+    )
 
   params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(lambda: init_params(model, 0)))
   output = params['target_embedding']['table'] if model.config.tie_output else params['output']
@@ -54,16 +61,20 @@ def padded(rows, length):
   """Returns token ids of rows [B, T], their segments and their positions."""
   tokens = np.full((len(rows), length), PAD_ID, np.int32)
   for tokens_T, row in zip(tokens, rows, strict=True):
-    tokens_T[:len(row)] = row
+    tokens_T[: len(row)] = row
   return tokens, (tokens != PAD_ID).astype(np.int32), np.tile(np.arange(length), (len(rows), 1))
 
 
 def logits_of(peer, sources, targets):
   """Returns the logits of a model of Hugging Face's library for batches of `padded`."""
   import torch  # Few machines have it.
+
   with torch.no_grad():
-    return peer(input_ids=torch.tensor(sources[0]), attention_mask=torch.tensor(sources[1]),
-                decoder_input_ids=torch.tensor(targets[0])).logits.numpy()
+    return peer(
+      input_ids=torch.tensor(sources[0]),
+      attention_mask=torch.tensor(sources[1]),
+      decoder_input_ids=torch.tensor(targets[0]),
+    ).logits.numpy()
 
 
 def change_tensors(folder, **changes):
@@ -85,18 +96,23 @@ def to_shards(folder, index=(), **dtypes):
   tensors = load_file(folder / WEIGHTS)
   file_of = dict(zip(tensors, itertools.cycle(shards), strict=False))
   for shard, dtype in shards.items():
-    write_tensors(folder / shard, {name: tensor.astype(dtype) for name, tensor in tensors.items()
-                                   if file_of[name] == shard}, {'format': 'pt'})
+    write_tensors(
+      folder / shard,
+      {name: tensor.astype(dtype) for name, tensor in tensors.items() if file_of[name] == shard},
+      {'format': 'pt'},
+    )
   (folder / WEIGHTS).unlink()
-  (folder / f'{WEIGHTS}.index.json').write_text(json.dumps(
-      {'metadata': {'total_size': 1}, 'weight_map': file_of | dict(index)}), 'utf-8')
+  (folder / f'{WEIGHTS}.index.json').write_text(
+    json.dumps({'metadata': {'total_size': 1}, 'weight_map': file_of | dict(index)}), 'utf-8'
+  )
 
 
 def change_json(path, **changes):
   """Changes entries of a JSON file; None removes one."""
   entries = json.loads(path.read_text('utf-8')) | changes
-  path.write_text(json.dumps({name: value for name, value in entries.items() if value is not None}),
-                  'utf-8')
+  path.write_text(
+    json.dumps({name: value for name, value in entries.items() if value is not None}), 'utf-8'
+  )
 
 
 def refuses(folder, copy, changes, fact):

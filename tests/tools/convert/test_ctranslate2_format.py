@@ -15,19 +15,31 @@ from transformer.model.transformer import Transformer
 from transformer.tools.convert.ctranslate2_format import check_model, write_model
 
 VOCABULARY, LONG, SHORT = 47, 149, 16
-MODERN = {'norm': 'pre', 'rms_norm': True, 'activation': 'swiglu', 'positions': 'rotary',
-          'key_dim': 6, 'value_dim': 6}
+MODERN = {
+  'norm': 'pre',
+  'rms_norm': True,
+  'activation': 'swiglu',
+  'positions': 'rotary',
+  'key_dim': 6,
+  'value_dim': 6,
+}
 KINDS = random_models.KINDS | {
-    'rms norm': {'rms_norm': True}, 'swiglu': {'activation': 'swiglu'},
-    'learned': {'positions': 'learned', 'max_positions': 151},
-    'rotary': {'positions': 'rotary', 'key_dim': 6, 'value_dim': 6},
-    'relative': {'positions': 'relative'}, 'modern': MODERN,
-    'narrow keys': {'key_dim': 3}, 'narrow values': {'value_dim': 5},
-    'narrow rotary keys': {**MODERN, 'key_dim': 4, 'value_dim': 11},
-    'heads that do not divide': {'num_heads': 3, 'key_dim': 5, 'value_dim': 5},
-    'one normalised head': {**MODERN, 'num_heads': 1, 'query_key_norm': True}}
-PIECES = [{PAD_ID: '<pad>', BOS_ID: '<s>', EOS_ID: '</s>', UNK_ID: '<unk>'}.get(i, f'▁{i}')
-          for i in range(VOCABULARY)]
+  'rms norm': {'rms_norm': True},
+  'swiglu': {'activation': 'swiglu'},
+  'learned': {'positions': 'learned', 'max_positions': 151},
+  'rotary': {'positions': 'rotary', 'key_dim': 6, 'value_dim': 6},
+  'relative': {'positions': 'relative'},
+  'modern': MODERN,
+  'narrow keys': {'key_dim': 3},
+  'narrow values': {'value_dim': 5},
+  'narrow rotary keys': {**MODERN, 'key_dim': 4, 'value_dim': 11},
+  'heads that do not divide': {'num_heads': 3, 'key_dim': 5, 'value_dim': 5},
+  'one normalised head': {**MODERN, 'num_heads': 1, 'query_key_norm': True},
+}
+PIECES = [
+  {PAD_ID: '<pad>', BOS_ID: '<s>', EOS_ID: '</s>', UNK_ID: '<unk>'}.get(i, f'▁{i}')
+  for i in range(VOCABULARY)
+]
 
 
 def random_model(strength=1.0, **settings):
@@ -55,16 +67,23 @@ def pieces(ids):
 
 def forced_log_probs(model, params, sources, targets):
   """Returns, for each target, log p of every token and of the end token."""
+
   @jax.jit
   def log_probs_BTN(params, *batch):
     x_BTD, output_ND = model.apply({'params': params}, *batch)
     return jax.nn.log_softmax(jnp.einsum('BTD,ND->BTN', x_BTD, output_ND))
 
-  scores_BTN = np.asarray(log_probs_BTN(
-      params, *padded([[*source, EOS_ID] for source in sources], LONG + 1),
-      *padded([[BOS_ID, *target] for target in targets], LONG + 1)))
-  return [log_probs_TN[np.arange(len(target) + 1), [*target, EOS_ID]]
-          for log_probs_TN, target in zip(scores_BTN, targets, strict=True)]
+  scores_BTN = np.asarray(
+    log_probs_BTN(
+      params,
+      *padded([[*source, EOS_ID] for source in sources], LONG + 1),
+      *padded([[BOS_ID, *target] for target in targets], LONG + 1),
+    )
+  )
+  return [
+    log_probs_TN[np.arange(len(target) + 1), [*target, EOS_ID]]
+    for log_probs_TN, target in zip(scores_BTN, targets, strict=True)
+  ]
 
 
 @pytest.mark.long(but=('published',))

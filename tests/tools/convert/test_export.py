@@ -28,13 +28,16 @@ def command(start_command):
 @pytest.fixture(scope='module')
 def export(command):
   """Returns a function that converts a run, or weights, and returns what the command says."""
+
   def export(kind, source, output, *flags):
     where = 'weights' if kind == 'run' else 'workdir'
-    status, out, err = command(f'--format={kind}', f'--{where}={source}', f'--output={output}',
-                               *flags)
+    status, out, err = command(
+      f'--format={kind}', f'--{where}={source}', f'--output={output}', *flags
+    )
     assert status == 0, err
     assert out.startswith(f'{output}: ')
     return out.removeprefix(f'{output}: ')
+
   return export
 
 
@@ -51,14 +54,16 @@ def names(folder):
 
 def translated(folder, text, files):
   """Returns CTranslate2's translations of a file by an exported folder and its vocabulary."""
-  source, target = (sentencepiece.SentencePieceProcessor(model_file=str(folder / files[side]))
-                    for side in (0, -1))
+  source, target = (
+    sentencepiece.SentencePieceProcessor(model_file=str(folder / files[side])) for side in (0, -1)
+  )
   translator = ctranslate2.Translator(str(folder))
   lines = []
   for line in text.read_text('utf-8').splitlines():
     pieces = source.encode(line, out_type=str)
-    result, = translator.translate_batch([pieces], beam_size=1, min_decoding_length=0,
-                                         max_decoding_length=len(pieces) + 1 + 3)
+    (result,) = translator.translate_batch(
+      [pieces], beam_size=1, min_decoding_length=0, max_decoding_length=len(pieces) + 1 + 3
+    )
     lines.append(target.decode(result.hypotheses[0]))
   return lines
 
@@ -75,8 +80,12 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, tmp_pa
     output = tmp_path / kind
     out = export('ctranslate2', trained, output, f'--quantization={kind}')
     assert out.startswith(f'a CTranslate2 model, {kind}, step ')
-    assert names(output) == ['config.json', 'model.bin', 'shared_vocabulary.json',
-                             'vocabulary.model']
+    assert names(output) == [
+      'config.json',
+      'model.bin',
+      'shared_vocabulary.json',
+      'vocabulary.model',
+    ]
     lines = translated(output, folder / 'test.en', ['vocabulary.model'])
     assert all(lines)
     assert kind == 'int8' or lines == lines_of(evaluate, trained, folder)
@@ -88,16 +97,22 @@ def test_hugging_face_loads_the_folder_as_it_is(export, evaluate, trained, folde
   out = export('huggingface', trained, output)
   assert out.startswith('a MarianMT model for transformers, step ')
   pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
-  transformers = pytest.importorskip('transformers',
-                                     reason='tests/huggingface.txt has the packages')
+  transformers = pytest.importorskip(
+    'transformers', reason='tests/huggingface.txt has the packages'
+  )
   model = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
   tokenizer = transformers.AutoTokenizer.from_pretrained(output)
   vocabulary = Vocabulary.load(output / 'vocabulary.model')
   lines = []
   for line in (folder / 'test.en').read_text('utf-8').splitlines():
     source = tokenizer(line, return_tensors='pt')
-    result = model.generate(**source, num_beams=1, length_penalty=1.0, early_stopping=False,
-                            max_new_tokens=source['input_ids'].shape[1] + 3)
+    result = model.generate(
+      **source,
+      num_beams=1,
+      length_penalty=1.0,
+      early_stopping=False,
+      max_new_tokens=source['input_ids'].shape[1] + 3,
+    )
     # A model of two steps spells bytes that are not UTF-8, which the library replaces otherwise.
     lines.append(vocabulary.decode(result[0].numpy()))
   assert all(lines) and lines == lines_of(evaluate, trained, folder)
@@ -126,10 +141,17 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   assert (tmp_path / 'again').read_bytes() == there.read_bytes()
   if kind == 'trained':  # Training can start from such weights, but not resume them.
     config = f'--config={folder}/tiny.py'
-    assert (f'{back} holds weights alone, with which a run cannot go on; start another from them'
-            in train.refuses(config, f'--workdir={back}'))
-    status, _, err = train(config, f'--workdir={tmp_path}/next', '--config.train.steps=1',
-                           f'--config.train.init_from={back}', '--config.train.checkpoint_every=1')
+    assert (
+      f'{back} holds weights alone, with which a run cannot go on; start another from them'
+      in train.refuses(config, f'--workdir={back}')
+    )
+    status, _, err = train(
+      config,
+      f'--workdir={tmp_path}/next',
+      '--config.train.steps=1',
+      f'--config.train.init_from={back}',
+      '--config.train.checkpoint_every=1',
+    )
     assert status == 0, err
   # A folder for transformers has other numbers of layers and scales.
   export('huggingface', workdir, tmp_path / 'folder')
@@ -137,14 +159,18 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   assert out.startswith('a run of weights alone, of a folder for transformers; ')
   new = load_run(tmp_path / 'same')
   assert new.config.data.target_language == 'de' or kind == 'trained'
-  assert new.config.model == dataclasses.replace(old.config.model, num_layers=1,
-                                                 decoder_layers=1)
+  assert new.config.model == dataclasses.replace(old.config.model, num_layers=1, decoder_layers=1)
   check_equal(old.params, new.params, 3e-7)
   assert len(lines_of(evaluate, tmp_path / 'same', folder)) == 2
   status, _, err = train(  # The settings of the model come from the run.
-      f'--config={tmp_path}/same', f'--workdir={tmp_path}/tuned', f'--config.data.dir={folder}',
-      '--config.data.source_language=en', '--config.data.target_language=de',
-      f'--config.train.init_from={tmp_path}/same', '--config.train.steps=1')
+    f'--config={tmp_path}/same',
+    f'--workdir={tmp_path}/tuned',
+    f'--config.data.dir={folder}',
+    '--config.data.source_language=en',
+    '--config.data.target_language=de',
+    f'--config.train.init_from={tmp_path}/same',
+    '--config.train.steps=1',
+  )
   assert status == 0 and load_run(tmp_path / 'tuned').config.model == new.config.model, err
   for run in (back, tmp_path / 'same'):
     for file in SEPARATE if kind == 'separate' else ['vocabulary.model']:
@@ -156,9 +182,14 @@ def test_a_vocabulary_for_each_language_goes_along(export, evaluate, separate, f
   trained, run, output = load_run(separate), tmp_path / 'run', tmp_path / 'model'
   # All vocabularies have the bytes, so this run prefers to write other pieces.
   table_ND = np.random.default_rng(1).normal(size=(310, 8)).astype(np.float32)
-  table_ND[:BYTE_IDS.stop] *= 0.1
-  save_run(run, trained.config, trained.vocabulary,
-           trained.params | {'target_embedding': {'table': table_ND}}, [7])
+  table_ND[: BYTE_IDS.stop] *= 0.1
+  save_run(
+    run,
+    trained.config,
+    trained.vocabulary,
+    trained.params | {'target_embedding': {'table': table_ND}},
+    [7],
+  )
   export('ctranslate2', run, output)
   lines = translated(output, folder / 'test.en', SEPARATE)
   assert lines == lines_of(evaluate, run, folder)
@@ -179,26 +210,37 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(command, export, weights, 
   export('run', path, tmp_path / 'back')
   check_equal(content.params, load_run(tmp_path / 'back').params)
   for change_of, message in (
-      (('model', 'ff_dim', 13), 'the parameter decoder_0.feed_forward.inner.bias should be [13] of '
-                                'float32, as the config says; it is [11] of float32'),
-      (('model', 'heads', 3), 'there is no key config.model.heads')):
+    (
+      ('model', 'ff_dim', 13),
+      'the parameter decoder_0.feed_forward.inner.bias should be [13] of '
+      'float32, as the config says; it is [11] of float32',
+    ),
+    (('model', 'heads', 3), 'there is no key config.model.heads'),
+  ):
     change(*change_of)
-    assert message in command.refuses('--format=run', f'--weights={path}',
-                                      f'--output={tmp_path}/none')
+    assert message in command.refuses(
+      '--format=run', f'--weights={path}', f'--output={tmp_path}/none'
+    )
   assert names(tmp_path) == ['back', 'changed']
 
 
-@pytest.mark.parametrize(('flags', 'message'), [
+@pytest.mark.parametrize(
+  ('flags', 'message'),
+  [
     ('', '--format is needed, one of ctranslate2, huggingface, safetensors, run'),
     ('--format=ctranslate2 --output=OUT', 'needs --workdir, and takes no --weights'),
     ('--format=run --weights=FILE --workdir=RUN --output=OUT', 'takes no --workdir'),
     ('--format=safetensors --workdir=RUN', '--output is needed'),
-    ('--format=huggingface --workdir=RUN --output=OUT --quantization=int8',
-     '--quantization is for --format=ctranslate2'),
+    (
+      '--format=huggingface --workdir=RUN --output=OUT --quantization=int8',
+      '--quantization is for --format=ctranslate2',
+    ),
     ('--format=run --weights=FILE --output=OUT --average=2', '--checkpoint and --average are for'),
     ('--format=ctranslate2 --workdir=RUN --output=RUN', 'must be a new or empty folder'),
     ('--format=safetensors --workdir=RUN --output=FILE', 'must be a new or empty folder'),
-    ('--format=run --weights=RUN/config.json --output=OUT', 'should be a safetensors file')])
+    ('--format=run --weights=RUN/config.json --output=OUT', 'should be a safetensors file'),
+  ],
+)
 def test_mistakes_are_one_line_and_leave_nothing(command, trained, weights, folder, flags, message):
   for name, path in {'RUN': trained, 'FILE': weights, 'OUT': folder / 'none' / 'x'}.items():
     flags = flags.replace(f'={name}', f'={path}')
@@ -209,12 +251,25 @@ def test_mistakes_are_one_line_and_leave_nothing(command, trained, weights, fold
 
 @pytest.mark.long
 def test_a_missing_package_is_named(trained, folder, one_error):
-  code = ("import sys; sys.modules['ctranslate2'] = None; "
-          "from transformer.system import command_line; "
-          "from transformer.tools.convert import __main__; command_line.run(__main__.main)")
+  code = (
+    "import sys; sys.modules['ctranslate2'] = None; "
+    'from transformer.system import command_line; '
+    'from transformer.tools.convert import __main__; command_line.run(__main__.main)'
+  )
   done = subprocess.run(
-      [sys.executable, '-c', code, '--format=ctranslate2', f'--workdir={trained}',
-       f'--output={folder}/none'], cwd=ROOT, env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
-      capture_output=True, text=True, check=False)
+    [
+      sys.executable,
+      '-c',
+      code,
+      '--format=ctranslate2',
+      f'--workdir={trained}',
+      f'--output={folder}/none',
+    ],
+    cwd=ROOT,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   assert done.returncode == 1
   assert 'needs ctranslate2, which is not installed; install it' in one_error(done.stderr)

@@ -47,13 +47,17 @@ def vocabulary():
 def export(vocabulary, tmp_path_factory):
   def export(**settings):
     folder = tmp_path_factory.mktemp('exported')
-    config = Config(DataConfig(vocabulary_size=vocabulary.size, max_length=37),
-                    ModelConfig(**SHAPE | settings), train=TrainConfig(tokens_per_batch=370),
-                    decode=DecodeConfig(beam_size=3))
+    config = Config(
+      DataConfig(vocabulary_size=vocabulary.size, max_length=37),
+      ModelConfig(**SHAPE | settings),
+      train=TrainConfig(tokens_per_batch=370),
+      decode=DecodeConfig(beam_size=3),
+    )
     params = opinionated(Transformer(config.model, vocabulary.size))
     write_model(folder, config, params, vocabulary)
     vocabulary.save(folder / 'vocabulary.model')
     return folder, config, params
+
   return export
 
 
@@ -62,8 +66,9 @@ def exported(export):
   return export(attention_bias='none', dropout=0.3, attention_dropout=0.2)
 
 
-@pytest.mark.long(but=('biases of outputs', 'separate tables', 'bias of the logits',
-                       'norms before'))
+@pytest.mark.long(
+  but=('biases of outputs', 'separate tables', 'bias of the logits', 'norms before')
+)
 @pytest.mark.parametrize('settings', KINDS.values(), ids=KINDS)
 def test_a_model_comes_back(export, vocabulary, settings):
   folder, config, params = export(**settings)
@@ -75,18 +80,30 @@ def test_a_model_comes_back(export, vocabulary, settings):
   assert back.vocabulary.fingerprint == vocabulary.fingerprint
   assert (back.config.data.vocabulary_size, back.config.data.max_length) == (285, 37)
   assert back.config.decode.beam_size == 3
-  for name in ('num_layers', 'decoder_depth', 'ff_dim', 'num_heads', 'activation', 'dropout',
-               'attention_bias', 'attention_dropout', 'share_embeddings', 'tie_output', 'norm',
-               'output_bias'):
+  for name in (
+    'num_layers',
+    'decoder_depth',
+    'ff_dim',
+    'num_heads',
+    'activation',
+    'dropout',
+    'attention_bias',
+    'attention_dropout',
+    'share_embeddings',
+    'tie_output',
+    'norm',
+    'output_bias',
+  ):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
 
 
 def test_a_folder_is_a_run_in_python(exported):
   folder, _, params = exported
   run = load_huggingface(str(folder))
-  score, = run.score(['a man'], ['ein mann'])
+  (score,) = run.score(['a man'], ['ein mann'])
   assert dataclasses.replace(run, params=params).score(['a man'], ['ein mann']) == [
-      pytest.approx(score, rel=1e-4)]
+    pytest.approx(score, rel=1e-4)
+  ]
   assert run.config.decode.beam_size == 3 and run.workdir == folder
   with pytest.raises(UserError, match='should hold a JSON object'):
     load_huggingface(folder / 'nothing')
@@ -97,8 +114,9 @@ def test_a_folder_is_a_run_in_python(exported):
 def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export, vocabulary):
   folder, _, params = exported
   tensors = read_tensors(folder / WEIGHTS)[1]
-  np.testing.assert_array_equal(tensors['model.shared.weight'],
-                                params['target_embedding']['table'][:, ORDER])
+  np.testing.assert_array_equal(
+    tensors['model.shared.weight'], params['target_embedding']['table'][:, ORDER]
+  )
   assert not tensors['model.decoder.layers.0.encoder_attn.q_proj.bias'].any()
   assert tensors['final_logits_bias'].shape == (1, vocabulary.size)
   assert not tensors['final_logits_bias'].any()
@@ -106,15 +124,24 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export,
   # In a Pegasus, the library adds the positions, so no residual sum may grow.
   folder, _, params = export(norm='pre')
   np.testing.assert_array_equal(
-      read_tensors(folder / WEIGHTS)[1]['model.encoder.layers.1.fc2.weight'],
-      params['encoder_1']['feed_forward']['outer']['kernel'][:, ORDER].T)
+    read_tensors(folder / WEIGHTS)[1]['model.encoder.layers.1.fc2.weight'],
+    params['encoder_1']['feed_forward']['outer']['kernel'][:, ORDER].T,
+  )
 
 
-@pytest.mark.parametrize(('base', 'setting', 'value'), [
-    ('MarianMT', 'rms_norm', True), ('MarianMT', 'query_key_norm', True),
-    ('MarianMT', 'positions', 'rotary'), ('MarianMT', 'activation', 'swiglu'),
-    ('MarianMT', 'key_dim', 32), ('MarianMT', 'value_dim', 128),
-    ('Pegasus', 'share_embeddings', False), ('Pegasus', 'tie_output', False)])
+@pytest.mark.parametrize(
+  ('base', 'setting', 'value'),
+  [
+    ('MarianMT', 'rms_norm', True),
+    ('MarianMT', 'query_key_norm', True),
+    ('MarianMT', 'positions', 'rotary'),
+    ('MarianMT', 'activation', 'swiglu'),
+    ('MarianMT', 'key_dim', 32),
+    ('MarianMT', 'value_dim', 128),
+    ('Pegasus', 'share_embeddings', False),
+    ('Pegasus', 'tie_output', False),
+  ],
+)
 def test_other_models_are_refused_by_name(base, setting, value):
   norm = {'MarianMT': 'post', 'Pegasus': 'pre'}[base]
   check_model(ModelConfig(norm=norm))
@@ -134,14 +161,18 @@ def test_a_parameter_that_the_library_lacks_is_refused_by_name(exported, tmp_pat
   assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(('changes', 'fact'), [
+@pytest.mark.parametrize(
+  ('changes', 'fact'),
+  [
     ({'model_type': 'bart'}, 'model_type=bart, and this project can hold only marian or pegasus'),
     ({'decoder_start_token_id': 0}, 'decoder_start_token_id=0, and this project can hold only 1'),
     ({'decoder_layers': 3}, 'should hold model.decoder.layers.2.*; it holds none'),
     ({'d_model': 28}, 'should hold model.shared.weight with 7980 numbers, .*; it holds 3990'),
     (('config.json', None), 'config.json should hold a JSON object; .*No such file'),
     (('tokenizer_config.json', None), 'tokenizer_config.json should .* save model and tokenizer'),
-    (('vocabulary.model', None), 'copy it from there')])
+    (('vocabulary.model', None), 'copy it from there'),
+  ],
+)
 def test_what_does_not_fit_or_is_missing_is_named(exported, tmp_path, changes, fact):
   refuses(exported[0], tmp_path / 'model', changes, fact)
 
@@ -164,7 +195,9 @@ def test_shards_are_read_as_one_file(exported, tmp_path):
 NAME = 'model.shared.weight'
 
 
-@pytest.mark.parametrize(('index', 'fact'), [
+@pytest.mark.parametrize(
+  ('index', 'fact'),
+  [
     ({NAME: 'gone.safetensors'}, r'gone\.safetensors cannot be read: No such file.*; .* copy'),
     ({NAME: '../one.safetensors'}, r'one of \.\./one.safetensors and its index has model\.'),
     ({NAME: '/one.safetensors'}, r'one of /one.safetensors and its index has model\.'),
@@ -172,8 +205,11 @@ NAME = 'model.shared.weight'
     ({NAME: '..'}, 'cannot be read'),
     ({'model.none': 'one.safetensors'}, 'of one.safetensors and its index has model.none; restore'),
     (None, r'index\.json should name the file of each tensor'),
-    (b'[', r'index\.json should hold a JSON object'), (b'{}', "an entry 'weight_map'"),
-    (b'{"weight_map": {}}', f'should hold {NAME}')])
+    (b'[', r'index\.json should hold a JSON object'),
+    (b'{}', "an entry 'weight_map'"),
+    (b'{"weight_map": {}}', f'should hold {NAME}'),
+  ],
+)
 def test_shards_that_do_not_fit_their_index_are_refused(exported, tmp_path, index, fact):
   folder = shutil.copytree(exported[0], tmp_path / 'model')
   path = folder / f'{WEIGHTS}.index.json'
@@ -199,7 +235,8 @@ def test_a_tensor_in_two_shards_and_a_damaged_shard_are_refused(exported, tmp_pa
 
 @pytest.mark.parametrize('number', [np.nan, np.inf])
 def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
-    exported, tmp_path, number):
+  exported, tmp_path, number
+):
   folder = shutil.copytree(exported[0], tmp_path / 'model')
   name = 'model.encoder.layers.1.fc2.bias'
   change_tensors(folder, **{name: lambda bias: np.append(bias[1:], np.float32(number))})
@@ -232,13 +269,13 @@ def test_positions_that_the_library_has_trained_come_back_as_learned_ones(export
   moved, kept = (back.params[f'{name}_position']['table'] for name in ('source', 'target'))
   np.testing.assert_allclose(moved - kept, steps[:, np.argsort(ORDER)], rtol=0, atol=1e-7)
   np.testing.assert_array_equal(kept, sinusoidal_positions(1024, 14))
-  params = jax.eval_shape(lambda: init_params(
-      Transformer(back.config.model, vocabulary.size), 0))
+  params = jax.eval_shape(lambda: init_params(Transformer(back.config.model, vocabulary.size), 0))
   chex.assert_trees_all_equal_shapes(back.params, params)
 
 
 def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_refused(
-    exported, tmp_path):
+  exported, tmp_path
+):
   folder = shutil.copytree(exported[0], tmp_path / 'model')
   change_tensors(folder, final_logits_bias=lambda _: np.arange(285, dtype=np.float32)[None])
   np.testing.assert_array_equal(read_model(folder).params['output_bias'], np.arange(285))

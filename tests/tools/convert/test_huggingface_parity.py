@@ -29,13 +29,28 @@ torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packa
 transformers = pytest.importorskip('transformers', reason='tests/huggingface.txt has the packages')
 
 KINDS = random_models.KINDS | {
-    'odd width': {'model_dim': 15, 'num_heads': 3},
-    'norms before, the rest': {'norm': 'pre', 'num_layers': 3, 'decoder_layers': 1,
-                               'activation': 'gelu', 'output_bias': True, 'attention_bias': 'none'}}
+  'odd width': {'model_dim': 15, 'num_heads': 3},
+  'norms before, the rest': {
+    'norm': 'pre',
+    'num_layers': 3,
+    'decoder_layers': 1,
+    'activation': 'gelu',
+    'output_bias': True,
+    'attention_bias': 'none',
+  },
+}
 LONGEST, EXTRA, COUNT = 40, 13, 300
 HOSTILE_LINES = [
-    *HOSTILE, *(line for lines in SENTENCES.values() for line in lines[:20] if len(line) < 10_000),
-    '>>fr<< a man', '>>a man<<, a dog', '\n', 'a\nman', '#version', 'a\u2581', '\U000f25810']
+  *HOSTILE,
+  *(line for lines in SENTENCES.values() for line in lines[:20] if len(line) < 10_000),
+  '>>fr<< a man',
+  '>>a man<<, a dog',
+  '\n',
+  'a\nman',
+  '#version',
+  'a\u2581',
+  '\U000f25810',
+]
 
 
 class Exported(NamedTuple):
@@ -61,18 +76,23 @@ def vocabulary(lines):
 @pytest.fixture(scope='module')
 def export(vocabulary, tmp_path_factory):
   """Returns a function that exports a random model; see `opinionated` for its arguments."""
+
   def export(settings, *arguments):
-    config = Config(DataConfig(max_length=LONGEST), ModelConfig(**{**SHAPE, **settings}),
-                    decode=DecodeConfig(max_extra_length=EXTRA))
+    config = Config(
+      DataConfig(max_length=LONGEST),
+      ModelConfig(**{**SHAPE, **settings}),
+      decode=DecodeConfig(max_extra_length=EXTRA),
+    )
     model = Transformer(config.model, vocabulary.size)
     params = opinionated(model, *arguments)
     folder = tmp_path_factory.mktemp('model')
     huggingface_format.write_model(folder, config, params, vocabulary)
     peer, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        folder, output_loading_info=True)
+      folder, output_loading_info=True
+    )
     assert not any(loading.values()), loading
-    return Exported(config, model, params, peer,
-                    transformers.AutoTokenizer.from_pretrained(folder))
+    return Exported(config, model, params, peer, transformers.AutoTokenizer.from_pretrained(folder))
+
   return export
 
 
@@ -87,8 +107,9 @@ def logits(model, params, sources, targets):
 
 @pytest.mark.long(but=('published', 'norms before'))
 @pytest.mark.parametrize('kind', KINDS)
-def test_logits_are_the_same_and_what_the_library_saves_comes_back(export, vocabulary, tmp_path,
-                                                                   kind):
+def test_logits_are_the_same_and_what_the_library_saves_comes_back(
+  export, vocabulary, tmp_path, kind
+):
   rng = np.random.default_rng(0)
 
   def sentences(*lengths):
@@ -102,8 +123,9 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(export, vocab
   assert wanted.std() > 0.1
   real_BT = targets[1].astype(bool)
   theirs = logits_of(peer, sources, targets)
-  np.testing.assert_allclose(theirs[real_BT], wanted[real_BT], rtol=0,
-                             atol=1e-5 if model.config.norm == 'post' else 3e-5)
+  np.testing.assert_allclose(
+    theirs[real_BT], wanted[real_BT], rtol=0, atol=1e-5 if model.config.norm == 'post' else 3e-5
+  )
   # MarianMT is saved without positions, so those that the library makes itself must be right.
   peer.save_pretrained(tmp_path / 'again')
   again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / 'again')
@@ -124,9 +146,16 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(export, vocab
 
 def test_the_folder_holds_the_settings_of_the_run(exported):
   config, _, _, peer, tokenizer = exported
-  wanted = {'num_beams': config.decode.beam_size, 'length_penalty': config.decode.alpha,
-            'early_stopping': True, 'max_length': 1 + LONGEST + EXTRA, 'forced_eos_token_id': None,
-            'pad_token_id': PAD_ID, 'eos_token_id': EOS_ID, 'decoder_start_token_id': BOS_ID}
+  wanted = {
+    'num_beams': config.decode.beam_size,
+    'length_penalty': config.decode.alpha,
+    'early_stopping': True,
+    'max_length': 1 + LONGEST + EXTRA,
+    'forced_eos_token_id': None,
+    'pad_token_id': PAD_ID,
+    'eos_token_id': EOS_ID,
+    'decoder_start_token_id': BOS_ID,
+  }
   assert {name: getattr(peer.generation_config, name) for name in wanted} == wanted
   assert peer.config.max_position_embeddings == 1024
   ids = tokenizer('man ' * LONGEST, truncation=True)
@@ -142,8 +171,11 @@ def test_the_tokenizer_cuts_alike_and_gives_text_back(exported, vocabulary, line
   assert exported.tokenizer.batch_decode(rows, skip_special_tokens=True) == text
 
 
-@given(st.text(st.sampled_from([*'aabn 012<s>/é\n\t', '\u2581', '\u2585', ESCAPE, '\U0001f600']),
-               max_size=60))
+@given(
+  st.text(
+    st.sampled_from([*'aabn 012<s>/é\n\t', '\u2581', '\u2585', ESCAPE, '\U0001f600']), max_size=60
+  )
+)
 def test_the_tokenizer_cuts_any_text_alike(exported, vocabulary, text):
   ids = exported.tokenizer(text, add_special_tokens=False)['input_ids']
   assert ids == vocabulary.encode(text)

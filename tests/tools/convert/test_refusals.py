@@ -16,8 +16,9 @@ class Changed(ModelConfig):
   cap: float = 0.0
 
 
-@pytest.mark.parametrize('check_model', [
-    ctranslate2_format.check_model, huggingface_format.check_model])
+@pytest.mark.parametrize(
+  'check_model', [ctranslate2_format.check_model, huggingface_format.check_model]
+)
 def test_a_setting_that_a_format_does_not_know_is_refused_where_it_changes_the_model(check_model):
   check_model(Changed())
   with pytest.raises(UserError, match=r'cannot hold model\.cap=5\.0: .* know it; .*safetensors$'):

@@ -11,11 +11,21 @@ from safetensors.numpy import load, save
 from transformer.errors import UserError
 from transformer.tools.convert.safetensors_format import FORMAT, Weights, read, write
 
-TENSORS = {'encoder_0': {'query': {'kernel': np.arange(30, dtype=np.float32).reshape(2, 3, 5),
-                                   'bias': np.array([[0.1, -0.0, 3e38]], np.float32)}},
-           'output': np.array([[np.pi]], np.float32)}
-WEIGHTS = Weights({'seed': 7, 'data': {'dir': 'größe', 'train': ['a']}},
-                  {'vocabulary.model': b'\x00\xff'}, [3, 5], TENSORS)
+TENSORS = {
+  'encoder_0': {
+    'query': {
+      'kernel': np.arange(30, dtype=np.float32).reshape(2, 3, 5),
+      'bias': np.array([[0.1, -0.0, 3e38]], np.float32),
+    }
+  },
+  'output': np.array([[np.pi]], np.float32),
+}
+WEIGHTS = Weights(
+  {'seed': 7, 'data': {'dir': 'größe', 'train': ['a']}},
+  {'vocabulary.model': b'\x00\xff'},
+  [3, 5],
+  TENSORS,
+)
 
 
 @pytest.fixture
@@ -27,10 +37,11 @@ def path(tmp_path):
 def change(path, about=(), tensors=()):
   """Writes the file again with changed metadata and tensors."""
   content = path.read_bytes()
-  length, = struct.unpack('<Q', content[:8])
-  metadata = json.loads(json.loads(content[8:8 + length])['__metadata__'][FORMAT])
-  path.write_bytes(save({**load(content), **dict(tensors)},
-                        {FORMAT: json.dumps({**metadata, **dict(about)})}))
+  (length,) = struct.unpack('<Q', content[:8])
+  metadata = json.loads(json.loads(content[8 : 8 + length])['__metadata__'][FORMAT])
+  path.write_bytes(
+    save({**load(content), **dict(tensors)}, {FORMAT: json.dumps({**metadata, **dict(about)})})
+  )
 
 
 def refusal(path):
@@ -43,8 +54,12 @@ def refusal(path):
 def test_what_is_written_is_read_bit_for_bit_and_names_are_paths_joined_by_dots(path, tmp_path):
   weights, tensors = read(path), load(path.read_bytes())
   assert weights[:3] == WEIGHTS[:3]
-  assert tensors.keys() == {'encoder_0.query.kernel', 'encoder_0.query.bias', 'output',
-                            'vocabulary.model'}
+  assert tensors.keys() == {
+    'encoder_0.query.kernel',
+    'encoder_0.query.bias',
+    'output',
+    'vocabulary.model',
+  }
   chex.assert_trees_all_equal(weights.params, TENSORS, strict=True)
   write(tmp_path / 'again', weights)
   assert (tmp_path / 'again').read_bytes() == path.read_bytes()

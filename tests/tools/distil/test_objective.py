@@ -17,56 +17,80 @@ from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, smoothed
 from transformer.training.update import make_update
 
-STUDENT = Transformer(ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0,
-                                  norm='pre'), VOCABULARY)
+STUDENT = Transformer(
+  ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, norm='pre'),
+  VOCABULARY,
+)
 # Another shape, with dropout, which a teacher must not use.
-TEACHER = Transformer(ModelConfig(num_layers=1, model_dim=6, ff_dim=22, num_heads=3, dropout=0.5),
-                      VOCABULARY)
+TEACHER = Transformer(
+  ModelConfig(num_layers=1, model_dim=6, ff_dim=22, num_heads=3, dropout=0.5), VOCABULARY
+)
 
 
 def lessons():
   """Returns what two teachers of other widths give: outputs and projections."""
   rng = np.random.default_rng(1)
-  return [(jnp.asarray(rng.normal(size=(B, T, dim)), jnp.float32),
-           jnp.asarray(rng.normal(size=(N, dim)), jnp.float32)) for dim in (3, 7)]
+  return [
+    (
+      jnp.asarray(rng.normal(size=(B, T, dim)), jnp.float32),
+      jnp.asarray(rng.normal(size=(N, dim)), jnp.float32),
+    )
+    for dim in (3, 7)
+  ]
 
 
 def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
   def loss(x, output, targets, weights):
     return smoothed_cross_entropy(
-        x, output, targets, weights, smoothing,
-        text_share_BT=jnp.full_like(weights, 1.0 - share),
-        terms=[teacher_term(teachers, share, temperature)])['loss']
+      x,
+      output,
+      targets,
+      weights,
+      smoothing,
+      text_share_BT=jnp.full_like(weights, 1.0 - share),
+      terms=[teacher_term(teachers, share, temperature)],
+    )['loss']
+
   return loss
 
 
 def naive_distillation(teachers, smoothing, share, temperature):
   """Computes the loss of Kim and Rush, 2016, section 3.1, from all logits at once."""
+
   def loss(x, output, targets, weights):
     log_probs = jax.nn.log_softmax(x @ output.T / temperature)
-    wanted = jnp.mean(jnp.stack([jax.nn.softmax(own @ projection.T / temperature)
-                                 for own, projection in teachers]), axis=0)
-    term = -temperature ** 2 * jnp.sum(weights[..., None] * wanted * log_probs)
+    wanted = jnp.mean(
+      jnp.stack([jax.nn.softmax(own @ projection.T / temperature) for own, projection in teachers]),
+      axis=0,
+    )
+    term = -(temperature**2) * jnp.sum(weights[..., None] * wanted * log_probs)
     return (1 - share) * naive_loss(x, output, targets, weights, smoothing) + share * term
 
   return loss
 
 
-@pytest.mark.parametrize(('count', 'terms'), [(2, (0.0, 0.25, 1.0)), (6, (0.1, 0.5, 2.5)),
-                                              (6, (0.1, 1.0, 0.5))])
+@pytest.mark.parametrize(
+  ('count', 'terms'), [(2, (0.0, 0.25, 1.0)), (6, (0.1, 0.5, 2.5)), (6, (0.1, 1.0, 0.5))]
+)
 def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, terms):
   positions_at_once(monkeypatch, count)
-  chunked, wanted = (jax.jit(jax.value_and_grad(make(lessons(), *terms), (0, 1)))(*arrays())
-                     for make in (distilled, naive_distillation))
+  chunked, wanted = (
+    jax.jit(jax.value_and_grad(make(lessons(), *terms), (0, 1)))(*arrays())
+    for make in (distilled, naive_distillation)
+  )
   chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(scope='module')
 def params():
   rng = np.random.default_rng(2)
-  return [jax.tree.map(lambda leaf: jnp.asarray(rng.normal(scale=0.3, size=leaf.shape), leaf.dtype),
-                       jax.eval_shape(lambda model=model: init_params(model, 0)))
-          for model in (STUDENT, TEACHER, STUDENT)]
+  return [
+    jax.tree.map(
+      lambda leaf: jnp.asarray(rng.normal(scale=0.3, size=leaf.shape), leaf.dtype),
+      jax.eval_shape(lambda model=model: init_params(model, 0)),
+    )
+    for model in (STUDENT, TEACHER, STUDENT)
+  ]
 
 
 def objective_of(teachers, share=0.5, temperature=1.0, r_drop=0.0):
@@ -77,11 +101,14 @@ def objective_of(teachers, share=0.5, temperature=1.0, r_drop=0.0):
 def update(state_params, objective, accumulate=1, mesh=None):
   """Makes one update on one device or a mesh; returns the state and the metrics."""
   settings = Settings(
-      train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
-      optimizer=OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1,
-                                accumulate=accumulate))
-  mesh = make_mesh(mesh or MeshConfig(data=1), ROWS // accumulate,
-                   None if mesh else jax.devices()[:1])
+    train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
+    optimizer=OptimizerConfig(
+      schedule='constant', peak_learning_rate=0.01, warmup_steps=1, accumulate=accumulate
+    ),
+  )
+  mesh = make_mesh(
+    mesh or MeshConfig(data=1), ROWS // accumulate, None if mesh else jax.devices()[:1]
+  )
   update = make_update(settings, STUDENT, mesh, objective)
   step = update.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
   return step(update.first_state(state_params), make_batch(0), *update.objective.arguments)
@@ -91,8 +118,9 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   student, teacher, _ = params
 
   def losses_of(objective):
-    totals = jax.jit(lambda key: objective.loss(STUDENT, student, make_batch(0), key,
-                                                frozen=objective.frozen))
+    totals = jax.jit(
+      lambda key: objective.loss(STUDENT, student, make_batch(0), key, frozen=objective.frozen)
+    )
     return [float(totals(jax.random.key(key))['loss']) for key in (0, 1)]
 
   losses = {share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)}
@@ -106,7 +134,8 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   assert losses_of(smoother) == losses[1.0]
   # Twins of R-Drop have the same teachers.
   assert losses_of(objective_of([(TEACHER, teacher)], 1.0, r_drop=1.0)) == pytest.approx(
-      losses[1.0], rel=1e-5)
+    losses[1.0], rel=1e-5
+  )
 
 
 @pytest.mark.long
@@ -115,9 +144,11 @@ def test_parts_of_a_batch_and_twins_and_meshes_make_the_same_update(params):
   teachers = [(TEACHER, teacher), (STUDENT, other)]
   taught = objective_of(teachers, temperature=2.0)
   whole, metrics = update(student, taught)
-  for again, sums in (update(student, taught, accumulate=2),
-                      update(student, objective_of(teachers, temperature=2.0, r_drop=1e-12)),
-                      update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
-                      update(student, taught, mesh=MeshConfig(data=1, fsdp=4))):
+  for again, sums in (
+    update(student, taught, accumulate=2),
+    update(student, objective_of(teachers, temperature=2.0, r_drop=1e-12)),
+    update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
+    update(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
+  ):
     chex.assert_trees_all_close(jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5)
     chex.assert_trees_all_close(jax.device_get(again.params), whole.params, rtol=1e-3, atol=2e-5)

@@ -19,14 +19,20 @@ DISTILLATION = f'--config.train.objective={OBJECTIVE}'
 
 @pytest.mark.long
 def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
-    train, folder, trained, tmp_path):
+  train, folder, trained, tmp_path
+):
   teacher, run = tmp_path / 'teacher', tmp_path / 'run'
   shutil.copytree(trained, teacher)
 
   def flags(*teachers, steps=1):
-    return (f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.train.steps={steps}',
-            '--config.train.log_every=1', DISTILLATION,
-            f'--config.train.objective_runs={",".join(map(str, teachers))}')
+    return (
+      f'--config={folder}/tiny.py',
+      f'--workdir={run}',
+      f'--config.train.steps={steps}',
+      '--config.train.log_every=1',
+      DISTILLATION,
+      f'--config.train.objective_runs={",".join(map(str, teachers))}',
+    )
 
   status, _, err = train(*flags(teacher, trained))
   assert status == 0, err
@@ -38,8 +44,11 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert plain['frozen'] == []
 
   def losses(workdir):
-    return [json.loads(line)['train/loss'] for line in
-            (workdir / 'metrics.jsonl').read_text().splitlines() if 'train/loss' in line]
+    return [
+      json.loads(line)['train/loss']
+      for line in (workdir / 'metrics.jsonl').read_text().splitlines()
+      if 'train/loss' in line
+    ]
 
   # A teacher may have moved. The run of two steps equals one that was not interrupted.
   teacher.rename(tmp_path / 'moved')
@@ -55,12 +64,16 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
-  assert re.search(r'began with other train\.objective_runs.*: they were step 2 with .*, step 2 '
-                   r'with .*, and are step 2 with digest \w{8}; choose another --workdir', message)
+  assert re.search(
+    r'began with other train\.objective_runs.*: they were step 2 with .*, step 2 '
+    r'with .*, and are step 2 with digest \w{8}; choose another --workdir',
+    message,
+  )
 
 
 def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
-    train, folder, trained, change_settings, tmp_path):
+  train, folder, trained, change_settings, tmp_path
+):
   other = Vocabulary.train(ENGLISH * 3, 290)
   other.save(tmp_path / 'other.model')
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
@@ -69,18 +82,36 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
   shutil.copy(trained / 'config.json', learned)
   change_settings(learned, model__positions='learned', model__max_positions=67)
   for flags, fact in (
-      ([DISTILLATION, '--config.train.objective_runs=/nowhere'], '/nowhere holds no run'),
-      ([DISTILLATION, f'--config.train.objective_runs={trained}',
-        '--config.data.vocabulary_size=290', f'--config.data.vocabulary={tmp_path}/other.model'],
-       f'must have the vocabulary of this run; it has another; set --config.data.vocabulary='
-       f'{trained}/vocabulary.model, or'),
-      ([DISTILLATION, f'--config.train.objective_runs={learned}', '--config.data.max_length=80'],
-       'must have positions for data.max_length=80 tokens; it has model.max_positions=67'),
-      ([DISTILLATION], 'name the directories of their runs in train.objective_runs'),
-      *(([f'--config.train.objective={(OBJECTIVE, *numbers)}',
-          f'--config.train.objective_runs={trained}'], fact) for numbers, fact in (
-              ((0.0,), 'share of distillation must be above 0 and at most 1; got 0.0'),
-              ((0.5, 0), 'temperature of distillation must be above 0 and finite; got 0.0'),
-              ((0.5, 1, -1), 'alpha of R-Drop must be above 0 and finite; got -1.0')))):
+    ([DISTILLATION, '--config.train.objective_runs=/nowhere'], '/nowhere holds no run'),
+    (
+      [
+        DISTILLATION,
+        f'--config.train.objective_runs={trained}',
+        '--config.data.vocabulary_size=290',
+        f'--config.data.vocabulary={tmp_path}/other.model',
+      ],
+      f'must have the vocabulary of this run; it has another; set --config.data.vocabulary='
+      f'{trained}/vocabulary.model, or',
+    ),
+    (
+      [DISTILLATION, f'--config.train.objective_runs={learned}', '--config.data.max_length=80'],
+      'must have positions for data.max_length=80 tokens; it has model.max_positions=67',
+    ),
+    ([DISTILLATION], 'name the directories of their runs in train.objective_runs'),
+    *(
+      (
+        [
+          f'--config.train.objective={(OBJECTIVE, *numbers)}',
+          f'--config.train.objective_runs={trained}',
+        ],
+        fact,
+      )
+      for numbers, fact in (
+        ((0.0,), 'share of distillation must be above 0 and at most 1; got 0.0'),
+        ((0.5, 0), 'temperature of distillation must be above 0 and finite; got 0.0'),
+        ((0.5, 1, -1), 'alpha of R-Drop must be above 0 and finite; got -1.0'),
+      )
+    ),
+  ):
     assert fact in train.refuses_alike(*config, *flags)
   assert not (tmp_path / 'run').exists()

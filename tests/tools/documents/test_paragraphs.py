@@ -27,8 +27,10 @@ SPEC = 'transformer.tools.documents:paragraphs'
 def some_text(count, seed):
   """Returns pairs that differ, in documents; two are too long, and one is empty on one side."""
   rng = np.random.default_rng(seed)
-  pairs = [tuple(f'{number} ' + ' '.join(rng.choice(WORDS, rng.integers(1, 5)))
-                 for _ in range(2)) for number in range(count)]
+  pairs = [
+    tuple(f'{number} ' + ' '.join(rng.choice(WORDS, rng.integers(1, 5))) for _ in range(2))
+    for number in range(count)
+  ]
   for number in range(7, count, 11):
     pairs[number] = ('', '')
   pairs[3:6] = (LONG, 'rot'), (f'dog {seed}', f'hund {seed}'), ('red', LONG)
@@ -41,13 +43,15 @@ PAIRS = some_text(71, seed=1)
 
 @pytest.fixture(scope='module')
 def vocabularies():
-  return SeparateVocabularies(*(Vocabulary.train([pair[side] for pair in PAIRS] * 3, 300 + 7 * side)
-                                for side in range(2)))
+  return SeparateVocabularies(
+    *(Vocabulary.train([pair[side] for pair in PAIRS] * 3, 300 + 7 * side) for side in range(2))
+  )
 
 
 def settings_of(**changes):
-  return DataConfig(**{'source_language': 'en', 'target_language': 'de', 'max_length': MAX_LENGTH,
-                       **changes})
+  return DataConfig(
+    **{'source_language': 'en', 'target_language': 'de', 'max_length': MAX_LENGTH, **changes}
+  )
 
 
 @pytest.mark.parametrize('blank', [' ', '\t ', '\u00a0', '\u3000', '\u200b'], ids=ascii)
@@ -59,31 +63,43 @@ def test_every_blank_line_ends_a_document_in_training_as_in_scoring(vocabularies
   assert counts[0] == counts[1] and counts[1]['dropped: empty side']
   lines, others = ([source for source, _ in pairs] for pairs in (PAIRS, written))
   assert cut(others, vocabularies.source, MAX_LENGTH, 0) == cut(
-      lines, vocabularies.source, MAX_LENGTH, 0)
+    lines, vocabularies.source, MAX_LENGTH, 0
+  )
 
 
 def joins(pairs, first, vocabularies, most_lines, ratio, between):
   """Returns the pairs that a line may become: alone, and with one, two and more lines after it."""
   possible, tokens = [], np.ones(2, int)
-  for stop, pair in enumerate(pairs[first:first + (most_lines or len(pairs))], first + 1):
+  for stop, pair in enumerate(pairs[first : first + (most_lines or len(pairs))], first + 1):
     sizes = np.array([len(vocabularies[side].encode(text)) for side, text in enumerate(pair)])
     tokens += sizes
-    if (not all(pair) or max(tokens) > MAX_LENGTH
-        or (ratio and differ_in_length(*(sizes + 1), ratio))):
+    if (
+      not all(pair) or max(tokens) > MAX_LENGTH or (ratio and differ_in_length(*(sizes + 1), ratio))
+    ):
       break
-    possible.append(tuple(between[side].join(line[side] for line in pairs[first:stop])
-                          for side in range(2)))
+    possible.append(
+      tuple(between[side].join(line[side] for line in pairs[first:stop]) for side in range(2))
+    )
   return possible
 
 
-@pytest.mark.parametrize(('most_lines', 'changes', 'between', 'longest'), [
-    (0, {}, SPACES, 6), (3, {}, SPACES, 3), (0, {'max_length_ratio': 1.5}, SPACES, 5),
-    (0, {'source_language': 'jpn_Jpan', 'target_language': 'de-CH'}, ('', ' '), 6)], ids=str)
-def test_a_line_becomes_every_paragraph_that_fits_and_no_other(vocabularies, most_lines, changes,
-                                                               between, longest):
+@pytest.mark.parametrize(
+  ('most_lines', 'changes', 'between', 'longest'),
+  [
+    (0, {}, SPACES, 6),
+    (3, {}, SPACES, 3),
+    (0, {'max_length_ratio': 1.5}, SPACES, 5),
+    (0, {'source_language': 'jpn_Jpan', 'target_language': 'de-CH'}, ('', ' '), 6),
+  ],
+  ids=str,
+)
+def test_a_line_becomes_every_paragraph_that_fits_and_no_other(
+  vocabularies, most_lines, changes, between, longest
+):
   data = settings_of(**changes)
-  kept = keep_for_training(*encode_in_memory(PAIRS, vocabularies), MAX_LENGTH,
-                           data.max_length_ratio)
+  kept = keep_for_training(
+    *encode_in_memory(PAIRS, vocabularies), MAX_LENGTH, data.max_length_ratio
+  )
   vary = paragraphs(data, vocabularies, 1.0, most_lines)
   became = [set() for _ in range(len(kept))]
   for number in range(50):
@@ -92,12 +108,20 @@ def test_a_line_becomes_every_paragraph_that_fits_and_no_other(vocabularies, mos
     for pair, texts in enumerate(became):
       ids = [side[pair].tolist() for side in sides]
       texts.add(tuple(vocabularies[side].decode(ids[side]) for side in range(2)))
-      assert ids == [[*vocabularies[side].encode(vocabularies[side].decode(ids[side])), 2]
-                     for side in range(2)]
-  alone = [tuple(vocabularies[side].decode(sentences[pair]) for side, sentences in enumerate(
-      (kept.source, kept.target))) for pair in range(len(kept))]
-  wanted = [joins(PAIRS, PAIRS.index(pair), vocabularies, most_lines, data.max_length_ratio,
-                  between) for pair in alone]
+      assert ids == [
+        [*vocabularies[side].encode(vocabularies[side].decode(ids[side])), 2] for side in range(2)
+      ]
+  alone = [
+    tuple(
+      vocabularies[side].decode(sentences[pair])
+      for side, sentences in enumerate((kept.source, kept.target))
+    )
+    for pair in range(len(kept))
+  ]
+  wanted = [
+    joins(PAIRS, PAIRS.index(pair), vocabularies, most_lines, data.max_length_ratio, between)
+    for pair in alone
+  ]
   assert max(map(len, wanted)) == longest
   assert became == [set(possible[1:] or possible) for possible in wanted]
 
@@ -117,9 +141,16 @@ def test_batches_hold_paragraphs_of_one_document_of_one_corpus(vocabularies, tmp
   for name, pairs in {**texts, 'valid': PAIRS[:3]}.items():
     for language, lines in zip(('en', 'de'), zip(*pairs, strict=True), strict=True):
       (tmp_path / f'{name}.{language}').write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
-  data = settings_of(source='text', dir=str(tmp_path), train=('one', 'two'), valid='valid',
-                     train_weights=(1, 2), shared_vocabulary=False, bpe_dropout=0.1,
-                     variations=((SPEC, 0.5),))
+  data = settings_of(
+    source='text',
+    dir=str(tmp_path),
+    train=('one', 'two'),
+    valid='valid',
+    train_weights=(1, 2),
+    shared_vocabulary=False,
+    bpe_dropout=0.1,
+    variations=((SPEC, 0.5),),
+  )
 
   def batches():  # The second time, the tokens are read from the disk.
     return encode_corpora(data, open_corpora(data), vocabularies, 5 * MAX_LENGTH, 0).batches
@@ -128,9 +159,12 @@ def test_batches_hold_paragraphs_of_one_document_of_one_corpus(vocabularies, tmp
   said = collections.Counter()
   for (source, target), times in recover(first[step] for step in range(first.real)).items():
     said[vocabularies.source.decode(source), vocabularies.target.decode(target)] += times
-  possible = {text: (name, number, lines) for name, pairs in texts.items()
-              for number in range(len(pairs)) for lines, text in enumerate(
-                  joins(pairs, number, vocabularies, 0, 0, SPACES), 1)}
+  possible = {
+    text: (name, number, lines)
+    for name, pairs in texts.items()
+    for number in range(len(pairs))
+    for lines, text in enumerate(joins(pairs, number, vocabularies, 0, 0, SPACES), 1)
+  }
   begun, joined = collections.Counter(), 0
   for text, times in said.items():
     name, number, lines = possible[text]
@@ -146,8 +180,9 @@ def test_batches_hold_paragraphs_of_one_document_of_one_corpus(vocabularies, tmp
 
 def test_mistakes_are_one_line(vocabularies):
   for numbers in ((0.0,), (1.1,), (0.5, 1), (0.5, 2.5), (0.5, -2)):
-    with pytest.raises(UserError, match='above 0 and at most 1, and the most lines of one, at least'
-                                        ' 2, or 0'):
+    with pytest.raises(
+      UserError, match='above 0 and at most 1, and the most lines of one, at least 2, or 0'
+    ):
       paragraphs(settings_of(), vocabularies, *numbers)
   copies = encode_in_memory(PAIRS, vocabularies)
   with pytest.raises(UserError, match='must be the first of'):

@@ -53,8 +53,13 @@ print(copy.info.run_id == run.info.run_id, copy.info.run_name, copy.data.metrics
 
 def tell(folder, before=''):
   return subprocess.run(
-      [sys.executable, '-c', before + TOLD], cwd=folder, capture_output=True, text=True,
-      check=False, env={'PATH': os.environ['PATH'], 'PYTHONPATH': str(ROOT), 'HOME': str(folder)})
+    [sys.executable, '-c', before + TOLD],
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    check=False,
+    env={'PATH': os.environ['PATH'], 'PYTHONPATH': str(ROOT), 'HOME': str(folder)},
+  )
 
 
 @pytest.mark.long
@@ -62,13 +67,20 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(tmp_path):
   done = tell(tmp_path)
   assert done.returncode == 0 and 'gets nothing more' not in done.stderr, done.stderr
   assert done.stdout.splitlines() == [
-      'KILLED', "FINISHED runs/a 40 {'resumed/train.steps': '50'}",
-      str({'spikes': [(10, 0.0)],
-           'train/loss': [(10, 3.5), (20, math.nan), (30, sys.float_info.max), (40, 2.5)],
-           'valid/new-set_1/bleu': [(20, 7.0), (40, 8.0)]}),
-      str(['samples/20.json']) + ' ' + str([
-          {'source': 'a | b', 'reference': 'ü', 'translation': ''}]),
-      "False runs/b {'train/loss': 2.0}"]
+    'KILLED',
+    "FINISHED runs/a 40 {'resumed/train.steps': '50'}",
+    str(
+      {
+        'spikes': [(10, 0.0)],
+        'train/loss': [(10, 3.5), (20, math.nan), (30, sys.float_info.max), (40, 2.5)],
+        'valid/new-set_1/bleu': [(20, 7.0), (40, 8.0)],
+      }
+    ),
+    str(['samples/20.json'])
+    + ' '
+    + str([{'source': 'a | b', 'reference': 'ü', 'translation': ''}]),
+    "False runs/b {'train/loss': 2.0}",
+  ]
 
 
 def test_without_the_library_there_is_an_error_before_training(tmp_path):

@@ -9,15 +9,19 @@ from transformer.tools.parse import bracketing
 from transformer.tools.parse.treebank import parse_tree, read_trees
 
 TREES = [
-    '(S (NP-SBJ (DT A) (NN man)) (VP (VBZ climbs) (NP (DT a) (NN rock))) (. .))',
-    '(S (NP-SBJ (CD Two) (NNS women)) (VP (VBP sit) (PP (IN on) (NP (DT a) (NN bench)))) (. .))',
-    '(S (NP-SBJ (DT The) (NN dog)) (VP (VBZ runs)) (. .))',
-    '(NP (DT A) (NN child))',
+  '(S (NP-SBJ (DT A) (NN man)) (VP (VBZ climbs) (NP (DT a) (NN rock))) (. .))',
+  '(S (NP-SBJ (CD Two) (NNS women)) (VP (VBP sit) (PP (IN on) (NP (DT a) (NN bench)))) (. .))',
+  '(S (NP-SBJ (DT The) (NN dog)) (VP (VBZ runs)) (. .))',
+  '(NP (DT A) (NN child))',
 ]
-CHANGES = ('--config.data.source=transformer.tools.parse.source:Trees',
-           '--config.train.valid_metric=transformer.tools.parse.scores:f1',
-           '--config.data.vocabulary_size=300', '--config.train.steps=4',
-           '--config.train.eval_every=2', '--config.train.checkpoint_every=2')
+CHANGES = (
+  '--config.data.source=transformer.tools.parse.source:Trees',
+  '--config.train.valid_metric=transformer.tools.parse.scores:f1',
+  '--config.data.vocabulary_size=300',
+  '--config.train.steps=4',
+  '--config.train.eval_every=2',
+  '--config.train.checkpoint_every=2',
+)
 NAMES = ['F1', 'precision', 'recall']
 
 
@@ -27,16 +31,18 @@ def treebank(tmp_path_factory):
   (folder / 'train.mrg').write_text(''.join(f'( {tree} )\n' for tree in TREES * 4))
   (folder / 'valid.mrg').write_text('\n'.join(TREES[:2]))
   (folder / 'test.mrg').write_text('\n'.join(TREES[1:]).replace(' (VP', '\n  (VP'))
-  (folder / 'words').write_text(''.join(
-      ' '.join(tree.words) + '\n' for tree in read_trees(folder / 'test.mrg')))
+  (folder / 'words').write_text(
+    ''.join(' '.join(tree.words) + '\n' for tree in read_trees(folder / 'test.mrg'))
+  )
   return folder
 
 
 @pytest.fixture(scope='module')
 def run(train, folder, treebank):
   workdir = treebank / 'run'
-  status, _, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', *CHANGES,
-                         f'--config.data.dir={treebank}')
+  status, _, err = train(
+    f'--config={folder}/tiny.py', f'--workdir={workdir}', *CHANGES, f'--config.data.dir={treebank}'
+  )
   assert status == 0, err
   assert re.search(r'step 4/4  valid loss .*  valid F1 \d', err), err
   assert re.search(r'the best step on the validation split is [24], with F1 ', err), err
@@ -57,10 +63,14 @@ def compare(start_command):
 def scored(parse, run):
   status, out, err = parse(f'--workdir={run}', '--output=-', '--examples=1')
   assert status == 0, err
-  result, = (run / 'eval').glob('test.trees.*0.6.json')
-  sentences, = (run / 'eval').glob('test.trees.*.sentences.jsonl')
-  return out, err, json.loads(result.read_bytes()), [
-      json.loads(line) for line in sentences.read_text('utf-8').splitlines()]
+  (result,) = (run / 'eval').glob('test.trees.*0.6.json')
+  (sentences,) = (run / 'eval').glob('test.trees.*.sentences.jsonl')
+  return (
+    out,
+    err,
+    json.loads(result.read_bytes()),
+    [json.loads(line) for line in sentences.read_text('utf-8').splitlines()],
+  )
 
 
 def f1_of(out):
@@ -79,8 +89,9 @@ def test_scores_are_those_of_the_written_trees(run, scored, treebank):
   assert f'exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %' in people
   assert '\nreference\nS\n├─ NP  Two women\n' in f'\n{people}' and '\nparse\n' in people
   counts = []
-  for sentence, tree, line in zip(sentences, read_trees(treebank / 'test.mrg'), out.splitlines(),
-                                  strict=True):
+  for sentence, tree, line in zip(
+    sentences, read_trees(treebank / 'test.mrg'), out.splitlines(), strict=True
+  ):
     assert sentence['translation'] == line and parse_tree(sentence['references'][0]) == tree
     assert sentence['source'] == ' '.join(tree.words)
     counts.append(bracketing.count(tree, parse_tree(line)))
@@ -88,12 +99,14 @@ def test_scores_are_those_of_the_written_trees(run, scored, treebank):
     assert [sentence[name] for name in NAMES] == bracketing.figures(counts[-1:])
   assert [metric['score'] for metric in result['metrics']] == bracketing.figures(counts)
   assert result['mended'] == pytest.approx(
-      100 * sum(bool(sentence['mends']) for sentence in sentences) / 3)
+    100 * sum(bool(sentence['mends']) for sentence in sentences) / 3
+  )
 
 
 @pytest.mark.long
 def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
-    parse, evaluate, run, treebank, scored, tmp_path):
+  parse, evaluate, run, treebank, scored, tmp_path
+):
   def written(*flags):
     status, out, err = parse(f'--workdir={run}', f'--source={treebank}/words', *flags)
     assert status == 0, err
@@ -108,26 +121,33 @@ def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
   trees = [(number, tree) for number, tree, _ in lines]
   assert len(set(trees)) == len(trees) and all(parse_tree(tree).words for _, tree in trees)
   # eval.py has the same F1 of the linearised trees.
-  status, out, err = evaluate(f'--workdir={run}', '--metric=transformer.tools.parse.scores:f1',
-                              f'--results={tmp_path}')
+  status, out, err = evaluate(
+    f'--workdir={run}', '--metric=transformer.tools.parse.scores:f1', f'--results={tmp_path}'
+  )
   assert status == 0, err
   assert re.search(r'\n  f1 +(\S+) ', out)[1] == f1_of(f'\n{scored[1]}')
 
 
-@pytest.mark.parametrize(('flags', 'fact'), [
-    (['--source={words}', '--reference={folder}/valid.mrg'],
-     'words of a tree of {folder}/valid.mrg, in order; they have 3 lines and 2 trees'),
+@pytest.mark.parametrize(
+  ('flags', 'fact'),
+  [
+    (
+      ['--source={words}', '--reference={folder}/valid.mrg'],
+      'words of a tree of {folder}/valid.mrg, in order; they have 3 lines and 2 trees',
+    ),
     (['--source={words}', '--reference={folder}/other.mrg'], 'must have the words of a tree'),
     (['--source={words}', '--reference={words}'], 'must hold trees in Penn Treebank brackets'),
     (['--draw'], '--draw is for the trees that are written'),
     (['--checkpoint=all'], '--checkpoint=all is for eval.py'),
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
-])
+  ],
+)
 def test_a_mistake_is_one_line(parse, run, treebank, flags, fact):
   (treebank / 'other.mrg').write_text('\n'.join(TREES[:3]))
   names = {'folder': treebank, 'words': treebank / 'words'}
   assert fact.format(**names) in parse.refuses(
-      f'--workdir={run}', *(flag.format(**names) for flag in flags))
+    f'--workdir={run}', *(flag.format(**names) for flag in flags)
+  )
 
 
 def test_a_run_without_trees_is_refused(parse, trained):
@@ -138,11 +158,17 @@ def test_a_run_without_trees_is_refused(parse, trained):
 @pytest.mark.long
 def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
   for beams in (1, 2):
-    status, _, err = parse(f'--workdir={run}', f'--beam_size={beams}',
-                           f'--results={tmp_path}/{beams}')
+    status, _, err = parse(
+      f'--workdir={run}', f'--beam_size={beams}', f'--results={tmp_path}/{beams}'
+    )
     assert status == 0, err
-  status, out, err = compare(f'{tmp_path}/1', f'{tmp_path}/2', '--text=test.trees',
-                             '--allow_unequal_decoding', f'--output={tmp_path}/found.json')
+  status, out, err = compare(
+    f'{tmp_path}/1',
+    f'{tmp_path}/2',
+    '--text=test.trees',
+    '--allow_unequal_decoding',
+    f'--output={tmp_path}/found.json',
+  )
   assert status == 0, err
   compared = json.loads((tmp_path / 'found.json').read_bytes())
   assert [test['metric'] for test in compared['differences'][f'{tmp_path}/2']] == NAMES

@@ -33,8 +33,10 @@ TREEBANK = """\
 ( (S (-NONE- *)))
 ((NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))
 """
-CAT = ('(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-) (IN at) '
-       '(NP (NN home)) (-RRB- -RRB-)))) (. .))')
+CAT = (
+  '(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-) (IN at) '
+  '(NP (NN home)) (-RRB- -RRB-)))) (. .))'
+)
 DRAWN = '(S (NP (DT The) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (NP (NN it))))) (. .))'
 
 
@@ -65,10 +67,15 @@ def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp
   (tmp_path / 'a.mrg').write_text(TREEBANK, 'utf-8')
   trees = read_trees(tmp_path / 'a.mrg')
   assert [bracketed(tree) for tree in trees] == [
-      CAT, '(NP (NN Introduction))', '(VP (VB Go))', '(TOP (UH Yes))',
-      '(TOP (NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))']
+    CAT,
+    '(NP (NN Introduction))',
+    '(VP (VB Go))',
+    '(TOP (UH Yes))',
+    '(TOP (NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))',
+  ]
   assert linearise(trees[0]) == (
-      '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S')
+    '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S'
+  )
   assert trees[0].words == ('The', 'cat', 'was', 'seen', '-LRB-', 'at', 'home', '-RRB-', '.')
   assert trees[0].brackets[:2] == (Bracket('S', 0, 9), Bracket('NP', 0, 2))
 
@@ -81,17 +88,23 @@ def test_lines_and_spaces_do_not_matter():
   assert parse(text.replace(' ', '\n  ')) == parse(text.replace('\n', '  ')) == trees
   assert parse(text.replace('(', '\t( ').replace(')', ' )\r')) == trees
   # Only ASCII spaces part words.
-  tree, = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
+  (tree,) = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
   assert tree.words == ('1\u00a0000', 'km\u2028h')
   assert split_words(' 1\u00a0000  km\u2028h\r') == list(tree.words)
   assert delinearise(linearise(tree, True), tree.words) == (without_tags(tree), {})
 
 
-@pytest.mark.parametrize(('text', 'message'), [
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
     ('(S (NN a))\n(S (NN a)))', r"line 2 has '\)' where it cannot stand"),
     ('(S (NN a))\n\n(S (NN a)\n(S (NN b))\n', 'line 3 begins a tree whose brackets are not all'),
     ('(S (NN a)\n( (S (NN b)))', r"line 2, in the tree that begins in line 1, has '\(' where"),
-    ('(S (NP))', r"line 1 has '\)'"), ('(S (NN a b))', "has 'b'"), ('A sentence.', "has 'A'")])
+    ('(S (NP))', r"line 1 has '\)'"),
+    ('(S (NN a b))', "has 'b'"),
+    ('A sentence.', "has 'A'"),
+  ],
+)
 def test_what_is_no_tree_is_refused_by_its_line(tmp_path, text, message):
   path = tmp_path / 'a.mrg'
   path.write_text(text, 'utf-8')
@@ -114,7 +127,7 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
   drawn = random.Random(2)
   mended = 0
   for _ in range(3000):
-    text, words = random_text(drawn), tuple('abcdefg')[:drawn.randint(0, 7)]
+    text, words = random_text(drawn), tuple('abcdefg')[: drawn.randint(0, 7)]
     tree, mends = delinearise(text, words)
     check(tree)
     assert tree.words == words and tree.tags == (TAG,) * len(words)
@@ -126,21 +139,29 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
   assert mended > 2900
 
 
-@pytest.mark.parametrize(('text', 'wanted', 'mends'), [
+@pytest.mark.parametrize(
+  ('text', 'wanted', 'mends'),
+  [
     ('(S (NP the dog )NP sat )S', '(S (NP XX XX )NP XX )S', {'changed': 1}),
     ('(S (NP the )NP sat )S', '(S (NP XX XX )NP XX )S', {'missing': 1}),
     ('(S (NP the big cat )NP sat down )S', '(S (NP XX XX )NP XX )S', {'surplus': 2}),
-    ('(S (NP the cat )NP (VP down )VP sat )S', '(S (NP XX XX )NP XX )S',
-     {'empty': 1, 'surplus': 1}),
-    ('(S (NP the cat )NP (PP ( on )PP sat )S', '(S (NP XX XX )NP XX )S',
-     {'empty': 1, 'surplus': 1, 'unknown': 1}),
+    (
+      '(S (NP the cat )NP (VP down )VP sat )S',
+      '(S (NP XX XX )NP XX )S',
+      {'empty': 1, 'surplus': 1},
+    ),
+    (
+      '(S (NP the cat )NP (PP ( on )PP sat )S',
+      '(S (NP XX XX )NP XX )S',
+      {'empty': 1, 'surplus': 1, 'unknown': 1},
+    ),
     ('the NP( cat )NP S( sat VP( )VP )S', '(S (NP XX XX )NP (VP XX )VP )S', {}),
     ('the NP( VP( cat )NP S( sat )S', '(S (NP XX (VP XX )VP )NP XX )S', {'unclosed': 1}),
     ('the NP( cat )NP S( sat VP( )S', '(S (NP XX XX )NP (VP XX )VP )S', {'unclosed': 1}),
-    (')S the NP( cat )NP S( sat )PP', '(S (NP XX XX )NP XX )S',
-     {'mislabelled': 1, 'unopened': 1}),
+    (')S the NP( cat )NP S( sat )PP', '(S (NP XX XX )NP XX )S', {'mislabelled': 1, 'unopened': 1}),
     ('the NP( VP( )VP cat )NP S( sat )S', '(S (NP XX XX )NP XX )S', {'empty': 1}),
-])
+  ],
+)
 def test_how_words_are_aligned_to_those_of_the_source(text, wanted, mends):
   tree, mistakes = delinearise(text, ('the', 'cat', 'sat'))
   assert linearise(tree) == wanted
@@ -156,7 +177,9 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
   assert bracketed(tree) == '(NP (XX -LRB-) (X (XX XX) (XX a-RRB-)) (XX XX))'
 
 
-@pytest.mark.parametrize(('text', 'wanted', 'mends'), [
+@pytest.mark.parametrize(
+  ('text', 'wanted', 'mends'),
+  [
     ('(S (NP XX )NP XX', '(S (NP XX )NP XX )S', {'unclosed': 1}),
     ('(S (NP XX XX )S', '(S (NP XX XX )NP )S', {'unclosed': 1}),
     ('(S (NP XX )VP XX )S', '(S (NP XX )NP XX )S', {'mislabelled': 1}),
@@ -169,7 +192,8 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
     ('(-LRB- (=1 XX )=1 (NP-A XX )-LRB-', '(-LRB- (=1 XX )=1 (NP XX )NP )-LRB-', {'unclosed': 1}),
     ('', '(TOP XX XX )TOP', {'missing': 2, 'no tree': 1}),
     ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),
-])
+  ],
+)
 def test_how_each_mistake_is_mended(text, wanted, mends):
   tree, mistakes = delinearise(text, ('a', 'b'))
   assert linearise(tree) == wanted
@@ -189,7 +213,9 @@ def test_a_tree_of_any_depth_is_read_written_and_drawn():
 
 
 def test_lines_are_indented_by_constituents():
-  assert draw(parse(DRAWN)[0]) == """\
+  assert (
+    draw(parse(DRAWN)[0])
+    == """\
 S
 ├─ NP  The cat
 ├─ VP
@@ -198,4 +224,5 @@ S
 │     ├─ on
 │     └─ NP ─ NP  it
 └─ ."""
+  )
   assert draw(Tree((), (), ())) == ''

@@ -14,28 +14,36 @@ from transformer.tools.phrasebook import SIZES, held_out, pairs_of
 from transformer.tools.phrasebook.sentences import Writer
 from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS
 
-DIGESTS = {'train': 'f53fc9d994df56b0', 'validation': '1986c12f5ada6123',
-           'test': '934d8a152eb9dfd2'}
+DIGESTS = {
+  'train': 'f53fc9d994df56b0',
+  'validation': '1986c12f5ada6123',
+  'test': '934d8a152eb9dfd2',
+}
 # Agreement, liaison, negation, pronouns before the verb, participles and contractions.
 KNOWN = {
-    'He saw her.': "Il l'a vue.", 'He helped us.': 'Il nous a aidés.',
-    "His old teacher didn't find the cats.": "Son vieux professeur n'a pas trouvé les chats.",
-    'Our beautiful baker loved them.': 'Notre beau boulanger les a adorés.',
-    'He took my apples and showed them to her': 'Il a pris mes pommes et les lui a montrées',
-    'These strange mothers must open the hospitals.':
-        'Ces mères étranges doivent ouvrir les hôpitaux.',
-    'Yesterday, our mice arrived.': 'Hier, nos souris sont arrivées.',
-    'Did some dogs not find a big church?':
-        "Est-ce que des chiens n'ont pas trouvé de grande église ?",
-    'The boy and your English doctor give the shirt to some children.':
-        'Le garçon et votre médecin anglais donnent la chemise à des enfants.',
-    'The old expensive egg is new.': 'Le vieil œuf cher est nouveau.',
-    'Every day, you do not have an expensive bed.':
-        "Tous les jours, vous n'avez pas de lit cher.",
-    'Where is the old park?': 'Où est le vieux parc ?',
-    "An old cow won't sleep.": 'Une vieille vache ne va pas dormir.',
-    "I can't come": 'Je ne peux pas venir', 'they came': 'ils sont venus',
-    'Paul and Louis come.': 'Paul et Louis viennent.'}
+  'He saw her.': "Il l'a vue.",
+  'He helped us.': 'Il nous a aidés.',
+  "His old teacher didn't find the cats.": "Son vieux professeur n'a pas trouvé les chats.",
+  'Our beautiful baker loved them.': 'Notre beau boulanger les a adorés.',
+  'He took my apples and showed them to her': 'Il a pris mes pommes et les lui a montrées',
+  'These strange mothers must open the hospitals.': (
+    'Ces mères étranges doivent ouvrir les hôpitaux.'
+  ),
+  'Yesterday, our mice arrived.': 'Hier, nos souris sont arrivées.',
+  'Did some dogs not find a big church?': (
+    "Est-ce que des chiens n'ont pas trouvé de grande église ?"
+  ),
+  'The boy and your English doctor give the shirt to some children.': (
+    'Le garçon et votre médecin anglais donnent la chemise à des enfants.'
+  ),
+  'The old expensive egg is new.': 'Le vieil œuf cher est nouveau.',
+  'Every day, you do not have an expensive bed.': "Tous les jours, vous n'avez pas de lit cher.",
+  'Where is the old park?': 'Où est le vieux parc ?',
+  "An old cow won't sleep.": 'Une vieille vache ne va pas dormir.',
+  "I can't come": 'Je ne peux pas venir',
+  'they came': 'ils sont venus',
+  'Paul and Louis come.': 'Paul et Louis viennent.',
+}
 SOURCE = 'transformer.tools.phrasebook:Phrasebook'
 
 
@@ -74,8 +82,12 @@ def test_training_shows_no_held_out_pair_and_each_word_often(corpus):
   assert len(shown) > 500 and not any(map(held_out, shown))
 
   def words(pairs):
-    return collections.Counter(word for pair in pairs for sentence in pair for word in re.findall(
-        r"[^\s'.?,]+", sentence.lower()))
+    return collections.Counter(
+      word
+      for pair in pairs
+      for sentence in pair
+      for word in re.findall(r"[^\s'.?,]+", sentence.lower())
+    )
 
   counts = words(corpus['train'])
   for split in ('validation', 'test'):
@@ -84,8 +96,9 @@ def test_training_shows_no_held_out_pair_and_each_word_often(corpus):
 
 def test_a_config_names_it_in_either_order():
   forth = open_corpus(DataConfig(source=SOURCE), 'validation')
-  back = open_corpus(DataConfig(source=SOURCE, source_language='fr', target_language='en'),
-                     'validation')
+  back = open_corpus(
+    DataConfig(source=SOURCE, source_language='fr', target_language='en'), 'validation'
+  )
   assert [pair[::-1] for pair in back[:9]] == forth[:9] == pairs_of('validation')[:9]
   assert len(forth) == 500 and forth.fingerprint != back.fingerprint
   with pytest.raises(UserError, match="splits train, validation, test in en and fr; got 'valid'"):
@@ -95,8 +108,9 @@ def test_a_config_names_it_in_either_order():
 
 
 def test_the_sentences_stay_as_they_are(corpus):  # Figures in docs are about these.
-  digests = {split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16]
-             for split, pairs in corpus.items()}
+  digests = {
+    split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] for split, pairs in corpus.items()
+  }
   assert digests == DIGESTS
   french = dict(pair for pairs in corpus.values() for pair in pairs)
   assert {english: french.get(english) for english in KNOWN} == KNOWN

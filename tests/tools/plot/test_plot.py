@@ -45,20 +45,35 @@ def is_on_a_line(pixels, values):
 
 
 def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
-  rows = [{'step': 3 * n, 'train/loss': 9.0 - n ** 2 / 32, 'train/learning_rate': math.sin(n),
-           'train/perplexity': math.exp(4.0 - n ** 2 / 300), 'tokens_per_second': 1e4 + n ** 2,
-           'train/fill': 0.5} for n in range(1, 31)]
+  rows = [
+    {
+      'step': 3 * n,
+      'train/loss': 9.0 - n**2 / 32,
+      'train/learning_rate': math.sin(n),
+      'train/perplexity': math.exp(4.0 - n**2 / 300),
+      'tokens_per_second': 1e4 + n**2,
+      'train/fill': 0.5,
+    }
+    for n in range(1, 31)
+  ]
   rows[10:10] = [{'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}]
-  rows += [{'step': 92 + n, 'valid/loss': 2.5 - n, 'valid/bleu': 11.0 - n,
-            'valid/a/talks/bleu': 1.0 * n} for n in (1, 3)]
+  rows += [
+    {'step': 92 + n, 'valid/loss': 2.5 - n, 'valid/bleu': 11.0 - n, 'valid/a/talks/bleu': 1.0 * n}
+    for n in (1, 3)
+  ]
   write_lines(tmp_path, *rows)
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
     file.write(b'{"step": 2, "train/lo')  # It is being written.
   curves.draw([tmp_path], tmp_path / 'curves.svg')
   lines = drawn(tmp_path / 'curves.svg')
   assert {metric for _, metric in lines} == {
-      'train/nll', 'valid/loss', 'valid/bleu', 'valid/a/talks/bleu', 'train/learning_rate',
-      'tokens_per_second'}
+    'train/nll',
+    'valid/loss',
+    'valid/bleu',
+    'valid/a/talks/bleu',
+    'train/learning_rate',
+    'tokens_per_second',
+  }
   for row in rows:  # The validation loss is not smoothed, and train/loss is.
     if 'train/perplexity' in row:
       row['train/nll'] = math.log(row['train/perplexity'])
@@ -81,32 +96,55 @@ def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
 
 def test_the_bars_of_a_score_end_at_its_interval(monkeypatch, tmp_path):
   given = []
-  monkeypatch.setattr(matplotlib.axes.Axes, 'errorbar',
-                      lambda axes, steps, scores, bars, **_: given.append((steps, scores, bars)))
+  monkeypatch.setattr(
+    matplotlib.axes.Axes,
+    'errorbar',
+    lambda axes, steps, scores, bars, **_: given.append((steps, scores, bars)),
+  )
   run = write_lines(tmp_path / 'a', {'step': 1, 'train/loss': 1.0})
   (run / 'eval').mkdir()
-  (run / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
-      {'step': 1, 'BLEU': 50.0, 'BLEU_interval_95': [50.25, 55.0]},  # Few sentences may do so.
-      {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]}]}))
+  (run / 'eval' / 'test.all.beam4.json').write_text(
+    json.dumps(
+      {
+        'checkpoints': [
+          {'step': 1, 'BLEU': 50.0, 'BLEU_interval_95': [50.25, 55.0]},  # Few sentences may do so.
+          {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]},
+        ]
+      }
+    )
+  )
   curves.draw([run], tmp_path / 'curves.svg')
   assert given == [([1, 2], [50.0, 40.0], [[0.0, 0.5], [5.0, 1.0]])]
 
 
 def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, tmp_path):
-  runs = [write_lines(tmp_path / name, {'step': 1, 'train/perplexity': math.exp(1.0 + number)},
-                      {'step': 2, 'train/perplexity': math.exp(2.0 + number)})
-          for number, name in enumerate(['a', '$b$^', 'x&<y', '中'])]
+  runs = [
+    write_lines(
+      tmp_path / name,
+      {'step': 1, 'train/perplexity': math.exp(1.0 + number)},
+      {'step': 2, 'train/perplexity': math.exp(2.0 + number)},
+    )
+    for number, name in enumerate(['a', '$b$^', 'x&<y', '中'])
+  ]
   (runs[0] / 'eval').mkdir()
-  (runs[0] / 'eval' / 'test.all.beam4.json').write_text(json.dumps({'checkpoints': [
-      {'step': 1, 'BLEU': 50.1, 'BLEU_interval_95': [50.2, 55.0]},
-      {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]}]}))
+  (runs[0] / 'eval' / 'test.all.beam4.json').write_text(
+    json.dumps(
+      {
+        'checkpoints': [
+          {'step': 1, 'BLEU': 50.1, 'BLEU_interval_95': [50.2, 55.0]},
+          {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]},
+        ]
+      }
+    )
+  )
   assert plot(runs[0])[0] == 0 and (runs[0] / 'curves.svg').exists()
   status, out, err = plot(*runs, f'--output={tmp_path}/new/all.svg')
   assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), err
   heights = [pixels[0, 1] for pixels in drawn(tmp_path / 'new' / 'all.svg').values()]
   assert heights == sorted(heights, reverse=True) and len(set(heights)) == 4
-  texts = [group.text for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(
-      f'{SVG}text')]
+  texts = [
+    group.text for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(f'{SVG}text')
+  ]
   assert {f'{run}: train' for run in runs} < set(texts)
   assert any('without label smoothing' in text for text in texts if text)
   assert f'{runs[0]}: BLEU, test.all.beam4' in texts
@@ -121,11 +159,16 @@ def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
   assert f'{tmp_path}/metrics.jsonl has damaged lines, which are left out: 1' in caplog.text
 
 
-@pytest.mark.parametrize(('arguments', 'fact'), [
-    ([], 'which runs?'), (['{run}', '{run}'], '--output=FILE is needed where runs are several'),
+@pytest.mark.parametrize(
+  ('arguments', 'fact'),
+  [
+    ([], 'which runs?'),
+    (['{run}', '{run}'], '--output=FILE is needed where runs are several'),
     (['{run}', '--output=x.gif'], "--output must end in one of .svg, .png, .pdf; got 'x.gif'"),
     (['{run}/no'], '{run}/no/metrics.jsonl cannot be read'),
-    (['{run}', '--output={run}/linked.svg'], '--output={run}/linked.svg would replace what is')])
+    (['{run}', '--output={run}/linked.svg'], '--output={run}/linked.svg would replace what is'),
+  ],
+)
 def test_a_mistake_is_one_line(plot, tmp_path, arguments, fact):
   run = write_lines(tmp_path / 'run')
   os.link(run / 'metrics.jsonl', run / 'linked.svg')

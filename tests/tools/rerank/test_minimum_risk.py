@@ -6,21 +6,23 @@ import sacrebleu
 from transformer.tools.rerank.minimum_risk import choose
 
 SENTENCES = [
-    ['the cat sat on the mat', 'a cat sat on the mat', 'the cat sat on a mat', 'no such thing'],
-    ['yes', 'no', 'no'],  # Counted twice, so it is the likeliest.
-    ['one two', 'two one'],  # Equal; the first stays.
-    ['alone', 'alone'],
+  ['the cat sat on the mat', 'a cat sat on the mat', 'the cat sat on a mat', 'no such thing'],
+  ['yes', 'no', 'no'],  # Counted twice, so it is the likeliest.
+  ['one two', 'two one'],  # Equal; the first stays.
+  ['alone', 'alone'],
 ]
 
 
 @pytest.mark.parametrize('utility', ['chrF2++', 'BLEU'])
 def test_the_expectation_is_over_all_candidates(utility):
-  metric = (sacrebleu.CHRF(word_order=2) if utility == 'chrF2++'
-            else sacrebleu.BLEU(effective_order=True))
+  metric = (
+    sacrebleu.CHRF(word_order=2) if utility == 'chrF2++' else sacrebleu.BLEU(effective_order=True)
+  )
   chosen_texts = choose(SENTENCES, utility, '13a', 1)
   for texts, chosen in zip(SENTENCES, chosen_texts, strict=True):
-    expected = [sum(metric.sentence_score(text, [other]).score for other in texts)
-                for text in texts]
+    expected = [
+      sum(metric.sentence_score(text, [other]).score for other in texts) for text in texts
+    ]
     assert chosen == texts[expected.index(max(expected))]
   assert chosen_texts[1:3] == ['no', 'one two'] and choose([[]], utility, '13a', 1) == ['']
 

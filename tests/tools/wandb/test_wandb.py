@@ -10,7 +10,7 @@ import pytest
 
 from tests.running_commands import ROOT
 
-TOLD = '''
+TOLD = """
 import math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
@@ -34,19 +34,20 @@ told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
 told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))
 shutil.copytree('runs/a', 'runs/b', ignore=shutil.ignore_patterns('wandb'))
 told(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
-'''
+"""
 
 
 def records(path):
   """Yields the records of a run's file, which is a log as LevelDB's: parts in blocks of 32 KiB."""
   from wandb.proto import wandb_internal_pb2
+
   content, place, whole = path.read_bytes(), 7, b''
   while place < len(content):
     if (room := 32768 - place % 32768) < 7:
       place += room
       continue
-    length, part = struct.unpack('<HB', content[place + 4:place + 7])
-    whole += content[place + 7:place + 7 + length]
+    length, part = struct.unpack('<HB', content[place + 4 : place + 7])
+    whole += content[place + 7 : place + 7 + length]
     place += 7 + length
     if part in (1, 4):  # The whole of a record, or its end.
       yield wandb_internal_pb2.Record.FromString(whole)
@@ -57,9 +58,14 @@ def records(path):
 def tell():
   def tell(folder, before, environment):
     return subprocess.run(
-        [sys.executable, '-c', before + TOLD], cwd=folder, capture_output=True, text=True,
-        check=False, stdin=subprocess.DEVNULL,
-        env={'PYTHONPATH': str(ROOT), 'HOME': str(folder), **environment})
+      [sys.executable, '-c', before + TOLD],
+      cwd=folder,
+      capture_output=True,
+      text=True,
+      check=False,
+      stdin=subprocess.DEVNULL,
+      env={'PYTHONPATH': str(ROOT), 'HOME': str(folder), **environment},
+    )
 
   return tell
 
@@ -76,40 +82,67 @@ def folder(tmp_path_factory, tell):
 def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
   paths = sorted(folder.glob('wandb/offline-run-*/*.wandb'))
   parts = [list(records(path)) for path in paths]
-  rows = [{item.nested_key[0]: json.loads(item.value_json)
-           for item in sorted(record.history.item, key=lambda item: item.nested_key[0])
-           if not item.nested_key[0].startswith('_')}
-          for part in parts for record in part if record.HasField('history')]
+  rows = [
+    {
+      item.nested_key[0]: json.loads(item.value_json)
+      for item in sorted(record.history.item, key=lambda item: item.nested_key[0])
+      if not item.nested_key[0].startswith('_')
+    }
+    for part in parts
+    for record in part
+    if record.HasField('history')
+  ]
   tables = [row.pop('valid/samples') for row in rows if 'valid/samples' in row]
-  assert str(rows) == str([
-      {'spikes': 0, 'step': 10, 'train/loss': 3.5}, {'step': 20, 'train/loss': math.nan},
-      {'step': 20, 'valid/bleu': 7}, {'step': 20}, {'step': 30, 'train/loss': math.inf},
-      {'step': 40, 'train/loss': 2.5, 'valid/bleu': 8}, {'step': 40}])
+  assert str(rows) == str(
+    [
+      {'spikes': 0, 'step': 10, 'train/loss': 3.5},
+      {'step': 20, 'train/loss': math.nan},
+      {'step': 20, 'valid/bleu': 7},
+      {'step': 20},
+      {'step': 30, 'train/loss': math.inf},
+      {'step': 40, 'train/loss': 2.5, 'valid/bleu': 8},
+      {'step': 40},
+    ]
+  )
   assert len(tables) == 2
-  texts = [json.loads(path.read_text('utf-8'))
-           for path in folder.glob('wandb/offline-run-*/files/media/table/valid/*.json')]
+  texts = [
+    json.loads(path.read_text('utf-8'))
+    for path in folder.glob('wandb/offline-run-*/files/media/table/valid/*.json')
+  ]
   assert sorted(text['data'] for text in texts) == [[['a', 'b', 'c']], [['a | b', 'ü', '']]]
 
   runs = [[record.run for record in part if record.HasField('run')] for part in parts]
   assert len({run.run_id for part in runs for run in part}) == 1
   assert {run.display_name for part in runs for run in part} == {'runs/a'}
-  steps = [json.loads(update.value_json)['steps'] for first, *_ in runs
-           for update in first.config.update if update.key == 'train']
+  steps = [
+    json.loads(update.value_json)['steps']
+    for first, *_ in runs
+    for update in first.config.update
+    if update.key == 'train'
+  ]
   assert steps == [40, 50]
-  assert [record.exit.exit_code for part in parts for record in part
-          if record.HasField('exit')] == [1, 0]
+  assert [
+    record.exit.exit_code for part in parts for record in part if record.HasField('exit')
+  ] == [1, 0]
   assert [sum(record.HasField('preempting') for record in part) for part in parts] == [1, 0]
-  assert {record.metric.step_metric for part in parts for record in part
-          if record.HasField('metric')} == {'step'}
-  copy, = folder.parent.glob('b/wandb/offline-run-*/*.wandb')
+  assert {
+    record.metric.step_metric for part in parts for record in part if record.HasField('metric')
+  } == {'step'}
+  (copy,) = folder.parent.glob('b/wandb/offline-run-*/*.wandb')
   assert not {record.run.run_id for record in records(copy)} & {
-      run.run_id for part in runs for run in part}
+    run.run_id for part in runs for run in part
+  }
 
 
 @pytest.mark.long(but=['no library'])
-@pytest.mark.parametrize(('before', 'environment', 'words'), [
+@pytest.mark.parametrize(
+  ('before', 'environment', 'words'),
+  [
     ('import sys; sys.modules["wandb"] = None\n', {}, 'pip install -r'),
-    ('', {'WANDB_MODE': 'online'}, 'WANDB_MODE=offline')], ids=['no library', 'no key'])
+    ('', {'WANDB_MODE': 'online'}, 'WANDB_MODE=offline'),
+  ],
+  ids=['no library', 'no key'],
+)
 def test_what_is_missing_is_an_error_before_training(tmp_path, tell, before, environment, words):
   done = tell(tmp_path, before, environment)
   assert done.returncode == 1 and words in done.stderr.splitlines()[-1], done.stderr

@@ -28,8 +28,10 @@ def make_bpe_dropout(vocabulary: RunVocabulary, rate: float) -> list[Vary]:
   """Returns variations that cut a side's sentences into other pieces; see `Merges.cut`."""
   of_source = Merges(vocabulary.source)
   of_target = of_source if is_shared(vocabulary) else Merges(vocabulary.target)
-  return [lambda source, target, keys: (of_source.cut(source, keys[0], rate), target),
-          lambda source, target, keys: (source, of_target.cut(target, keys[1], rate))]
+  return [
+    lambda source, target, keys: (of_source.cut(source, keys[0], rate), target),
+    lambda source, target, keys: (source, of_target.cut(target, keys[1], rate)),
+  ]
 
 
 class Merges:
@@ -40,18 +42,25 @@ class Merges:
   """
 
   def __init__(self, vocabulary: Vocabulary):
-    normal = {token: piece.piece for token, piece in enumerate(vocabulary.proto().pieces)
-              if piece.type == _Piece.NORMAL}
+    normal = {
+      token: piece.piece
+      for token, piece in enumerate(vocabulary.proto().pieces)
+      if piece.type == _Piece.NORMAL
+    }
     pieces = {piece: token for token, piece in normal.items()}
-    spelling = [[pieces[character] for character in normal[token]] if token in normal else [token]
-                for token in range(vocabulary.size)]
+    spelling = [
+      [pieces[character] for character in normal[token]] if token in normal else [token]
+      for token in range(vocabulary.size)
+    ]
     self._spelling = Sentences.join(spelling)
     # Neighbours within a piece belong to one word, even if the two alone make no piece.
-    table = {pair: vocabulary.size for symbols in spelling
-             for pair in itertools.pairwise(symbols)}
-    table |= {(pieces[piece[:cut]], pieces[piece[cut:]]): token
-              for piece, token in pieces.items() for cut in range(1, len(piece))
-              if piece[:cut] in pieces and piece[cut:] in pieces}
+    table = {pair: vocabulary.size for symbols in spelling for pair in itertools.pairwise(symbols)}
+    table |= {
+      (pieces[piece[:cut]], pieces[piece[cut:]]): token
+      for piece, token in pieces.items()
+      for cut in range(1, len(piece))
+      if piece[:cut] in pieces and piece[cut:] in pieces
+    }
     self.size = vocabulary.size
     pairs = np.array([*table, (self.size, 0)])  # The last row is larger than any pair.
     keys = pairs[:, 0] * self.size + pairs[:, 1]
@@ -64,9 +73,12 @@ class Merges:
     Leaves out each merge, for good, with a probability of `rate`, by the sentences' uint64 keys.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
-    return Sentences.concatenate([
+    return Sentences.concatenate(
+      [
         self._cut_together(sentences.lengths[some], sentences.take(some), keys[some], rate)
-        for some in (np.flatnonzero(chunks == number) for number in np.unique(chunks))])
+        for some in (np.flatnonzero(chunks == number) for number in np.unique(chunks))
+      ]
+    )
 
   def _piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the pieces that symbols make with their right neighbours.
@@ -90,7 +102,7 @@ class Merges:
       """
       pieces = self._piece(symbols[first], symbols[second])
       drawn = mix(draws[first] + (end - first).astype(np.uint64)) >> np.uint64(11)
-      possible = (pieces < self.size) & (drawn >= rate * 2 ** 53)
+      possible = (pieces < self.size) & (drawn >= rate * 2**53)
       return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)
 
     # Nothing merges across words. Each has the places of its symbols, and the place behind it.
@@ -119,8 +131,9 @@ class Merges:
       changed = np.concatenate([left[left > ends - sizes] - 1, left[left < ends - 2]])
       costs[changed] = costs_of(places[changed], places[changed + 1], places[changed + 2])
     left = symbols != _JOINED
-    return Sentences.end_to_end(symbols[left], np.add.reduceat(
-        left, np.cumsum(in_sentence) - in_sentence, dtype=np.int32))
+    return Sentences.end_to_end(
+      symbols[left], np.add.reduceat(left, np.cumsum(in_sentence) - in_sentence, dtype=np.int32)
+    )
 
 
 def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
@@ -130,8 +143,13 @@ def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.
     cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0).tokens
   except KeyError:  # A piece has a character that is no piece.
     cut = None
-  if (cut is None or not np.array_equal(cut, encoded.tokens)
-      or any(piece.type == _Piece.UNUSED for piece in vocabulary.proto().pieces)):
-    raise UserError('data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
-                    f'{key} does not; train it with --model_type=bpe, or set '
-                    '--config.data.bpe_dropout=0')
+  if (
+    cut is None
+    or not np.array_equal(cut, encoded.tokens)
+    or any(piece.type == _Piece.UNUSED for piece in vocabulary.proto().pieces)
+  ):
+    raise UserError(
+      'data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
+      f'{key} does not; train it with --model_type=bpe, or set '
+      '--config.data.bpe_dropout=0'
+    )

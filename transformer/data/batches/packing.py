@@ -31,9 +31,11 @@ class Packing:
     """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities."""
     longest = [np.max(side, initial=0) for side in (source_lengths, target_lengths)]
     if longest[0] > source_capacity or longest[1] > target_capacity:
-      raise ValueError(f'every pair must fit into a row of {source_capacity} source and '
-                       f'{target_capacity} target positions; the longest sides are '
-                       f'{longest[0]} and {longest[1]}')
+      raise ValueError(
+        f'every pair must fit into a row of {source_capacity} source and '
+        f'{target_capacity} target positions; the longest sides are '
+        f'{longest[0]} and {longest[1]}'
+      )
     # Sorting 16-bit numbers is several times faster than sorting longer ones.
     kind = np.uint16 if max(longest) < 1 << 16 else np.int32
     source, target = (np.asarray(side, kind) for side in (source_lengths, target_lengths))
@@ -43,14 +45,19 @@ class Packing:
     new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
     self._firsts = np.flatnonzero(new)
     self._counts = np.diff(self._firsts, append=len(source))
-    fillings = _fillings(source[self._firsts].astype(np.int64),
-                         target[self._firsts].astype(np.int64), self._counts,
-                         source_capacity, target_capacity)
+    fillings = _fillings(
+      source[self._firsts].astype(np.int64),
+      target[self._firsts].astype(np.int64),
+      self._counts,
+      source_capacity,
+      target_capacity,
+    )
     self._first_rows = np.cumsum([0, *(times for *_, times in fillings)])
     self._sizes = np.array([len(kinds) for kinds, *_ in fillings], np.int64)
     self._first_slots = np.cumsum(self._sizes) - self._sizes
     self._kinds, self._starts, self._steps = np.concatenate(
-        [np.zeros((3, 0), np.int64), *(slots for *slots, _ in fillings)], axis=1)
+      [np.zeros((3, 0), np.int64), *(slots for *slots, _ in fillings)], axis=1
+    )
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
@@ -63,13 +70,17 @@ class Packing:
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
     filling = np.searchsorted(self._first_rows, rows, side='right') - 1
     sizes = self._sizes[filling]
-    slot = np.arange(sizes.sum()) + np.repeat(self._first_slots[filling]
-                                              - (np.cumsum(sizes) - sizes), sizes)
+    slot = np.arange(sizes.sum()) + np.repeat(
+      self._first_slots[filling] - (np.cumsum(sizes) - sizes), sizes
+    )
     repetition = np.repeat(rows - self._first_rows[filling], sizes)
     kind = self._kinds[slot]
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
-    number = permute(self._starts[slot] + repetition * self._steps[slot], self._counts[kind],
-                     mix(pairs_key + kind.astype(np.uint64)))
+    number = permute(
+      self._starts[slot] + repetition * self._steps[slot],
+      self._counts[kind],
+      mix(pairs_key + kind.astype(np.uint64)),
+    )
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
@@ -98,10 +109,12 @@ def _fillings(source, target, counts, source_capacity, target_capacity):
       source_room -= source[best]
       target_room -= target[best]
       # Skips the kinds that are larger than the room on both sides.
-      first = np.searchsorted(size, -max(source_room / source_capacity,
-                                         target_room / target_capacity))
-      fits = first + np.flatnonzero((left[first:] > 0) & (source[first:] <= source_room)
-                                    & (target[first:] <= target_room))
+      first = np.searchsorted(
+        size, -max(source_room / source_capacity, target_room / target_capacity)
+      )
+      fits = first + np.flatnonzero(
+        (left[first:] > 0) & (source[first:] <= source_room) & (target[first:] <= target_room)
+      )
       best = None
       if len(fits):
         best = fits[np.argmax(source[fits] * source_room + target[fits] * target_room)]
@@ -113,5 +126,6 @@ def _fillings(source, target, counts, source_capacity, target_capacity):
     taken = taken + times * used
     alive = counts > 0
     order, size, source, target, counts, taken = (
-        column[alive] for column in (order, size, source, target, counts, taken))
+      column[alive] for column in (order, size, source, target, counts, taken)
+    )
   return fillings

@@ -25,14 +25,15 @@ class Shape(NamedTuple):
   target_length: int
 
 
-def batch_shape(tokens_per_batch: int, max_length: int,
-                corpora: Sequence[EncodedPairs]) -> Shape:
+def batch_shape(tokens_per_batch: int, max_length: int, corpora: Sequence[EncodedPairs]) -> Shape:
   """Chooses the shape of a run's batches of `tokens_per_batch` target positions.
 
   If the sources have more tokens than the targets, their side of a row is longer in proportion.
   """
-  source, target = (sum(int(getattr(pairs, side).lengths.sum()) for pairs in corpora)
-                    for side in ('source', 'target'))
+  source, target = (
+    sum(int(getattr(pairs, side).lengths.sum()) for pairs in corpora)
+    for side in ('source', 'target')
+  )
   source_length = max_length
   if source > target:
     source_length = 8 * math.ceil(max_length * source / max(target, 1) / 8)
@@ -59,21 +60,26 @@ class TrainingBatches(BatchesByStep):
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
-  def __init__(self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape,
-               seed: int):
+  def __init__(
+    self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape, seed: int
+  ):
     """Plans batches over corpora, given how many times an epoch uses each of them."""
     by_weight: dict[float, list[int]] = {}
     for number, (corpus, weight) in enumerate(zip(corpora, weights, strict=True)):
       if len(corpus) and weight:
         by_weight.setdefault(weight, []).append(number)
     if not by_weight:
-      raise UserError('the training set has no pair left to train on; '
-                      'see the counts of what was dropped, and data.max_length')
+      raise UserError(
+        'the training set has no pair left to train on; '
+        'see the counts of what was dropped, and data.max_length'
+      )
     self._numbers = list(itertools.chain(*by_weight.values()))
     self._is_mixed = len(corpora) > 1
     self.corpora = [corpora[number] for number in self._numbers]
-    self._cycles = [_Cycle([corpora[number] for number in group], weight, shape)
-                    for weight, group in by_weight.items()]
+    self._cycles = [
+      _Cycle([corpora[number] for number in group], weight, shape)
+      for weight, group in by_weight.items()
+    ]
     self.shape, self._seed = shape, seed
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
@@ -96,8 +102,9 @@ class TrainingBatches(BatchesByStep):
     for cycle in self._cycles:
       start, stop = cycle.window(epoch)
       # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
-      places = np.arange(start + (index - first_row) % self.batches_in_epoch, stop,
-                         self.batches_in_epoch)
+      places = np.arange(
+        start + (index - first_row) % self.batches_in_epoch, stop, self.batches_in_epoch
+      )
       numbers, places = np.divmod(places, cycle.packing.num_rows)
       for number in np.unique(numbers):
         rows = cycle.packing.deal(places[numbers == number], self._seed, int(number))
@@ -116,17 +123,22 @@ class _Cycle:
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    self.packing = Packing(np.concatenate([pairs.source.lengths for pairs in corpora]),
-                           np.concatenate([pairs.target.lengths for pairs in corpora]),
-                           shape.source_length, shape.target_length)
+    self.packing = Packing(
+      np.concatenate([pairs.source.lengths for pairs in corpora]),
+      np.concatenate([pairs.target.lengths for pairs in corpora]),
+      shape.source_length,
+      shape.target_length,
+    )
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
-      raise UserError(f'data.train_weights and data.train_stages must take at least one row of '
-                      f'each corpus; a weight of {weight} takes none of {rows} rows '
-                      f'({self.num_pairs} pairs)')
+      raise UserError(
+        f'data.train_weights and data.train_stages must take at least one row of '
+        f'each corpus; a weight of {weight} takes none of {rows} rows '
+        f'({self.num_pairs} pairs)'
+      )
     self.most_rows = math.ceil(self._rows_in_epoch)
 
   def window(self, epoch: int) -> tuple[int, int]:
@@ -149,12 +161,15 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   packing = Packing(pairs.source.lengths, pairs.target.lengths, *shape[1:])
   rows = np.arange(packing.num_rows)
-  return [assemble([pairs], packing.deal(rows[first:first + shape.rows], 0), shape)
-          for first in range(0, packing.num_rows, shape.rows)]
+  return [
+    assemble([pairs], packing.deal(rows[first : first + shape.rows], 0), shape)
+    for first in range(0, packing.num_rows, shape.rows)
+  ]
 
 
-def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape,
-             corpus_of: np.ndarray | None = None) -> Batch:
+def assemble(
+  corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape, corpus_of: np.ndarray | None = None
+) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
 
   `corpus_of` has the number of the corpus of each of `rows.pairs`; None leaves `corpora` out.
@@ -165,8 +180,13 @@ def assemble(corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape,
   return Batch(*source, *target)
 
 
-def _fill(sides: Sequence[Sentences], rows: Rows, num_rows: int, length: int,
-          of_pairs: np.ndarray | None = None) -> list[np.ndarray]:
+def _fill(
+  sides: Sequence[Sentences],
+  rows: Rows,
+  num_rows: int,
+  length: int,
+  of_pairs: np.ndarray | None = None,
+) -> list[np.ndarray]:
   """Returns the tokens, segments and positions of one side, and `of_pairs` by position if given."""
   chosen = take(sides, rows.pairs)
   lengths = chosen.lengths

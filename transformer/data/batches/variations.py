@@ -32,11 +32,12 @@ _SPARE = 0.01  # spare rows in each window, as a share of the rows that the firs
 
 def fractions(keys: np.ndarray) -> np.ndarray:
   """Returns a number in [0, 1) for each key, float64, to choose a share of the sentences by."""
-  return (keys >> np.uint64(11)) * 2.0 ** -53
+  return (keys >> np.uint64(11)) * 2.0**-53
 
 
-def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
-             vocabulary: Vocabulary) -> Sentences:
+def replaced(
+  sentences: Sentences, chosen: np.ndarray, texts: Sequence[str], vocabulary: Vocabulary
+) -> Sentences:
   """Returns sentences of which the chosen ones, ascending numbers, have other texts."""
   changed = Sentences.ended(vocabulary.encode_batch(texts))
   numbers = np.arange(len(sentences))
@@ -46,8 +47,10 @@ def replaced(sentences: Sentences, chosen: np.ndarray, texts: Sequence[str],
 
 def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
   """Returns the variations that `data.variations` names."""
-  return [_checked(own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary),
-                   place) for place, part in enumerate(data.variations)]
+  return [
+    _checked(own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary), place)
+    for place, part in enumerate(data.variations)
+  ]
 
 
 def _checked(spec: str, vary: Vary, place: int) -> Vary:
@@ -60,6 +63,7 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
     if sizes != [len(source)] * 2:
       raise UserError(f'the variation {spec} must return two Sentences, each as many as it got')
     return varied
+
   return checked
 
 
@@ -75,8 +79,9 @@ class VariedBatches(BatchesByStep):
     self.shape = plan.shape
     self._plan, self._variations, self._seed = plan, variations, seed
     windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
-    self.planned = min(max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES),
-                       plan.batches_in_epoch)
+    self.planned = min(
+      max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES), plan.batches_in_epoch
+    )
     rows = self._pack(self._vary(0)[1]).num_rows
     self.real = max(math.ceil(rows * (1 + _SPARE) / self.shape.rows), self.planned)
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
@@ -87,8 +92,7 @@ class VariedBatches(BatchesByStep):
     places = np.arange(index, len(rows.sizes), self.real)
     sizes = rows.sizes[places]
     chosen = rows.pairs[np.repeat(rows.starts[places], sizes) + count_from_zero(sizes)]
-    return assemble([pairs], Rows(chosen, sizes), self.shape,
-                    self._plan.corpus_of(numbers[chosen]))
+    return assemble([pairs], Rows(chosen, sizes), self.shape, self._plan.corpus_of(numbers[chosen]))
 
   def _make_window(self, number: int) -> tuple[EncodedPairs, np.ndarray, Rows]:
     """Returns the pairs of a window, varied, their numbers in the plan, and their rows.
@@ -115,8 +119,9 @@ class VariedBatches(BatchesByStep):
 
     Returns also the numbers of these pairs in the plan, and the sizes of the planned rows.
     """
-    dealt = [self._plan.deal(step) for step in range(window * self.planned,
-                                                     (window + 1) * self.planned)]
+    dealt = [
+      self._plan.deal(step) for step in range(window * self.planned, (window + 1) * self.planned)
+    ]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
     keys = np.tile(np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64), len(pairs))
@@ -147,8 +152,9 @@ class VariedBatches(BatchesByStep):
       if sides[0] is not before[0] and sides[1] is not before[1]:
         short = np.maximum(sides[0].lengths, sides[1].lengths) <= most
         read = sides = [_choose(short, *both) for both in zip(sides, read, strict=True)]
-    return [_choose(side.lengths <= most, side, other)
-            for side, other in zip(sides, read, strict=True)]
+    return [
+      _choose(side.lengths <= most, side, other) for side, other in zip(sides, read, strict=True)
+    ]
 
 
 def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:

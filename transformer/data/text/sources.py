@@ -41,10 +41,13 @@ class Corpus:
     wanted = len(range(*pairs.indices(len(self))))
     with own_code.guarded(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
-    if len(sentences) != wanted or not all(isinstance(side, str) for pair in sentences
-                                           for side in pair):
-      raise UserError(f'{self._what} must hold a source and a target as text for each of its pairs;'
-                      f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}')
+    if len(sentences) != wanted or not all(
+      isinstance(side, str) for pair in sentences for side in pair
+    ):
+      raise UserError(
+        f'{self._what} must hold a source and a target as text for each of its pairs;'
+        f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}'
+      )
     return sentences
 
 
@@ -53,6 +56,7 @@ def _class_of(source: str) -> Callable:
     return TextCorpus
   if source == 'tfds':  # Its libraries take a second to import.
     from transformer.data.text.tfds_sets import TfdsCorpus
+
     return TfdsCorpus
   return own_code.load(source, 'source')
 

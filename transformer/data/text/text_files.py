@@ -47,8 +47,9 @@ def check_several(lines: Sequence[str]):
       raise TypeError(f'got {shown(lines)}')
     len(''.join(lines).encode()) + len(lines)
   except (TypeError, UnicodeEncodeError) as error:
-    raise UserError(f"a list of texts is needed, such as ['A line.'], which UTF-8 can hold; "
-                    f'{error}') from error
+    raise UserError(
+      f"a list of texts is needed, such as ['A line.'], which UTF-8 can hold; {error}"
+    ) from error
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:
@@ -94,8 +95,9 @@ class TextFile:
     """
     self.name, self.notes, self._data, self._state = name, (), data, None
     if data is None:
-      there = [path for ending in ('', *files.PACKED)
-               if files.as_path(path := name + ending).exists()]
+      there = [
+        path for ending in ('', *files.PACKED) if files.as_path(path := name + ending).exists()
+      ]
       self.name, *others = there or [name]
       self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
       self._data = _unpacked(self.name)
@@ -115,7 +117,7 @@ class TextFile:
       data = file.read(self._starts[last] - self._starts[first])
     if self._all_crlf:
       data = data.replace(b'\r\n', b'\n')
-    return data.decode('utf-8').split('\n')[start - first * _EVERY:stop - first * _EVERY]
+    return data.decode('utf-8').split('\n')[start - first * _EVERY : stop - first * _EVERY]
 
   def _survey(self, file: BinaryIO):
     """Finds the lines of a file, a chunk at a time."""
@@ -130,15 +132,17 @@ class TextFile:
       except UnicodeDecodeError as error:
         raise _not_utf8(self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error) from error
       if chunk.count(0) > _MOST_ZEROS * len(chunk):
-        raise UserError(f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
-                        f'it, such as with iconv -f UTF-16LE -t UTF-8')
+        raise UserError(
+          f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
+          f'it, such as with iconv -f UTF-16LE -t UTF-8'
+        )
       counts += [chunk.count(mark) for mark in (b'\n', b'\r\n', b'\r')]
       end = b'' if chunk.endswith(b'\n') else b'\n'  # The last line may have none.
       as_it_is.update(chunk + end)
       without_carriages.update(chunk.replace(b'\r\n', b'\n') + end)
       ends = np.flatnonzero(np.frombuffer(chunk + end, np.uint8) == ord('\n')) + 1
       begins = np.concatenate([[0], ends[:-1]])
-      starts.append(begins[-lines % _EVERY::_EVERY] + offset)
+      starts.append(begins[-lines % _EVERY :: _EVERY] + offset)
       lines, offset = lines + len(begins), offset + len(chunk)
     feeds, crlf, carriages = counts.tolist()
     # A program that writes CRLF does so in all lines; otherwise a CR may be a part of the text.
@@ -146,9 +150,15 @@ class TextFile:
     self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
     self.fingerprint = (without_carriages if self._all_crlf else as_it_is).hexdigest()
     kept = carriages - crlf * self._all_crlf
-    self.notes += (f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
-                   f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
-                   f"with tr '\\r' '\\n'",) if kept else ()
+    self.notes += (
+      (
+        f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
+        f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
+        f"with tr '\\r' '\\n'",
+      )
+      if kept
+      else ()
+    )
 
   @contextlib.contextmanager
   def _opened(self) -> Iterator[BinaryIO]:
@@ -175,11 +185,18 @@ class TextCorpus:
     self._files = source, target = self.sides(config.source_language, config.target_language)
     self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
     if aligned and len(source) != len(target):
-      raise UserError('; '.join((
-          f'source and target must have the same number of lines; {source.name} has {len(source)} '
-          f'lines, {target.name} has {len(target)}', *self.notes)))
+      raise UserError(
+        '; '.join(
+          (
+            f'source and target must have the same number of lines; {source.name} has '
+            f'{len(source)} lines, {target.name} has {len(target)}',
+            *self.notes,
+          )
+        )
+      )
     self.fingerprint = hashlib.sha256(
-        (source.fingerprint + target.fingerprint).encode()).hexdigest()
+      (source.fingerprint + target.fingerprint).encode()
+    ).hexdigest()
 
   def sides(self, *languages: str) -> list[TextFile]:
     """Returns the lines of the source and of the target; a subclass may have them otherwise."""
@@ -217,12 +234,17 @@ def _open(path: str | os.PathLike) -> BinaryIO:
   except OSError as error:
     names = [file.name for file in path.parent.glob('*')]
     nearest = ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0)) or 'no files'
-    there = (f'{path.parent} holds {nearest}' if path.parent.is_dir()
-             else f'there is no folder {path.parent}')
+    there = (
+      f'{path.parent} holds {nearest}'
+      if path.parent.is_dir()
+      else f'there is no folder {path.parent}'
+    )
     raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
 
 
 def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
-  return UserError(f'{name} must be UTF-8; line {line} is not, at the byte '
-                   f'0x{error.object[error.start]:02x}; if it is compressed, its name must end in '
-                   f'.gz or .zst; else convert it, such as with iconv -f UTF-16 -t UTF-8')
+  return UserError(
+    f'{name} must be UTF-8; line {line} is not, at the byte '
+    f'0x{error.object[error.start]:02x}; if it is compressed, its name must end in '
+    f'.gz or .zst; else convert it, such as with iconv -f UTF-16 -t UTF-8'
+  )

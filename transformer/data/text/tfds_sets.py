@@ -22,16 +22,26 @@ class TfdsCorpus:
     self._languages = config.source_language, config.target_language
     builder = open_set(config.name, config.dir)
     if builder is None:
-      raise UserError(f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
-                      f'prepare it as docs/data.md says, or set --config.data.dir to its folder')
+      raise UserError(
+        f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
+        f'prepare it as docs/data.md says, or set --config.data.dir to its folder'
+      )
     if not set(self._languages) <= set(languages := languages_of(builder, config.name)):
-      raise UserError(f'{config.name} must hold the languages {" and ".join(self._languages)}; '
-                      f'it has {", ".join(languages)}; set --config.data.source_language and '
-                      '--config.data.target_language')
+      raise UserError(
+        f'{config.name} must hold the languages {" and ".join(self._languages)}; '
+        f'it has {", ".join(languages)}; set --config.data.source_language and '
+        '--config.data.target_language'
+      )
     self._examples = builder.as_data_source(split)
-    record = {'set': builder.info.full_name, 'split': split, 'languages': list(self._languages),
-              'splits': {key: [value.num_bytes, list(value.shard_lengths)]
-                         for key, value in builder.info.splits.items()}}
+    record = {
+      'set': builder.info.full_name,
+      'split': split,
+      'languages': list(self._languages),
+      'splits': {
+        key: [value.num_bytes, list(value.shard_lengths)]
+        for key, value in builder.info.splits.items()
+      },
+    }
     self.fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     self.folder = Path(builder.data_path)
 
@@ -40,8 +50,10 @@ class TfdsCorpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     source, target = self._languages
-    return [(example[source].decode('utf-8'), example[target].decode('utf-8'))
-            for example in self._examples.__getitems__(range(*pairs.indices(len(self))))]
+    return [
+      (example[source].decode('utf-8'), example[target].decode('utf-8'))
+      for example in self._examples.__getitems__(range(*pairs.indices(len(self))))
+    ]
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
@@ -50,7 +62,8 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   with own_code.guarded(f'{failure}; {shown(name)} cannot be opened'), _own_features_only():
     try:
       return read_only_builder.builder_from_files(
-          name, data_dir=os.path.expanduser(data_dir) or None)
+        name, data_dir=os.path.expanduser(data_dir) or None
+      )
     except tfds.core.DatasetNotFoundError:
       return None
 
@@ -66,8 +79,10 @@ def _own_features_only():
 
   def find_own(name: str):
     if not name.startswith('tensorflow_datasets.'):
-      raise UserError(f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
-                      f'prepare the set with features of TFDS only')
+      raise UserError(
+        f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
+        f'prepare the set with features of TFDS only'
+      )
     return find.__get__(None, connector)(name)
 
   connector.cls_from_name = staticmethod(find_own)
@@ -79,9 +94,12 @@ def _own_features_only():
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
   """Returns the languages of a set; a set that is no translation set is a `UserError`."""
-  texts = [key for key, feature in builder.info.features.items()
-           if isinstance(feature, tfds.features.Text)]
+  texts = [
+    key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)
+  ]
   if len(texts) < 2:
-    raise UserError(f'{name} is not a translation set: it should hold a text in each of two '
-                    f'languages; it holds {", ".join(builder.info.features)}')
+    raise UserError(
+      f'{name} is not a translation set: it should hold a text in each of two '
+      f'languages; it holds {", ".join(builder.info.features)}'
+    )
   return texts

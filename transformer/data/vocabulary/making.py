@@ -23,8 +23,9 @@ _Piece = ModelProto.SentencePiece
 _TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
 
 
-def adopt(path: str | os.PathLike, normalisation: str = 'identity',
-          symbols: Iterable[str] = ()) -> Vocabulary:
+def adopt(
+  path: str | os.PathLike, normalisation: str = 'identity', symbols: Iterable[str] = ()
+) -> Vocabulary:
   """Reads any SentencePiece model as a vocabulary that gives normalised text back as it was.
 
   The control symbols and the bytes come first, with the ids of this project; bytes that the model
@@ -38,28 +39,45 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity',
   except (RuntimeError, DecodeError):
     model = ModelProto()
   about, rules, count = model.trainer_spec, model.normalizer_spec, len(model.pieces)
-  if (not count or about.model_type == TrainerSpec.WORD or about.treat_whitespace_as_suffix
-      or not rules.escape_whitespaces):
-    raise UserError(f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
-                    f'with spaces before them; give a file that spm_train has written with '
-                    f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix')
+  if (
+    not count
+    or about.model_type == TrainerSpec.WORD
+    or about.treat_whitespace_as_suffix
+    or not rules.escape_whitespaces
+  ):
+    raise UserError(
+      f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
+      f'with spaces before them; give a file that spm_train has written with '
+      f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix'
+    )
   first = _first_pieces(model, original)
   taken = {piece.piece for piece in first}
   pieces = first + [piece for piece in model.pieces if piece.piece not in taken]
-  wanted = NormalizerSpec.FromString(sentencepiece.SentencePieceNormalizer(
-      rule_name=normalisation).serialized_normalizer_spec()).precompiled_charsmap
-  normalises = (rules.precompiled_charsmap != wanted or rules.remove_extra_whitespaces
-                or rules.normalization_rule_tsv)
+  wanted = NormalizerSpec.FromString(
+    sentencepiece.SentencePieceNormalizer(rule_name=normalisation).serialized_normalizer_spec()
+  ).precompiled_charsmap
+  normalises = (
+    rules.precompiled_charsmap != wanted
+    or rules.remove_extra_whitespaces
+    or rules.normalization_rule_tsv
+  )
   same = [piece.piece for piece in pieces] == [piece.piece for piece in model.pieces]
   if normalises or not same or not about.byte_fallback:
-    logging.info('the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
-                 'for control symbols and bytes are added, and it normalises text by '
-                 'data.normalisation=%s', path, count, len(pieces) - count, normalisation)
+    logging.info(
+      'the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
+      'for control symbols and bytes are added, and it normalises text by '
+      'data.normalisation=%s',
+      path,
+      count,
+      len(pieces) - count,
+      normalisation,
+    )
     model.pieces.extend(pieces)
     del model.pieces[:count]
     about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (
-        piece.piece for piece in model.pieces[:4])
+      piece.piece for piece in model.pieces[:4]
+    )
     about.byte_fallback, about.vocab_size = True, len(pieces)
     if normalises:
       rules.name, rules.remove_extra_whitespaces = normalisation, False
@@ -70,17 +88,23 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity',
   return with_symbols(Vocabulary(model_bytes, f'the vocabulary {path}'), symbols)
 
 
-def _first_pieces(model: ModelProto,
-                  original: sentencepiece.SentencePieceProcessor) -> list[_Piece]:
+def _first_pieces(
+  model: ModelProto, original: sentencepiece.SentencePieceProcessor
+) -> list[_Piece]:
   """Returns the control symbols and the bytes; a model's own where it has them."""
   known = {piece.piece: piece for piece in model.pieces if piece.type == _Piece.BYTE}
-  return [model.pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
-          for own, name, kind in ((original.pad_id(), '<pad>', _Piece.CONTROL),
-                                  (original.bos_id(), '<s>', _Piece.CONTROL),
-                                  (original.eos_id(), '</s>', _Piece.CONTROL),
-                                  (original.unk_id(), '<unk>', _Piece.UNKNOWN))
-          ] + [known.get(name, _Piece(piece=name, type=_Piece.BYTE))
-               for name in (f'<0x{byte:02X}>' for byte in range(256))]
+  return [
+    model.pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
+    for own, name, kind in (
+      (original.pad_id(), '<pad>', _Piece.CONTROL),
+      (original.bos_id(), '<s>', _Piece.CONTROL),
+      (original.eos_id(), '</s>', _Piece.CONTROL),
+      (original.unk_id(), '<unk>', _Piece.UNKNOWN),
+    )
+  ] + [
+    known.get(name, _Piece(piece=name, type=_Piece.BYTE))
+    for name in (f'<0x{byte:02X}>' for byte in range(256))
+  ]
 
 
 def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
@@ -101,32 +125,44 @@ def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
   for key in keys:
     path = getattr(config, key)
     wanted = own.source if key == 'source_vocabulary' else own.target
-    if (path and files.as_path(path).exists()
-        and adopt(path, config.normalisation, config.symbols).fingerprint != wanted.fingerprint):
-      raise UserError(f'data.{key}={path} holds another vocabulary than the run, which keeps its '
-                      f'own; leave data.{key} as it was, or choose another --workdir')
+    if (
+      path
+      and files.as_path(path).exists()
+      and adopt(path, config.normalisation, config.symbols).fingerprint != wanted.fingerprint
+    ):
+      raise UserError(
+        f'data.{key}={path} holds another vocabulary than the run, which keeps its '
+        f'own; leave data.{key} as it was, or choose another --workdir'
+      )
 
 
-def make_vocabulary(config: DataConfig, corpora,
-                    earlier: RunVocabulary | None = None) -> RunVocabulary:
+def make_vocabulary(
+  config: DataConfig, corpora, earlier: RunVocabulary | None = None
+) -> RunVocabulary:
   """Loads the vocabularies that a config names, and makes the others for the training text.
 
   The `earlier` vocabulary, that of `train.init_from`, is kept, and grows to the size.
   """
   if earlier is not None and config.shared_vocabulary != is_shared(earlier):
-    raise UserError(f'a run takes its vocabulary from train.init_from; set '
-                    f'--config.data.shared_vocabulary={is_shared(earlier)}; got '
-                    f'{config.shared_vocabulary}')
+    raise UserError(
+      f'a run takes its vocabulary from train.init_from; set '
+      f'--config.data.shared_vocabulary={is_shared(earlier)}; got '
+      f'{config.shared_vocabulary}'
+    )
   if config.shared_vocabulary:
     return _make(config, corpora, 'vocabulary', 0, 1, earlier)
   source, target = earlier or (None, None)
-  return SeparateVocabularies(_make(config, corpora, 'source_vocabulary', 0, 2, source),
-                              _make(config, corpora, 'vocabulary', 1, 2, target))
+  return SeparateVocabularies(
+    _make(config, corpora, 'source_vocabulary', 0, 2, source),
+    _make(config, corpora, 'vocabulary', 1, 2, target),
+  )
 
 
-def _make(config: DataConfig, corpora, key: str, first: int, step: int,
-          earlier: Vocabulary | None) -> Vocabulary:
+def _make(
+  config: DataConfig, corpora, key: str, first: int, step: int, earlier: Vocabulary | None
+) -> Vocabulary:
   """Returns the vocabulary of a key; learns it from each `step`-th sentence if needed."""
+
   def text(pairs):
     return itertools.islice(corpora.training_text(pairs), first, None, step)
 
@@ -142,10 +178,13 @@ def _make(config: DataConfig, corpora, key: str, first: int, step: int,
   if given and given.size == size:
     return given
   if path or (given and size < given.size):
-    raise UserError(f'a run takes its vocabulary from {origin}; set '
-                    f'--config.data.{key}_size={given.size}; got {size}')
-  logging.info('training a %s of %d pieces on up to %d pairs', key.replace('_', ' '), size,
-               VOCABULARY_PAIRS)
+    raise UserError(
+      f'a run takes its vocabulary from {origin}; set '
+      f'--config.data.{key}_size={given.size}; got {size}'
+    )
+  logging.info(
+    'training a %s of %d pieces on up to %d pairs', key.replace('_', ' '), size, VOCABULARY_PAIRS
+  )
   learned = Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', not earlier, config)
   return grow(earlier, learned, size, key) if earlier else learned
 
@@ -155,12 +194,15 @@ def _check_kind(given: Vocabulary, config: DataConfig, origin: str):
   about = given.proto().trainer_spec
   is_unigram = about.model_type == TrainerSpec.UNIGRAM
   for key, fits, value in (
-      ('vocabulary_kind', is_unigram or config.vocabulary_kind != 'unigram', 'bpe'),
-      ('split_digits', about.split_digits or not config.split_digits, False),
-      ('normalisation', config.normalisation == given.normalisation, given.normalisation)):
+    ('vocabulary_kind', is_unigram or config.vocabulary_kind != 'unigram', 'bpe'),
+    ('split_digits', about.split_digits or not config.split_digits, False),
+    ('normalisation', config.normalisation == given.normalisation, given.normalisation),
+  ):
     if not fits:
-      raise UserError(f'a run takes its vocabulary from {origin}; set --config.data.{key}={value}; '
-                      f'got {getattr(config, key)}')
+      raise UserError(
+        f'a run takes its vocabulary from {origin}; set --config.data.{key}={value}; '
+        f'got {getattr(config, key)}'
+      )
 
 
 def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vocabulary:
@@ -170,18 +212,25 @@ def grow(vocabulary: Vocabulary, learned: Vocabulary, size: int, key: str) -> Vo
   """
   model = vocabulary.proto()
   if model.trainer_spec.model_type != TrainerSpec.BPE:
-    raise UserError(f'only a vocabulary of the type bpe can take new pieces; train.init_from has '
-                    f'another; set --config.data.{key}_size={vocabulary.size}, or name a larger '
-                    f'one by --config.data.{key}')
+    raise UserError(
+      f'only a vocabulary of the type bpe can take new pieces; train.init_from has '
+      f'another; set --config.data.{key}_size={vocabulary.size}, or name a larger '
+      f'one by --config.data.{key}'
+    )
   known = {piece.piece for piece in model.pieces}
-  new = [piece for token in range(BYTE_IDS.stop, learned.size)
-         if (piece := learned.piece(token)) not in known]
+  new = [
+    piece
+    for token in range(BYTE_IDS.stop, learned.size)
+    if (piece := learned.piece(token)) not in known
+  ]
   # A longer piece is merged from characters, which SentencePiece puts behind all merges.
-  new = sorted(new, key=lambda piece: len(piece) > 1)[:size - vocabulary.size]
+  new = sorted(new, key=lambda piece: len(piece) > 1)[: size - vocabulary.size]
   if len(new) < size - vocabulary.size:
-    raise UserError(f'data.{key}_size={size} is more than the training text can fill; it adds '
-                    f'{len(new)} pieces to the {vocabulary.size} of train.init_from; set '
-                    f'--config.data.{key}_size to at most {vocabulary.size + len(new)}')
+    raise UserError(
+      f'data.{key}_size={size} is more than the training text can fill; it adds '
+      f'{len(new)} pieces to the {vocabulary.size} of train.init_from; set '
+      f'--config.data.{key}_size to at most {vocabulary.size + len(new)}'
+    )
   lowest = min(piece.score for piece in model.pieces)
   for number, piece in enumerate(new, 1):
     model.pieces.add(piece=piece, score=lowest - number)
@@ -198,4 +247,5 @@ def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
   own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
   pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]
   return [[token] for token in range(BYTE_IDS.stop)] + [
-      [own[piece]] if piece in own else processor.encode(piece) for piece in pieces]
+    [own[piece]] if piece in own else processor.encode(piece) for piece in pieces
+  ]

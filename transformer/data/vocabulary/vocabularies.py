@@ -46,9 +46,11 @@ def from_model_files(models: Mapping[str, bytes], place: str | os.PathLike) -> R
     if models.keys() == set(names):
       sides = [Vocabulary(models[name], f'{name} of {place}') for name in names]
       return sides[0] if len(sides) == 1 else SeparateVocabularies(*sides)
-  raise UserError(f'{place} should hold {SHARED_VOCABULARY[0]}, or '
-                  f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
-                  f'{" and ".join(models) or "neither"}; restore it from a copy')
+  raise UserError(
+    f'{place} should hold {SHARED_VOCABULARY[0]}, or '
+    f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
+    f'{" and ".join(models) or "neither"}; restore it from a copy'
+  )
 
 
 def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
@@ -64,12 +66,15 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   """
   first = Path(folder, SEPARATE_VOCABULARIES[0])
   if first.exists() if wanted is None else first.stem in wanted:
-    vocabulary = SeparateVocabularies(*(Vocabulary.load(Path(folder, name))
-                                        for name in SEPARATE_VOCABULARIES))
+    vocabulary = SeparateVocabularies(
+      *(Vocabulary.load(Path(folder, name)) for name in SEPARATE_VOCABULARIES)
+    )
   else:
     vocabulary = Vocabulary.load(Path(folder, *SHARED_VOCABULARY))
   for name, digest in fingerprints(vocabulary).items():
     if wanted is not None and digest != wanted.get(name):
-      raise UserError(f'{name}.model of {folder} is damaged, or is not the one that the run began '
-                      f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy')
+      raise UserError(
+        f'{name}.model of {folder} is damaged, or is not the one that the run began '
+        f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'
+      )
   return vocabulary

@@ -36,14 +36,25 @@ _LONGEST_LINE = 2**30  # SentencePiece skips longer training lines, and accepts 
 _ERRORS_ONLY = 2
 # What SentencePiece says of a size that does not suit the text, and what it means.
 _SIZE_ERRORS = (
-    (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
-    (r'smaller than required_chars\. \d+ vs (\d+)', 'is too few for its characters', 'at least'))
+  (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
+  (r'smaller than required_chars\. \d+ vs (\d+)', 'is too few for its characters', 'at least'),
+)
 # What becomes of a text by each of `NORMALISATIONS`. Another comes back if a model lacks bytes,
 # trims or joins spaces, normalises otherwise, or is truncated in a way that can still be parsed.
 _PROBE = '  \x00 ㏙ \u2581\u2028 '
-_PROBES = dict(zip((
-    _PROBE, '  \x00 PPM \u2581  ', '  \x00 PPM \u2581\u2028 ', '  \x00 ppm \u2581  ',
-    '  \x00 ppm \u2581\u2028 '), NORMALISATIONS, strict=True))
+_PROBES = dict(
+  zip(
+    (
+      _PROBE,
+      '  \x00 PPM \u2581  ',
+      '  \x00 PPM \u2581\u2028 ',
+      '  \x00 ppm \u2581  ',
+      '  \x00 ppm \u2581\u2028 ',
+    ),
+    NORMALISATIONS,
+    strict=True,
+  )
+)
 _Piece = ModelProto.SentencePiece
 _FIRST_TYPES = _Piece.CONTROL, _Piece.UNKNOWN, _Piece.BYTE
 
@@ -68,15 +79,18 @@ class Vocabulary:
     try:
       processor.LoadFromSerializedProto(model_bytes)
       ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-      whole = (ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-               and all(self.piece(token) == f'<0x{byte:02X}>'
-                       for byte, token in enumerate(BYTE_IDS))
-               and self.written(_PROBE) in _PROBES)
+      whole = (
+        ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        and all(self.piece(token) == f'<0x{byte:02X}>' for byte, token in enumerate(BYTE_IDS))
+        and self.written(_PROBE) in _PROBES
+      )
     except RuntimeError:
       whole = False
     if not whole:
-      raise UserError(f'{name} is damaged, or no SentencePiece model that gives text back as it '
-                      f'was; restore it from a copy')
+      raise UserError(
+        f'{name} is damaged, or no SentencePiece model that gives text back as it '
+        f'was; restore it from a copy'
+      )
     self.model_bytes, self.size = model_bytes, processor.get_piece_size()
     self.normalisation = _PROBES[self.written(_PROBE)]
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
@@ -89,9 +103,14 @@ class Vocabulary:
     return hash(self.fingerprint)
 
   @classmethod
-  def train(cls, sentences: Iterable[str], size: int,
-            key: str = 'vocabulary_size', full: bool = True,
-            config: DataConfig | None = None) -> 'Vocabulary':
+  def train(
+    cls,
+    sentences: Iterable[str],
+    size: int,
+    key: str = 'vocabulary_size',
+    full: bool = True,
+    config: DataConfig | None = None,
+  ) -> 'Vocabulary':
     """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
@@ -107,18 +126,30 @@ class Vocabulary:
       raise UserError('a vocabulary needs text to be trained on; the training corpora hold none')
     try:
       sentencepiece.SentencePieceTrainer.train(
-          sentence_iterator=iter(sentences), model_writer=model,
-          model_type=config.vocabulary_kind, vocab_size=size, byte_fallback=True,
-          character_coverage=_CHARACTER_COVERAGE, remove_extra_whitespaces=False,
-          normalization_rule_name=config.normalisation,
-          pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID, pad_piece='<pad>',
-          max_sentence_length=_LONGEST_LINE, hard_vocab_limit=full, minloglevel=_ERRORS_ONLY,
-          **more)
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        model_type=config.vocabulary_kind,
+        vocab_size=size,
+        byte_fallback=True,
+        character_coverage=_CHARACTER_COVERAGE,
+        remove_extra_whitespaces=False,
+        normalization_rule_name=config.normalisation,
+        pad_id=PAD_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        pad_piece='<pad>',
+        max_sentence_length=_LONGEST_LINE,
+        hard_vocab_limit=full,
+        minloglevel=_ERRORS_ONLY,
+        **more,
+      )
     except RuntimeError as error:
       for pattern, fact, limit in _SIZE_ERRORS:
         if nearest := re.search(pattern, str(error)):
-          raise UserError(f'{key}={size} {fact}; set --config.data.{key} to {limit} {nearest[1]}'
-                          ) from error
+          raise UserError(
+            f'{key}={size} {fact}; set --config.data.{key} to {limit} {nearest[1]}'
+          ) from error
       raise
     if not config.symbols:
       return cls(model.getvalue())
@@ -138,8 +169,11 @@ class Vocabulary:
   @property
   def symbols(self) -> dict[str, int]:
     """The ids of the texts that are a token wherever they occur."""
-    return {piece.piece: token for token, piece in enumerate(self.proto().pieces)
-            if piece.type == _Piece.USER_DEFINED}
+    return {
+      piece.piece: token
+      for token, piece in enumerate(self.proto().pieces)
+      if piece.type == _Piece.USER_DEFINED
+    }
 
   def save(self, path: str | os.PathLike):
     """Writes the model atomically."""
@@ -158,7 +192,7 @@ class Vocabulary:
     """Returns the text of `ids` up to the first end token, as a single line of valid text."""
     ids = np.asarray(ids).tolist()
     if EOS_ID in ids:
-      ids = ids[:ids.index(EOS_ID)]
+      ids = ids[: ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
     return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
 
@@ -176,8 +210,10 @@ def read_model(path: str | os.PathLike) -> bytes:
   try:
     return files.as_path(path).read_bytes()
   except OSError as error:
-    raise UserError(f'the vocabulary {path} cannot be read: {error.strerror}; restore it from a '
-                    f'copy, or name another') from error
+    raise UserError(
+      f'the vocabulary {path} cannot be read: {error.strerror}; restore it from a '
+      f'copy, or name another'
+    ) from error
 
 
 def _escape(sentence: str) -> str:

@@ -21,16 +21,30 @@ from transformer.tools.align import error_rate
 from transformer.tools.align.links import alignment_lines, read_gold
 
 _FLAGS = shared_flags.define_request(
-    'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size')
-_TRANSLATIONS = flags.DEFINE_string('translations', None, 'Where the run\'s own translations go, '
-                                    'if none are given by --reference.')
+  'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size'
+)
+_TRANSLATIONS = flags.DEFINE_string(
+  'translations', None, "Where the run's own translations go, if none are given by --reference."
+)
 _OUTPUT = flags.DEFINE_string('output', None, 'Where links go, or - for standard output.')
-_GOLD = flags.DEFINE_string('gold', None, 'A file of links that people drew, with which those of '
-                            '--reference are compared: the alignment error rate.')
-_LAYER = flags.DEFINE_integer('layer', None, 'The layer of the decoder whose attention links '
-                              'words, from 1 at the bottom; default: the mean of all layers.')
-_SHIFT = flags.DEFINE_bool('shift', False, 'Link a word by the attention at the step after it was '
-                           'written (SHIFT-ATT), and not at the step that writes it.')
+_GOLD = flags.DEFINE_string(
+  'gold',
+  None,
+  'A file of links that people drew, with which those of '
+  '--reference are compared: the alignment error rate.',
+)
+_LAYER = flags.DEFINE_integer(
+  'layer',
+  None,
+  'The layer of the decoder whose attention links '
+  'words, from 1 at the bottom; default: the mean of all layers.',
+)
+_SHIFT = flags.DEFINE_bool(
+  'shift',
+  False,
+  'Link a word by the attention at the step after it was '
+  'written (SHIFT-ATT), and not at the step that writes it.',
+)
 
 
 def main(_):
@@ -40,14 +54,20 @@ def main(_):
   from transformer.decoding.text_lines import write_lines
   from transformer.evaluation import report, translating
   from transformer.tools.align.word_alignment import align, check_layer
+
   run = translating.load_for(request, request.checkpoint)
   check_layer([member.model for member in run.members], _LAYER.value)
   decoding = request.decoding(run.config)
-  text, = request.read_texts(run.config.data)
+  (text,) = request.read_texts(run.config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    result = translating.result_for(request, text, run, kind='alignment', **{
-        flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value})
+    result = translating.result_for(
+      request,
+      text,
+      run,
+      kind='alignment',
+      **{flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value},
+    )
   if text.references:
     targets = text.references[0]
   else:
@@ -57,28 +77,43 @@ def main(_):
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)
   if _GOLD.value:
-    report.report(result, [error_rate.evaluate(text.sources, targets, gold, links)],
-                  request.people, error_rate.more_lines)
+    report.report(
+      result,
+      [error_rate.evaluate(text.sources, targets, gold, links)],
+      request.people,
+      error_rate.more_lines,
+    )
 
 
 def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = Request(**shared_flags.given(*_FLAGS), output=_OUTPUT.value)
   refuse(
-      (not request.source, '--source=FILE is needed'),
-      (bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,
-       '--reference=FILE is needed, translations that are given, or --translations=FILE, where the '
-       'run\'s own go; and not both'),
-      (not (_OUTPUT.value or _GOLD.value),
-       '--output=FILE is needed, where links go, or --gold=FILE, with which they are compared'),
-      (_GOLD.value and not request.reference,
-       '--gold is for translations that are given; add --reference=FILE'),
-      (_GOLD.value == STANDARD_INPUT, '--gold must name a file; standard input is for --source'),
-      (request.results and not _GOLD.value, '--results is for error rates; add --gold=FILE'),
-      (request.reference and (request.beam_size, request.alpha) != (None, None),
-       '--beam_size and --alpha are of a search, and --reference makes none'),
-      (_OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
-       '--output and --translations must name two files'))
+    (not request.source, '--source=FILE is needed'),
+    (
+      bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,
+      '--reference=FILE is needed, translations that are given, or --translations=FILE, where the '
+      "run's own go; and not both",
+    ),
+    (
+      not (_OUTPUT.value or _GOLD.value),
+      '--output=FILE is needed, where links go, or --gold=FILE, with which they are compared',
+    ),
+    (
+      _GOLD.value and not request.reference,
+      '--gold is for translations that are given; add --reference=FILE',
+    ),
+    (_GOLD.value == STANDARD_INPUT, '--gold must name a file; standard input is for --source'),
+    (request.results and not _GOLD.value, '--results is for error rates; add --gold=FILE'),
+    (
+      request.reference and (request.beam_size, request.alpha) != (None, None),
+      '--beam_size and --alpha are of a search, and --reference makes none',
+    ),
+    (
+      _OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
+      '--output and --translations must name two files',
+    ),
+  )
   check_output(request.output, [_GOLD.value])
   check_output(_TRANSLATIONS.value, [request.source], request.workdir, 'translations')
   return request

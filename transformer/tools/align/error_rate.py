@@ -26,25 +26,45 @@ def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
   """
   linked, sure, right_sure, right_possible = np.asarray(counts)
   right, precision, recall = (
-      np.where(whole, 100 * part / np.maximum(whole, 1), 100.0)
-      for part, whole in ((right_sure + right_possible, linked + sure), (right_possible, linked),
-                          (right_sure, sure)))
+    np.where(whole, 100 * part / np.maximum(whole, 1), 100.0)
+    for part, whole in (
+      (right_sure + right_possible, linked + sure),
+      (right_possible, linked),
+      (right_sure, sure),
+    )
+  )
   return np.stack([100 - right, precision, recall])
 
 
-def evaluate(sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldLinks],
-             alignments: Sequence[Sequence[Link]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def evaluate(
+  sources: Sequence[str],
+  targets: Sequence[str],
+  gold: Sequence[GoldLinks],
+  alignments: Sequence[Sequence[Link]],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
   """Scores all alignments together, and each by itself; JSON data for `Result.write`."""
   counts = [count(*pair) for pair in zip(gold, alignments, strict=True)]
   linked, sure, *_ = np.sum(counts, axis=0).tolist()
-  result = {'metrics': scored(NAMES, SIGNATURE, counts, rates), 'sentences': len(counts),
-            'links': {'found': linked, 'sure': sure,
-                      'possible': sum(len(links.possible) for links in gold)}}
+  result = {
+    'metrics': scored(NAMES, SIGNATURE, counts, rates),
+    'sentences': len(counts),
+    'links': {
+      'found': linked,
+      'sure': sure,
+      'possible': sum(len(links.possible) for links in gold),
+    },
+  }
   return result, [
-      {'source': source, 'references': [target], 'alignment': line,
-       **dict(zip(NAMES, rates(numbers).tolist(), strict=True))}
-      for source, target, line, numbers in zip(
-          sources, targets, alignment_lines(alignments), counts, strict=True)]
+    {
+      'source': source,
+      'references': [target],
+      'alignment': line,
+      **dict(zip(NAMES, rates(numbers).tolist(), strict=True)),
+    }
+    for source, target, line, numbers in zip(
+      sources, targets, alignment_lines(alignments), counts, strict=True
+    )
+  ]
 
 
 def more_lines(result: dict[str, Any]) -> list[str]:

@@ -31,8 +31,9 @@ def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
   return [' '.join(f'{i}-{j}' for i, j in links) for links in alignments]
 
 
-def read_gold(path: str | os.PathLike, sources: Sequence[str],
-              targets: Sequence[str]) -> list[GoldLinks]:
+def read_gold(
+  path: str | os.PathLike, sources: Sequence[str], targets: Sequence[str]
+) -> list[GoldLinks]:
   """Reads the gold alignment of each pair of a source and its translation.
 
   A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
@@ -43,9 +44,11 @@ def read_gold(path: str | os.PathLike, sources: Sequence[str],
     for text in line.split():
       match = _LINK.fullmatch(text)
       if not match or not (int(match[1]) < counts[0] and int(match[3]) < counts[1]):
-        raise UserError(f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
-                        f'is possible, of one of the {counts[0]} words I of the source and the '
-                        f'{counts[1]} words J of the target, counted from 0; got {shown(text)}')
+        raise UserError(
+          f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
+          f'is possible, of one of the {counts[0]} words I of the source and the '
+          f'{counts[1]} words J of the target, counted from 0; got {shown(text)}'
+        )
       links[match[2].replace('p', '?')].add((int(match[1]), int(match[3])))
     gold.append(GoldLinks(frozenset(links['-']), frozenset(links['-'] | links['?'])))
   return gold

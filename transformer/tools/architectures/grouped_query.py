@@ -84,13 +84,16 @@ class GroupedQueryTransformer(Transformer):
   def __post_init__(self):
     heads = self.config.num_heads
     if self.kv_heads < 1 or heads % self.kv_heads:
-      raise UserError(f'kv_heads must divide num_heads; got kv_heads={self.kv_heads}, '
-                      f'num_heads={heads}')
+      raise UserError(
+        f'kv_heads must divide num_heads; got kv_heads={self.kv_heads}, num_heads={heads}'
+      )
     if not self.position_scale > 0.0:
       raise UserError(f'position_scale must be above 0; got {self.position_scale}')
     if self.position_scale != 1.0 and self.config.positions != 'rotary':
-      raise UserError(f'position_scale scales rotary positions; set model.positions=rotary; '
-                      f'got {self.config.positions}')
+      raise UserError(
+        f'position_scale scales rotary positions; set model.positions=rotary; '
+        f'got {self.config.positions}'
+      )
     super().__post_init__()
 
   def make_layer(self, cross):
@@ -106,5 +109,7 @@ class GroupedQueryTransformer(Transformer):
     heads = config.num_heads - self.kv_heads
     missing = 6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)
     source, target = super().flops(source_length, target_length)
-    return (source - missing * (config.num_layers + config.decoder_depth),
-            target - missing * config.decoder_depth)
+    return (
+      source - missing * (config.num_layers + config.decoder_depth),
+      target - missing * config.decoder_depth,
+    )

@@ -50,8 +50,7 @@ class Mixture(nn.Module):
       is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
     balance = load_balance(probabilities_BTE, chosen_BTE / self.top_k, is_token_BT)
     self.sow('losses', 'load_balance', self.balance * balance)
-    outputs_EBTD = jnp.stack([expert(x_BTD, deterministic=deterministic)
-                              for expert in self.expert])
+    outputs_EBTD = jnp.stack([expert(x_BTD, deterministic=deterministic) for expert in self.expert])
     return jnp.einsum('E...D,...E->...D', outputs_EBTD, gates_BTE.astype(x_BTD.dtype))
 
 
@@ -79,16 +78,19 @@ class MixtureLayer(Layer):
 
   def __call__(self, x_BTD, layout, memory=None, memory_layout=PLAIN, *, deterministic):
     """Computes what `Layer` does; the mixture is also told which positions are padding."""
-    attend = functools.partial(self.self_attention.attend_to_itself, layout=layout,
-                               deterministic=deterministic)
+    attend = functools.partial(
+      self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
+    )
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     if self.cross:
-      attend = functools.partial(self.cross_attention, keys_values=memory, layout=memory_layout,
-                                 deterministic=deterministic)
+      attend = functools.partial(
+        self.cross_attention, keys_values=memory, layout=memory_layout, deterministic=deterministic
+      )
       x_BTD = self.cross_attention_residual(x_BTD, attend, deterministic=deterministic)
     # Padding attends to nothing.
-    mix = functools.partial(self.feed_forward, is_token_BT=jnp.any(layout.mask_BTS, axis=-1),
-                            deterministic=deterministic)
+    mix = functools.partial(
+      self.feed_forward, is_token_BT=jnp.any(layout.mask_BTS, axis=-1), deterministic=deterministic
+    )
     return self.feed_forward_residual(x_BTD, mix, deterministic=deterministic)
 
 
@@ -110,8 +112,9 @@ class MixtureTransformer(Transformer):
 
   def __post_init__(self):
     if not 1 <= self.top_k <= self.experts:
-      raise UserError(f'top_k must be from 1 to experts; got top_k={self.top_k}, '
-                      f'experts={self.experts}')
+      raise UserError(
+        f'top_k must be from 1 to experts; got top_k={self.top_k}, experts={self.experts}'
+      )
     if not self.balance >= 0.0:
       raise UserError(f'balance must be at least 0; got {self.balance}')
     super().__post_init__()

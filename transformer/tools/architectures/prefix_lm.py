@@ -59,7 +59,8 @@ class PrefixLayer(Layer):
       keys_BHKS = jnp.concatenate([cache.keys, memory.keys], axis=-1)
       values_BHSV = jnp.concatenate([cache.values, memory.values], axis=-2)
       y_BWD, both = self.self_attention.extend(
-          h_BWD, KVCache(keys_BHKS, values_BHSV), layout, index)
+        h_BWD, KVCache(keys_BHKS, values_BHSV), layout, index
+      )
       cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
       return y_BWD
 
@@ -76,14 +77,17 @@ class PrefixLM(Transformer):
 
   def __post_init__(self):
     if self.config.positions == 'relative' or self.config.remat:
-      raise UserError('the prefix LM has neither relative positions nor remat; set '
-                      'model.positions=rotary, model.remat=False')
+      raise UserError(
+        'the prefix LM has neither relative positions nor remat; set '
+        'model.positions=rotary, model.remat=False'
+      )
     super().__post_init__()
 
   def setup(self):
     super().setup()
-    self.source_side = self.param('source_side', nn.initializers.normal(0.02),
-                                  (self.config.model_dim,))
+    self.source_side = self.param(
+      'source_side', nn.initializers.normal(0.02), (self.config.model_dim,)
+    )
 
   def make_layer(self, cross):
     return PrefixLayer(self.config)

@@ -27,13 +27,19 @@ from transformer.system import command_line, outputs
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _SENTENCE = flags.DEFINE_string('sentence', None, 'A sentence to look at.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file of sentences, or - for standard input.')
-_TRANSLATION = flags.DEFINE_string('translation', None, 'The translation to look at, rather than '
-                                   'the run\'s own: the text with --sentence, a file with '
-                                   '--source.')
-_OUTPUT = flags.DEFINE_string('output', None, 'Where the page goes, or - for standard output; '
-                              'default: RUN/eval/attention.html.')
+_TRANSLATION = flags.DEFINE_string(
+  'translation',
+  None,
+  'The translation to look at, rather than '
+  "the run's own: the text with --sentence, a file with "
+  '--source.',
+)
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'Where the page goes, or - for standard output; default: RUN/eval/attention.html.'
+)
 _CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
-    'checkpoint', 'average', 'beam_size', 'alpha')
+  'checkpoint', 'average', 'beam_size', 'alpha'
+)
 
 # A page has about a byte for each weight; browsers are slow on larger pages.
 _MOST_WEIGHTS = 100_000_000
@@ -44,16 +50,18 @@ def main(_):
   if not _WORKDIR.value:
     raise UserError('--workdir=DIR is needed, the directory of a run')
   if (_SENTENCE.value is None) == (_SOURCE.value is None):
-    raise UserError('one of --sentence=\'…\' and --source=FILE is needed, and not both')
+    raise UserError("one of --sentence='…' and --source=FILE is needed, and not both")
   if _TRANSLATION.value and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
   shared_flags.check_at_least(1, _AVERAGE)
   # With --sentence the translation is no file.
-  check_output(_OUTPUT.value, [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [],
-               _WORKDIR.value)
+  check_output(
+    _OUTPUT.value, [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [], _WORKDIR.value
+  )
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.trained_run import load
   from transformer.tools.attend.page import page_of_run
+
   run = load(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   given = shared_flags.given(_BEAM_SIZE, _ALPHA)
   decoding = Decoding.of(run.config.decode, run.config.seed, given)
@@ -64,8 +72,12 @@ def main(_):
   _check_size(run, sources)
   if translations is None:
     translations = [answer.text for answer in run.answers(sources, decoding)]
-  page = page_of_run(run, [sources[place] for place in shown],
-                     [translations[place] for place in shown], [place + 1 for place in shown])
+  page = page_of_run(
+    run,
+    [sources[place] for place in shown],
+    [translations[place] for place in shown],
+    [place + 1 for place in shown],
+  )
   if _OUTPUT.value == '-':
     sys.stdout.buffer.write(page)
     return
@@ -84,8 +96,9 @@ def _read() -> tuple[list[str], list[str] | None]:
   if _TRANSLATION.value == STANDARD_INPUT:
     raise UserError('--translation must name a file; standard input is for --source')
   sources = read_lines(_SOURCE.value)
-  return sources, (read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value
-                   else None)
+  return sources, (
+    read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value else None
+  )
 
 
 def _check_size(run, sources):
@@ -95,8 +108,10 @@ def _check_size(run, sources):
   lengths = [min(len(ids) + 1, most) for ids in run.vocabulary.source.encode_batch(sources)]
   maps = shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth)
   if (weights := maps * sum(length**2 for length in lengths)) > _MOST_WEIGHTS:
-    raise UserError(f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
-                    f'sentences have about {weights:,}; give fewer or shorter ones')
+    raise UserError(
+      f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
+      f'sentences have about {weights:,}; give fewer or shorter ones'
+    )
 
 
 start = command_line.starter(main)  # `attention-attend` calls it.

@@ -27,8 +27,9 @@ class AttentionMap(NamedTuple):
   cut: tuple[bool, bool]
 
 
-def attention_maps(run: TrainedRun, sources: Sequence[str],
-                   translations: Sequence[str]) -> list[AttentionMap]:
+def attention_maps(
+  run: TrainedRun, sources: Sequence[str], translations: Sequence[str]
+) -> list[AttentionMap]:
   """Returns the attention map of each source and its translation, by teacher forcing.
 
   A search may have written the same text with other pieces than the vocabulary splits it into.
@@ -36,7 +37,8 @@ def attention_maps(run: TrainedRun, sources: Sequence[str],
   maps = []
   for pair in zip(*encode_pairs(run.vocabulary, sources, translations), strict=True):
     limits = list(zip(pair, longest(run.config), strict=True))
-    ids = [[*side[:-1][:limit - 1], EOS_ID] for side, limit in limits]
-    maps.append(AttentionMap(*ids, run.attention_of(*ids),
-                             tuple(len(side) > limit for side, limit in limits)))
+    ids = [[*side[:-1][: limit - 1], EOS_ID] for side, limit in limits]
+    maps.append(
+      AttentionMap(*ids, run.attention_of(*ids), tuple(len(side) > limit for side, limit in limits))
+    )
   return maps

@@ -31,8 +31,9 @@ _PLACE = re.compile(r'\{\{(\w+)\}\}')
 _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
-def page_of_run(run: TrainedRun, sources: Sequence[str], translations: Sequence[str],
-                numbers: Sequence[int]) -> bytes:
+def page_of_run(
+  run: TrainedRun, sources: Sequence[str], translations: Sequence[str], numbers: Sequence[int]
+) -> bytes:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 
   The numbers are those of the sentences on the page, such as their lines.
@@ -42,16 +43,19 @@ def page_of_run(run: TrainedRun, sources: Sequence[str], translations: Sequence[
   """
   maps = attention_maps(run, sources, translations)
   check_finite([run], (float(shown.weights.cross.sum()) for shown in maps), numbers)
-  for side, kind, most in ((0, 'sources', 'data.max_length'),
-                           (1, 'translations', 'data.max_length + decode.max_extra_length')):
+  for side, kind, most in (
+    (0, 'sources', 'data.max_length'),
+    (1, 'translations', 'data.max_length + decode.max_extra_length'),
+  ):
     if cut := sum(shown.cut[side] for shown in maps):
       logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
   about = f'{run.workdir.resolve().name}, step {", ".join(map(str, run.steps))}'
   return attention_page(maps, run.vocabulary, about, numbers)
 
 
-def attention_page(maps: Sequence[AttentionMap], vocabulary, about: str,
-                   numbers: Sequence[int]) -> bytes:
+def attention_page(
+  maps: Sequence[AttentionMap], vocabulary, about: str, numbers: Sequence[int]
+) -> bytes:
   """Builds the page, in UTF-8.
 
   No text of a sentence becomes markup: the page holds it as JSON, which the page's script
@@ -64,14 +68,22 @@ def attention_page(maps: Sequence[AttentionMap], vocabulary, about: str,
     numbers: the number of each sentence, such as its line.
   """
   layers, heads = maps[0].weights.cross.shape[:2]
-  data = {'about': visible(about), 'layers': layers, 'heads': heads,
-          'encoderLayers': len(maps[0].weights.encoder), 'precision': PRECISION,
-          'sentences': [_sentence(shown, vocabulary, number)
-                        for shown, number in zip(maps, numbers, strict=True)]}
+  data = {
+    'about': visible(about),
+    'layers': layers,
+    'heads': heads,
+    'encoderLayers': len(maps[0].weights.encoder),
+    'precision': PRECISION,
+    'sentences': [
+      _sentence(shown, vocabulary, number) for shown, number in zip(maps, numbers, strict=True)
+    ],
+  }
   style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
   script = ''.join((_FOLDER / name).read_text(encoding='utf-8') for name in _SCRIPTS)
-  policy = (f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
-            f"base-uri 'none'; form-action 'none'")
+  policy = (
+    f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+    f"base-uri 'none'; form-action 'none'"
+  )
   # A `<` would end the script element, or begin a comment in it, wherever it stands.
   text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
   parts = {'policy': policy, 'style': style, 'script': script, 'data': text}
@@ -95,6 +107,7 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
 
 def visible(text: str) -> str:
   """Writes out characters that cannot be seen or that move other text, such as U+200B."""
+
   def shown(character: str) -> str:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
@@ -111,8 +124,11 @@ def _token(piece: str) -> str:
 def _sentence(shown: AttentionMap, vocabulary, number: int) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated and in base64."""
   weights = b''.join(thousandths(kind).astype('<u2').tobytes() for kind in shown.weights)
-  data = {'number': number, 'cut': shown.cut,
-          'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii')}
+  data = {
+    'number': number,
+    'cut': shown.cut,
+    'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii'),
+  }
   for side in ('source', 'target'):
     language, ids = getattr(vocabulary, side), getattr(shown, side)
     data[side] = [_token(language.piece(token)) for token in ids]
@@ -129,7 +145,8 @@ def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
   starts = [len(ids)]
   for place in reversed(range(len(ids))):
     ends_clause = starts[-1] == place + 1 and all(
-        unicodedata.category(character).startswith('P') for character in pieces[place])
+      unicodedata.category(character).startswith('P') for character in pieces[place]
+    )
     if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
       starts.append(place)
   words = []

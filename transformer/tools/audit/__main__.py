@@ -26,8 +26,11 @@ from transformer.system import command_line, outputs
 from transformer.tools.audit.report import as_table, audit
 
 _CONFIG = shared_flags.define_config()
-_VOCABULARY = flags.DEFINE_string('vocabulary', None, 'A SentencePiece model, or the directory of '
-                                  'a run that has one; default: learn one.')
+_VOCABULARY = flags.DEFINE_string(
+  'vocabulary',
+  None,
+  'A SentencePiece model, or the directory of a run that has one; default: learn one.',
+)
 _JSON = flags.DEFINE_string('json', None, 'Also write the report to this file.')
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
 

@@ -12,8 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 # First words of letters' names that are no scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
-_COMMON = ('MODIFIER', 'CARON', 'COMBINING', 'IDEOGRAPHIC', 'MASU', 'ROMAN', 'SPACE', 'TURNED',
-           'VERTICAL')
+_COMMON = (
+  'MODIFIER',
+  'CARON',
+  'COMBINING',
+  'IDEOGRAPHIC',
+  'MASU',
+  'ROMAN',
+  'SPACE',
+  'TURNED',
+  'VERTICAL',
+)
 # Control characters and separators, invisible marks, private characters and half surrogates.
 _ODD_CATEGORIES = ('Cc', 'Zl', 'Zp', 'Cf', 'Co', 'Cs')
 _REPLACEMENT = '\ufffd'  # Takes the place of bytes that could not be decoded.
@@ -32,8 +41,10 @@ def count_kinds(lines: Sequence[str]) -> np.ndarray:
 
 def shown(text: str, width: int) -> str:
   """Returns text that fits on a line of a terminal: cut, with invisible characters escaped."""
-  visible = ''.join(character if character.isprintable() else f'\\u{ord(character):04x}'
-                    for character in text[:width])
+  visible = ''.join(
+    character if character.isprintable() else f'\\u{ord(character):04x}'
+    for character in text[:width]
+  )
   return f'{visible}…' if len(text) > width else visible
 
 

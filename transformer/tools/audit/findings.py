@@ -29,28 +29,43 @@ class Findings:
     self._corpus, self._examples = corpus, examples
     self._kinds: dict[str, tuple[int, list]] = {}
 
-  def add(self, what: str, badness: np.ndarray, note: Callable[[int], str] = lambda _: '',
-          first: int = 0):
+  def add(
+    self, what: str, badness: np.ndarray, note: Callable[[int], str] = lambda _: '', first: int = 0
+  ):
     """Counts the pairs of a kind, whose `badness` is above 0; keeps the worst, or the first.
 
     The pairs begin at index `first` of the corpus; `note` describes one by its index in `badness`.
     """
     places = np.flatnonzero(badness)
     bad = -badness[places].astype(float)
-    self.keep(what, len(places), [(bad[i], first + int(places[i]), note(int(places[i])))
-                                  for i in np.argsort(bad, kind='stable')[:self._examples]])
+    self.keep(
+      what,
+      len(places),
+      [
+        (bad[i], first + int(places[i]), note(int(places[i])))
+        for i in np.argsort(bad, kind='stable')[: self._examples]
+      ],
+    )
 
   def keep(self, what: str, count: int, worst: list[tuple[float, int, str]]):
     """Adds to the number of a kind; an example has its badness below 0, its index and its note."""
     before, kept = self._kinds.get(what, (0, []))
-    self._kinds[what] = before + count, sorted(kept + worst)[:self._examples]
+    self._kinds[what] = before + count, sorted(kept + worst)[: self._examples]
 
   def as_json(self) -> list[dict[str, Any]]:
     """Returns all kinds, the commonest first; lines are numbered from 1, and text is cut."""
-    return [{'what': what, 'count': count, 'examples': [
-        {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
-        for _, index, note in kept for source, target in self._corpus[index:index + 1]]}
-            for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0])]
+    return [
+      {
+        'what': what,
+        'count': count,
+        'examples': [
+          {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
+          for _, index, note in kept
+          for source, target in self._corpus[index : index + 1]
+        ],
+      }
+      for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0])
+    ]
 
 
 class _Side:
@@ -71,8 +86,11 @@ class _Side:
     if self._usual is None:
       self._usual = self._letters >= _USUAL * self._letters.sum()
     rare = letters[:, ~self._usual].sum(1)
-    findings.add(f'{self._language}: most letters are of a script that is rare here',
-                 np.where(2 * rare > letters.sum(1), rare, 0), first=here.start)
+    findings.add(
+      f'{self._language}: most letters are of a script that is rare here',
+      np.where(2 * rare > letters.sum(1), rare, 0),
+      first=here.start,
+    )
     encoded = Sentences.join(self._vocabulary.encode_batch(lines))
     self.tokens[here] = encoded.lengths + 1  # The end token.
     spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
@@ -82,15 +100,22 @@ class _Side:
   def as_json(self) -> dict[str, Any]:
     """Returns the letters by script, and the median, 99th percentile and maximum of the tokens."""
     order = np.argsort(-self._letters, kind='stable')
-    return {'language': self._language,
-            'scripts': {characters.script_table()[0][i]: int(self._letters[i])
-                        for i in order if self._letters[i]},
-            'lengths': [int(np.percentile(self.tokens, share, method='inverted_cdf'))
-                        for share in (50, 99, 100)] if self.tokens.any() else []}
+    return {
+      'language': self._language,
+      'scripts': {
+        characters.script_table()[0][i]: int(self._letters[i]) for i in order if self._letters[i]
+      },
+      'lengths': [
+        int(np.percentile(self.tokens, share, method='inverted_cdf')) for share in (50, 99, 100)
+      ]
+      if self.tokens.any()
+      else [],
+    }
 
 
-def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
-            ) -> tuple[Findings, list[dict[str, Any]], np.ndarray]:
+def examine(
+  corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
+) -> tuple[Findings, list[dict[str, Any]], np.ndarray]:
   """Reads a corpus once, a chunk at a time.
 
   Returns the findings, what is said of the two sides, and the keys of all sources, targets and
@@ -98,10 +123,12 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
   """
   findings, keys = Findings(corpus, examples), np.zeros((3, len(corpus)), np.uint64)
   ratio = config.max_length_ratio or _RATIO
-  sides = [_Side(config.source_language, vocabulary.source, len(corpus)),
-           _Side(config.target_language, vocabulary.target, len(corpus))]
+  sides = [
+    _Side(config.source_language, vocabulary.source, len(corpus)),
+    _Side(config.target_language, vocabulary.target, len(corpus)),
+  ]
   for first in range(0, len(corpus), _CHUNK):
-    pairs = corpus[first:first + _CHUNK]
+    pairs = corpus[first : first + _CHUNK]
     texts = [list(lines) for lines in zip(*pairs, strict=True)]
     here = slice(first, first + len(pairs))
     source, target = map(keys_of, texts)
@@ -109,31 +136,53 @@ def examine(corpus, config: DataConfig, vocabulary: RunVocabulary, examples: int
     blank = np.array([any(map(is_blank, pair)) for pair in pairs])
     findings.add('a side is blank (training drops the pair)', blank, first=first)
     findings.add('source equals target', (source == target) & ~blank, first=first)
-    odd, in_bytes = sum(side.examine(lines, here, findings)
-                        for side, lines in zip(sides, texts, strict=True))
-    findings.add('control, invisible, private or broken characters', odd,
-                 lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])), first)
-    findings.add('characters that the vocabulary spells in bytes', in_bytes,
-                 lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes', first)
+    odd, in_bytes = sum(
+      side.examine(lines, here, findings) for side, lines in zip(sides, texts, strict=True)
+    )
+    findings.add(
+      'control, invisible, private or broken characters',
+      odd,
+      lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])),
+      first,
+    )
+    findings.add(
+      'characters that the vocabulary spells in bytes',
+      in_bytes,
+      lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes',
+      first,
+    )
     tokens = [side.tokens[here] for side in sides]
     longer, shorter = np.maximum(*tokens), np.minimum(*tokens)
 
     def note(i, tokens=tokens):
       return f'{tokens[0][i]:,} and {tokens[1][i]:,} tokens'
 
-    findings.add(f'a side has more than data.max_length={config.max_length:,} tokens (training '
-                 f'drops the pair)', longer * (~blank & (longer > config.max_length)), note, first)
-    findings.add(f'a side has more than {ratio:g} times the tokens of the other '
-                 f'(data.max_length_ratio drops the pair in training)',
-                 longer / shorter * (~blank & differ_in_length(*tokens, ratio)), note, first)
+    findings.add(
+      f'a side has more than data.max_length={config.max_length:,} tokens (training '
+      f'drops the pair)',
+      longer * (~blank & (longer > config.max_length)),
+      note,
+      first,
+    )
+    findings.add(
+      f'a side has more than {ratio:g} times the tokens of the other '
+      f'(data.max_length_ratio drops the pair in training)',
+      longer / shorter * (~blank & differ_in_length(*tokens, ratio)),
+      note,
+      first,
+    )
   for first, last, shift in shifts(*(side.characters for side in sides)):
-    findings.keep('the two sides look shifted', last - first, [(
-        first - last, first, f'to line {last}: line n seems to be translated by line n{shift:+d}')])
+    findings.keep(
+      'the two sides look shifted',
+      last - first,
+      [(first - last, first, f'to line {last}: line n seems to be translated by line n{shift:+d}')],
+    )
   return findings, [side.as_json() for side in sides], keys
 
 
 def keys_of(lines: Sequence[str]) -> np.ndarray:
   """Returns a 64-bit key of each line, the same on every machine."""
-  digests = (hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
-             for line in lines)
+  digests = (
+    hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest() for line in lines
+  )
   return np.frombuffer(b''.join(digests), '<u8').astype(np.uint64)

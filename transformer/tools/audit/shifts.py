@@ -31,9 +31,12 @@ def _shift(source, target) -> int:
   size = len(source)
   if size < _FEWEST:
     return 0
-  fits = {shift: _correlation(source[max(0, -shift):size - max(0, shift)],
-                              target[max(0, shift):size - max(0, -shift)])
-          for shift in range(-_FARTHEST, _FARTHEST + 1)}
+  fits = {
+    shift: _correlation(
+      source[max(0, -shift) : size - max(0, shift)], target[max(0, shift) : size - max(0, -shift)]
+    )
+    for shift in range(-_FARTHEST, _FARTHEST + 1)
+  }
   best = max(fits, key=fits.get)
   # Fisher's z of a correlation has a variance of 1 / (n − 3).
   better = (np.arctanh(fits[best]) - np.arctanh(fits[0])) * np.sqrt((size - abs(best) - 3) / 2)

@@ -31,14 +31,18 @@ from transformer.evaluation.request import check_output
 from transformer.system import command_line, outputs
 from transformer.tools.compare import comparison
 
-_TEXT = flags.DEFINE_string('text', 'test', 'The split, or the name of another text as its result '
-                            'files begin.')
-_DECODING = flags.DEFINE_string('decoding', '', 'Settings of the result, such as beam4.alpha0.6, '
-                                'if a run has several.')
-_UNEQUAL = flags.DEFINE_bool('allow_unequal_decoding', False, 'Compare systems with different '
-                             'decoding.')
-_EXAMPLES = flags.DEFINE_integer('examples', 5, 'Sentences to show; those whose chrF2++, or F1 of '
-                                 'trees, differs most come first.')
+_TEXT = flags.DEFINE_string(
+  'text', 'test', 'The split, or the name of another text as its result files begin.'
+)
+_DECODING = flags.DEFINE_string(
+  'decoding', '', 'Settings of the result, such as beam4.alpha0.6, if a run has several.'
+)
+_UNEQUAL = flags.DEFINE_bool(
+  'allow_unequal_decoding', False, 'Compare systems with different decoding.'
+)
+_EXAMPLES = flags.DEFINE_integer(
+  'examples', 5, 'Sentences to show; those whose chrF2++, or F1 of trees, differs most come first.'
+)
 _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
 
@@ -48,8 +52,15 @@ def main(arguments: Sequence[str]):
     raise UserError('two systems or more are needed, each a run, or runs with commas between them')
   shared_flags.check_at_least(0, _EXAMPLES)
   systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
-  check_output(_OUTPUT.value, [path for seeds in systems.values() for scored in seeds
-                               for path in (scored.result.path, scored.result.sentences_path)])
+  check_output(
+    _OUTPUT.value,
+    [
+      path
+      for seeds in systems.values()
+      for scored in seeds
+      for path in (scored.result.path, scored.result.sentences_path)
+    ],
+  )
   compared = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:
@@ -66,7 +77,7 @@ def _show_examples(baseline: str, name: str, systems, metric: str):
   pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
   differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
   differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))
-  for one, two in differing[:_EXAMPLES.value]:
+  for one, two in differing[: _EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
     for label, sentence in ((baseline, one), (name, two)):
       print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{label}]')

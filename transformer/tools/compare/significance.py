@@ -12,9 +12,13 @@ from transformer.evaluation.metrics import metric_of
 from transformer.evaluation.scores import RESAMPLES, SEED_VARIABLE, TRIALS
 
 
-def differences(name: str, baseline: Sequence[Sequence[str]],
-                systems: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[str]],
-                tokenize: str) -> list[dict[str, Any]]:
+def differences(
+  name: str,
+  baseline: Sequence[Sequence[str]],
+  systems: Sequence[Sequence[Sequence[str]]],
+  references: Sequence[Sequence[str]],
+  tokenize: str,
+) -> list[dict[str, Any]]:
   """Tests by a metric whether systems differ from a baseline on one text.
 
   A system has translations of the text for each seed. The tests compare the first seed of one with
@@ -31,8 +35,9 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
   if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
     os.environ.pop(SEED_VARIABLE, None)
   bootstrap, randomisation = (
-      PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
-      for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS)))
+    PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
+    for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))
+  )
   tested = []
   for side, drawn, swapped in zip(sides[1:], bootstrap[1:], randomisation[1:], strict=True):
     # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
@@ -41,6 +46,13 @@ def differences(name: str, baseline: Sequence[Sequence[str]],
     p, q = drawn.p_value, min(1.0, swapped.p_value + ties)
     if drawn.score == bootstrap[0].score:
       p = q = 1.0
-    tested.append({'metric': name, 'baseline': bootstrap[0].score, 'system': drawn.score,
-                   'bootstrap': p, 'randomisation': q})
+    tested.append(
+      {
+        'metric': name,
+        'baseline': bootstrap[0].score,
+        'system': drawn.score,
+        'bootstrap': p,
+        'randomisation': q,
+      }
+    )
   return tested

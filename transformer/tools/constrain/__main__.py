@@ -17,14 +17,31 @@ from transformer.evaluation import texts
 from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 
-_REQUIRE = flags.DEFINE_string('require', None, 'A file with a line for each of the source: words '
-                               'and phrases, with tabs between them, that its translation must '
-                               'contain.')
-_AVOID = flags.DEFINE_string('avoid', None, 'A file of words and phrases, one a line, that must '
-                             'not appear in translations.')
+_REQUIRE = flags.DEFINE_string(
+  'require',
+  None,
+  'A file with a line for each of the source: words '
+  'and phrases, with tabs between them, that its translation must '
+  'contain.',
+)
+_AVOID = flags.DEFINE_string(
+  'avoid', None, 'A file of words and phrases, one a line, that must not appear in translations.'
+)
 _FLAGS = shared_flags.define_request(
-    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
-    'batch_size', 'nbest', 'sample', 'seed', 'prefix')
+  'workdir',
+  'split',
+  'data_dir',
+  'source',
+  'reference',
+  'output',
+  'results',
+  'ensemble',
+  'batch_size',
+  'nbest',
+  'sample',
+  'seed',
+  'prefix',
+)
 
 
 def main(_):
@@ -33,23 +50,35 @@ def main(_):
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.evaluation import results, translating
   from transformer.tools.constrain.words import Words, warn_of_lacking
+
   run = translating.load_for(request, request.checkpoint)
   decoding = request.decoding(run.config)
-  refuse((_REQUIRE.value and decoding.config.sample, '--require needs a search, which keeps places '
-          'for the words; leave out --sample, or give --nosample'))
+  refuse(
+    (
+      _REQUIRE.value and decoding.config.sample,
+      '--require needs a search, which keeps places '
+      'for the words; leave out --sample, or give --nosample',
+    )
+  )
   text = request.read_texts(run.config.data)[0]
-  required = (texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value
-              else [])
+  required = texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value else []
   written = run.vocabulary.target.written
   phrases = [[written(phrase.strip()) for phrase in line.split('\t')] for line in required]
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]
-  refuse((_AVOID.value and not avoided, f'--avoid must name a file with words or phrases, one a '
-                                        f'line; {_AVOID.value} has none'))
+  refuse(
+    (
+      _AVOID.value and not avoided,
+      f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} has none',
+    )
+  )
   constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)
   decoding = results.constrained(
-      decoding, prefix=text.prefixes, require=['\t'.join(filter(None, line)) for line in phrases],
-      avoid=avoided)
+    decoding,
+    prefix=text.prefixes,
+    require=['\t'.join(filter(None, line)) for line in phrases],
+    avoid=avoided,
+  )
   result = translating.result_for(request, text, run, decoding)
   translated = translating.translate(run, decoding, text, constraint)
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated[0]], phrases)
@@ -60,12 +89,20 @@ def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
-      (not (_REQUIRE.value or _AVOID.value),
-       '--require=FILE or --avoid=FILE is needed; eval.py translates without them'),
-      (STANDARD_INPUT in (_REQUIRE.value, _AVOID.value),
-       'only --source can be standard input; name files by --require and --avoid'),
-      (len(request.split) > 1, f'--require and --avoid are for one text; got --split='
-                               f'{",".join(request.split)}; name one split'))
+    (
+      not (_REQUIRE.value or _AVOID.value),
+      '--require=FILE or --avoid=FILE is needed; eval.py translates without them',
+    ),
+    (
+      STANDARD_INPUT in (_REQUIRE.value, _AVOID.value),
+      'only --source can be standard input; name files by --require and --avoid',
+    ),
+    (
+      len(request.split) > 1,
+      f'--require and --avoid are for one text; got --split='
+      f'{",".join(request.split)}; name one split',
+    ),
+  )
   check_output(request.output, [_REQUIRE.value, _AVOID.value], request.workdir)
   return request
 

@@ -43,9 +43,11 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, n
   def number(state):
     if state not in numbers:
       if (len(numbers) + 1) * vocabulary.size > _MOST_CELLS:
-        raise UserError(f'the phrases to avoid must have at most about '
-                        f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in all; there are '
-                        f'{sum(map(len, wanted)):,}; leave some out')
+        raise UserError(
+          f'the phrases to avoid must have at most about '
+          f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in all; there are '
+          f'{sum(map(len, wanted)):,}; leave some out'
+        )
       numbers[state] = len(numbers)
       waiting.append(state)
     return numbers[state]
@@ -82,8 +84,11 @@ def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
 
 
 def _spelt(text: str) -> list[_Byte]:
-  return [(value, is_in_word(character)) for character in text.replace('\n', ' ')
-          for value in character.encode()]
+  return [
+    (value, is_in_word(character))
+    for character in text.replace('\n', ' ')
+    for value in character.encode()
+  ]
 
 
 def is_in_word(character: str) -> bool:

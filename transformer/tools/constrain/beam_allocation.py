@@ -29,34 +29,41 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
   this is `beam_search`, bit for bit. Hypotheses that end within the limit contain all phrases. If
   none ends, the live ones that have met most tokens are the result.
   """
+
   def choose(log_probs_BWN, live_log_probs_BW, reading):
     batch, _, vocabulary = log_probs_BWN.shape
     is_end_N = jnp.arange(vocabulary) == EOS_ID
     ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
     log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
-    _, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW,
-                                      min(2 * beams, log_probs_BWN[0].size))
+    _, origin_BC, token_BC = top_sums(
+      log_probs_BWN, live_log_probs_BW, min(2 * beams, log_probs_BWN[0].size)
+    )
     likeliest_BC = origin_BC * vocabulary + token_BC
     own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
     # The order of the row keeps that of equal numbers.
     where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
     token_BC, origin_BC = where_BC % vocabulary, where_BC // vocabulary
-    totals_BC = jnp.where(repeated_BC, -jnp.inf, take(live_log_probs_BW, origin_BC) + (
-        jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)))
+    totals_BC = jnp.where(
+      repeated_BC,
+      -jnp.inf,
+      take(live_log_probs_BW, origin_BC)
+      + (jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)),
+    )
 
     after = reader.after(reorder(reading, origin_BC), token_BC)
     bank_BC = reader.bank(after)
     best, live = (
-        _share_beams(bank_BC, totals, beams)
-        for totals in (totals_BC, jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)))
+      _share_beams(bank_BC, totals, beams)
+      for totals in (totals_BC, jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC))
+    )
     # An end token that is not chosen is no live hypothesis either.
-    live_log_probs_BW = jnp.where(take(token_BC, live) == EOS_ID, -jnp.inf,
-                                  take(totals_BC, live))
+    live_log_probs_BW = jnp.where(take(token_BC, live) == EOS_ID, -jnp.inf, take(totals_BC, live))
     return Choice(
-        Extensions(*(take(part, best) for part in (totals_BC, origin_BC, token_BC))),
-        Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
-        reorder(after, live))
+      Extensions(*(take(part, best) for part in (totals_BC, origin_BC, token_BC))),
+      Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
+      reorder(after, live),
+    )
 
   return Policy(choose, reader.start(beams), reader.bank)
 
@@ -67,13 +74,14 @@ def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
   They are int32 [B, C], indices into the extensions of all hypotheses; some may be equal.
   """
   batch, beams, vocabulary = log_probs_BWN.shape
-  loses_BWN = (reader.is_pending(reading)[:, :, None]
-               & reader.continues_N[None, None])
-  keeping_BW = jnp.argmax(jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN),
-                          axis=-1).astype(jnp.int32)[:, :, None]
+  loses_BWN = reader.is_pending(reading)[:, :, None] & reader.continues_N[None, None]
+  keeping_BW = jnp.argmax(
+    jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN), axis=-1
+  ).astype(jnp.int32)[:, :, None]
   wanted_BWJ = reader.wanted(reading)
   tokens_BWC = jnp.concatenate(
-      [keeping_BW, jnp.where(wanted_BWJ < 0, keeping_BW, wanted_BWJ)], axis=-1)
+    [keeping_BW, jnp.where(wanted_BWJ < 0, keeping_BW, wanted_BWJ)], axis=-1
+  )
   first_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary
   return (tokens_BWC + first_W[None, :, None]).reshape(batch, -1)
 

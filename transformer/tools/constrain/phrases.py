@@ -41,18 +41,19 @@ class Reader(NamedTuple):
   def start(self, beams) -> Reading:
     """Returns the state of `beams` hypotheses of each input before their first token."""
     batch, count = self.lengths_BJ.shape
-    return Reading(jnp.zeros((batch, beams, count), bool),
-                   jnp.zeros((batch, beams, count), jnp.int32))
+    return Reading(
+      jnp.zeros((batch, beams, count), bool), jnp.zeros((batch, beams, count), jnp.int32)
+    )
 
   def after(self, reading: Reading, token_BC) -> Reading:
     """Returns the state after one more token of each hypothesis."""
     places = jnp.arange(self.tokens_BJL.shape[-1], dtype=jnp.int32)
     met_BCJ = reading.met_BCJ | self._is_whole(reading) & ~self.continues_N[token_BC][:, :, None]
     longer_BJL = places[None, None] < self.lengths_BJ[:, :, None]
-    next_BJCL = ((self.tokens_BJL[:, :, None] == token_BC[:, None, :, None])
-                 & longer_BJL[:, :, None])
+    next_BJCL = (self.tokens_BJL[:, :, None] == token_BC[:, None, :, None]) & longer_BJL[:, :, None]
     border_BJCL = jnp.take_along_axis(
-        self.borders_BJKL, jnp.swapaxes(reading.read_BCJ, 1, 2)[..., None], axis=2)
+      self.borders_BJKL, jnp.swapaxes(reading.read_BCJ, 1, 2)[..., None], axis=2
+    )
     read_BJC = jnp.max(jnp.where(border_BJCL & next_BJCL, places[None, None, None] + 1, 0), axis=-1)
     stopped_BCJ = met_BCJ | self._waits(met_BCJ)
     return Reading(met_BCJ, jnp.where(stopped_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
@@ -74,15 +75,19 @@ class Reader(NamedTuple):
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
     met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32)
     furthest_BC = jnp.max(jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0)
-    return jnp.where(self.is_complete(reading), jnp.sum(lengths_BCJ, axis=-1, dtype=jnp.int32),
-                     met_BC + furthest_BC)
+    return jnp.where(
+      self.is_complete(reading),
+      jnp.sum(lengths_BCJ, axis=-1, dtype=jnp.int32),
+      met_BC + furthest_BC,
+    )
 
   def wanted(self, reading: Reading):
     """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 where none."""
     counts_BCJ = reading.met_BCJ | self._is_read(reading)
     last = self.tokens_BJL.shape[-1] - 1
     token_BJC = jnp.take_along_axis(
-        self.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2)
+      self.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2
+    )
     return jnp.where(counts_BCJ | self._waits(counts_BCJ), -1, jnp.swapaxes(token_BJC, 1, 2))
 
   def _is_read(self, reading: Reading):
@@ -119,8 +124,13 @@ def make_reader(tokens_BJL, continues_N) -> Reader:
   borders_BJKL = jnp.concatenate([first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2)
   equal_BJJ = jnp.all(tokens_BJL[:, :, None] == tokens_BJL[:, None], axis=-1)
   before_JJ = jnp.tril(jnp.ones((count, count), bool), -1)
-  return Reader(tokens_BJL, continues_N, lengths_BJ, borders_BJKL,
-                equal_BJJ & before_JJ[None] & (lengths_BJ > 0)[:, :, None])
+  return Reader(
+    tokens_BJL,
+    continues_N,
+    lengths_BJ,
+    borders_BJKL,
+    equal_BJJ & before_JJ[None] & (lengths_BJ > 0)[:, :, None],
+  )
 
 
 def reorder(reading: Reading, origin_BC) -> Reading:

@@ -19,23 +19,36 @@ from transformer.tools.constrain.phrases import make_reader
 class Words(Constraint):
   """What translations begin with, what they contain as whole words, and what they do not hold."""
 
-  def __init__(self, vocabulary: Vocabulary, required: Sequence[Sequence[str]] = (),
-               avoided: Sequence[str] = (), prefixes: Sequence[str] = ()):
+  def __init__(
+    self,
+    vocabulary: Vocabulary,
+    required: Sequence[Sequence[str]] = (),
+    avoided: Sequence[str] = (),
+    prefixes: Sequence[str] = (),
+  ):
     """Encodes what each sentence's translation contains and begins with, and what none may hold."""
     for lines in (prefixes, avoided, *([required] if isinstance(required, str) else required)):
       check_several(lines)
     self._prefixes = prefixes
-    self._phrases = [[encode_phrase(vocabulary, phrase.strip()) for phrase in phrases
-                      if not is_blank(phrase)] for phrases in required]
+    self._phrases = [
+      [encode_phrase(vocabulary, phrase.strip()) for phrase in phrases if not is_blank(phrase)]
+      for phrases in required
+    ]
     avoided = [vocabulary.written(phrase) for phrase in avoided]
-    self.tables = (avoid(avoided, vocabulary) if avoided else None,
-                   np.asarray(continue_words(vocabulary)) if any(self._phrases) else None)
+    self.tables = (
+      avoid(avoided, vocabulary) if avoided else None,
+      np.asarray(continue_words(vocabulary)) if any(self._phrases) else None,
+    )
 
   def rows(self, vocabulary, limits, room, first):
     prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
     phrases = self._phrases or [[]] * len(limits)
-    check_room('the phrases that must appear in',
-               [sum(map(len, several)) for several in phrases], limits, first)
+    check_room(
+      'the phrases that must appear in',
+      [sum(map(len, several)) for several in phrases],
+      limits,
+      first,
+    )
     rows = []
     for prefix_P, several in zip(prefixes, phrases, strict=True):
       steered = self.tables[0] is not None or prefix_P.any()
@@ -81,8 +94,10 @@ def continue_words(vocabulary: Vocabulary) -> list[bool]:
   Padding and the begin token write nothing, so that another piece may continue the word.
   """
   firsts = [vocabulary.piece(token)[:1] for token in range(vocabulary.size)]
-  return [token in (PAD_ID, BOS_ID) or token in BYTE_IDS or
-          (token > UNK_ID and is_in_word(first)) for token, first in enumerate(firsts)]
+  return [
+    token in (PAD_ID, BOS_ID) or token in BYTE_IDS or (token > UNK_ID and is_in_word(first))
+    for token, first in enumerate(firsts)
+  ]
 
 
 def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
@@ -90,7 +105,7 @@ def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
   shape = [1 << (size - 1).bit_length() for size in (len(phrases), max(map(len, phrases)))]
   tokens_JL = np.full(shape, PAD_ID, np.int32)
   for place, phrase in enumerate(phrases):
-    tokens_JL[place, :len(phrase)] = phrase
+    tokens_JL[place, : len(phrase)] = phrase
   return tokens_JL
 
 
@@ -105,7 +120,7 @@ def _count(text: str, phrase: str) -> int:
   count = end = 0
   while (start := text.find(phrase, end)) >= 0:
     after = start + len(phrase)
-    whole = not any(map(is_in_word, text[max(0, start - 1):start] + text[after:after + 1]))
+    whole = not any(map(is_in_word, text[max(0, start - 1) : start] + text[after : after + 1]))
     count += whole
     end = after if whole else start + 1
   return count
@@ -113,9 +128,18 @@ def _count(text: str, phrase: str) -> int:
 
 def warn_of_lacking(translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]):
   """Warns how many sentences have a translation that lacks a phrase, if any are required."""
-  count = sum(any(lacks_phrase(text, phrases) for text in texts)
-              for texts, phrases in zip(translations, required, strict=True)) if required else 0
+  count = (
+    sum(
+      any(lacks_phrase(text, phrases) for text in texts)
+      for texts, phrases in zip(translations, required, strict=True)
+    )
+    if required
+    else 0
+  )
   if count:
-    logging.warning('%d of %d translations lack words that must appear; they ended at the limit of '
-                    'length, other flags forbid the words, or the line is blank', count,
-                    len(translations))
+    logging.warning(
+      '%d of %d translations lack words that must appear; they ended at the limit of '
+      'length, other flags forbid the words, or the line is blank',
+      count,
+      len(translations),
+    )

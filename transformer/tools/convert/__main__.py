@@ -35,15 +35,19 @@ from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
-_WEIGHTS = flags.DEFINE_string('weights', None, 'A file of --format=safetensors, or a folder of '
-                               'Hugging Face\'s transformers, for --format=run.')
+_WEIGHTS = flags.DEFINE_string(
+  'weights',
+  None,
+  "A file of --format=safetensors, or a folder of Hugging Face's transformers, for --format=run.",
+)
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
 # CTranslate2's own types except bfloat16, which it writes only with PyTorch.
 _TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
 _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
-_QUANTIZATION = flags.DEFINE_enum('quantization', None, _TYPES, 'The type in which CTranslate2 '
-                                  'stores matrices; default: float32.')
+_QUANTIZATION = flags.DEFINE_enum(
+  'quantization', None, _TYPES, 'The type in which CTranslate2 stores matrices; default: float32.'
+)
 _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 
@@ -63,16 +67,25 @@ def _checked_output() -> Path:
   output = files.as_path(_OUTPUT.value or '').absolute()
   empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
   refuse(
-      (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
-      (not source.value or other.value is not None,
-       f'--format={kind} needs --{source.name}, and takes no --{other.name}'),
-      (not _OUTPUT.value, '--output is needed, the folder or file to write'),
-      (_QUANTIZATION.value is not None and kind != 'ctranslate2',
-       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'),
-      (is_run and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
-       '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights'),
-      (output.exists() and not empty, f'--output must be a new or empty folder, or a new file; '
-                                      f'{output} exists; choose another'))
+    (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
+    (
+      not source.value or other.value is not None,
+      f'--format={kind} needs --{source.name}, and takes no --{other.name}',
+    ),
+    (not _OUTPUT.value, '--output is needed, the folder or file to write'),
+    (
+      _QUANTIZATION.value is not None and kind != 'ctranslate2',
+      f'--quantization is for --format=ctranslate2; --format={kind} keeps float32',
+    ),
+    (
+      is_run and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
+      '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights',
+    ),
+    (
+      output.exists() and not empty,
+      f'--output must be a new or empty folder, or a new file; {output} exists; choose another',
+    ),
+  )
   shared_flags.check_at_least(1, _AVERAGE)
   outputs.check_folder('output', output.parent)
   return output
@@ -81,40 +94,59 @@ def _checked_output() -> Path:
 def _export(path: Path) -> str:
   """Writes a run in another tool's format; returns what was written, in words."""
   from transformer.runs.loading import load_run  # Imports JAX, so only after the flags' checks.
+
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   model, data, origin = run.config.model, run.config.data, _origin(run.steps)
   if _FORMAT.value == 'safetensors':
     from transformer.tools.convert import safetensors_format
-    safetensors_format.write(path, safetensors_format.Weights(
-        run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params))
+
+    safetensors_format.write(
+      path,
+      safetensors_format.Weights(
+        run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params
+      ),
+    )
     return f'a safetensors file, {origin}'
   vocabularies.save(run.vocabulary, path)
   if _FORMAT.value == 'huggingface':
     from transformer.tools.convert import huggingface_format
+
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
     return f'a {huggingface_format.MODELS[model.norm][1]} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
+
   quantization = _QUANTIZATION.value or 'float32'
-  ctranslate2_format.write_model(path, model, run.params, pieces_of(run.vocabulary),
-                                 data.max_length + run.config.decode.max_extra_length, quantization)
+  ctranslate2_format.write_model(
+    path,
+    model,
+    run.params,
+    pieces_of(run.vocabulary),
+    data.max_length + run.config.decode.max_extra_length,
+    quantization,
+  )
   return f'a CTranslate2 model, {quantization}, {origin}'
 
 
 def _to_run(folder: Path) -> str:
   from transformer.runs.loading import save_run
+
   path = files.as_path(_WEIGHTS.value)
   if path.is_dir():
     from transformer.tools.convert.huggingface_reading import read_model
+
     config, vocabulary, params = read_model(path)
     steps, origin = [0], 'of a folder for transformers'
   else:
     from transformer.tools.convert import safetensors_format
+
     settings, models, steps, params = safetensors_format.read(path)
     config, origin = Config.from_dict(settings), _origin(steps)
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
-  return (f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
-          f'--workdir={shlex.quote(_OUTPUT.value)}')
+  return (
+    f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
+    f'--workdir={shlex.quote(_OUTPUT.value)}'
+  )
 
 
 def _origin(steps: list[int]) -> str:

@@ -24,12 +24,18 @@ with requirements():
   from ctranslate2.specs.common_spec import Activation
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
-_ACTIVATIONS = {'relu': Activation.RELU, 'gelu': Activation.GELU, 'silu': Activation.SWISH,
-                'swiglu': Activation.SWISH}
+_ACTIVATIONS = {
+  'relu': Activation.RELU,
+  'gelu': Activation.GELU,
+  'silu': Activation.SWISH,
+  'swiglu': Activation.SWISH,
+}
 _FEED_FORWARD = {'inner': 'linear_0', 'outer': 'linear_1', 'gate': 'linear_0_noact'}
 # The axis of a head's width. The biases of outputs have none.
-_AXES_OF_WIDTH = {**{f'{part}.{kind}': -1 for part in ('query', 'key', 'value')
-                     for kind in ('kernel', 'bias')}, 'output.kernel': 1}
+_AXES_OF_WIDTH = {
+  **{f'{part}.{kind}': -1 for part in ('query', 'key', 'value') for kind in ('kernel', 'bias')},
+  'output.kernel': 1,
+}
 _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
 
 
@@ -37,14 +43,26 @@ def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
   refuse_unknown('CTranslate2', config)
   normalises_alike = config.num_heads == 1 and config.head_key_dim >= config.head_value_dim
-  refuse('CTranslate2', [(
-      not config.query_key_norm or normalises_alike,
-      'model.query_key_norm=True with several heads, or with keys narrower than values',
-      'it normalises the queries of all heads as one vector, and their padding')])
+  refuse(
+    'CTranslate2',
+    [
+      (
+        not config.query_key_norm or normalises_alike,
+        'model.query_key_norm=True with several heads, or with keys narrower than values',
+        'it normalises the queries of all heads as one vector, and their padding',
+      )
+    ],
+  )
 
 
-def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[str, Any],
-                pieces: Sequence[Sequence[str]], length: int = 0, quantization: str = 'float32'):
+def write_model(
+  folder: str | os.PathLike,
+  config: ModelConfig,
+  params: Mapping[str, Any],
+  pieces: Sequence[Sequence[str]],
+  length: int = 0,
+  quantization: str = 'float32',
+):
   """Fills a folder for `ctranslate2.Translator`; refuses what CTranslate2 cannot represent.
 
   `pieces` are those of the source's and of the target's vocabulary, by id. `length` is that of the
@@ -56,13 +74,17 @@ def write_model(folder: str | os.PathLike, config: ModelConfig, params: Mapping[
   spec = _empty_spec(config)
   table = given.pop('target_embedding.table')
   spec.decoder.embeddings.weight = table
-  spec.encoder.embeddings[0].weight = (table.copy() if config.share_embeddings
-                                       else given.pop('source_embedding.table'))
-  for side, language, stack in (('encoder', 'source', spec.encoder),
-                                ('decoder', 'target', spec.decoder)):
+  spec.encoder.embeddings[0].weight = (
+    table.copy() if config.share_embeddings else given.pop('source_embedding.table')
+  )
+  for side, language, stack in (
+    ('encoder', 'source', spec.encoder),
+    ('decoder', 'target', spec.decoder),
+  ):
     if config.positions == 'sinusoidal':
       stack.position_encodings.encodings = sinusoidal_positions(
-          max(length, _MAX_INPUT_LENGTH), config.model_dim)
+        max(length, _MAX_INPUT_LENGTH), config.model_dim
+      )
     elif config.positions == 'learned':
       stack.position_encodings.encodings = given.pop(f'{language}_position.table')
     if config.norm == 'pre':
@@ -100,13 +122,19 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   """Returns the description of a model without its weights."""
   width = max(config.head_key_dim, config.head_value_dim)
   layout = {
-      'pre_norm': config.norm == 'pre', 'rms_norm': config.rms_norm,
-      'activation': _ACTIVATIONS[config.activation], 'ffn_glu': config.activation == 'swiglu',
-      'relative_attention_bias': config.positions == 'relative', 'qk_norm': config.query_key_norm,
-      'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
-      'head_dim': width if width * config.num_heads != config.model_dim else None}
-  return TransformerSpec(TransformerEncoderSpec(config.num_layers, config.num_heads, **layout),
-                         TransformerDecoderSpec(config.decoder_depth, config.num_heads, **layout))
+    'pre_norm': config.norm == 'pre',
+    'rms_norm': config.rms_norm,
+    'activation': _ACTIVATIONS[config.activation],
+    'ffn_glu': config.activation == 'swiglu',
+    'relative_attention_bias': config.positions == 'relative',
+    'qk_norm': config.query_key_norm,
+    'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
+    'head_dim': width if width * config.num_heads != config.model_dim else None,
+  }
+  return TransformerSpec(
+    TransformerEncoderSpec(config.num_layers, config.num_heads, **layout),
+    TransformerDecoderSpec(config.decoder_depth, config.num_heads, **layout),
+  )
 
 
 def _norm(spec, given, path):
@@ -133,7 +161,7 @@ def _attention(spec, given, path, config):
   _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
   width = max(config.head_key_dim, config.head_value_dim)
   if width != config.head_key_dim:
-    spec.queries_scale = np.float32(config.head_key_dim ** -0.5)
+    spec.queries_scale = np.float32(config.head_key_dim**-0.5)
   if config.query_key_norm:
     _norm(spec.q_norm, given, f'{path}.query_norm')
     _norm(spec.k_norm, given, f'{path}.key_norm')
@@ -144,7 +172,10 @@ def _attention(spec, given, path, config):
       given[f'{path}.{name}'] = np.pad(array, padding)
   output = f'{path}.output.kernel'
   given[output] = given[output].reshape(-1, config.model_dim)
-  joined = [['query', 'key', 'value']] if path.endswith('self_attention') else [
-      ['query'], ['key', 'value']]
+  joined = (
+    [['query', 'key', 'value']]
+    if path.endswith('self_attention')
+    else [['query'], ['key', 'value']]
+  )
   for linear, parts in zip(spec.linear, [*joined, ['output']], strict=True):
     _linear(linear, given, path, parts)

@@ -27,8 +27,12 @@ _FEWEST_POSITIONS = 1024  # The library's default.
 ACTIVATIONS = ('relu', 'gelu', 'silu')
 # The library's models by where their norms stand, as `model_type` and as people write them.
 MODELS = {'post': ('marian', 'MarianMT'), 'pre': ('pegasus', 'Pegasus')}
-SPECIAL = {'pad_token_id': PAD_ID, 'bos_token_id': BOS_ID, 'eos_token_id': EOS_ID,
-           'decoder_start_token_id': BOS_ID}
+SPECIAL = {
+  'pad_token_id': PAD_ID,
+  'bos_token_id': BOS_ID,
+  'eos_token_id': EOS_ID,
+  'decoder_start_token_id': BOS_ID,
+}
 
 
 def check_model(config: ModelConfig):
@@ -36,20 +40,27 @@ def check_model(config: ModelConfig):
   refuse_unknown(MODELS[config.norm][1], config)
   width, one_table = config.model_dim / config.num_heads, config.norm == 'pre'
   same_width = 'its heads have model_dim / num_heads dims'
-  refuse(MODELS[config.norm][1], [(fits, f'model.{name}={value}', reason)
-                                  for name, value, fits, reason in (
-      ('share_embeddings', False, config.share_embeddings or not one_table, 'it has one table'),
-      ('tie_output', False, config.tie_output or not one_table, 'it has one table'),
-      ('rms_norm', True, not config.rms_norm, 'it has layer norm'),
-      ('query_key_norm', True, not config.query_key_norm, 'it norms no queries and keys'),
-      ('positions', config.positions, config.positions == 'sinusoidal', 'it has sinusoids'),
-      ('activation', config.activation, config.activation in ACTIVATIONS, 'it has no gate'),
-      ('key_dim', config.head_key_dim, config.head_key_dim == width, same_width),
-      ('value_dim', config.head_value_dim, config.head_value_dim == width, same_width))])
+  refuse(
+    MODELS[config.norm][1],
+    [
+      (fits, f'model.{name}={value}', reason)
+      for name, value, fits, reason in (
+        ('share_embeddings', False, config.share_embeddings or not one_table, 'it has one table'),
+        ('tie_output', False, config.tie_output or not one_table, 'it has one table'),
+        ('rms_norm', True, not config.rms_norm, 'it has layer norm'),
+        ('query_key_norm', True, not config.query_key_norm, 'it norms no queries and keys'),
+        ('positions', config.positions, config.positions == 'sinusoidal', 'it has sinusoids'),
+        ('activation', config.activation, config.activation in ACTIVATIONS, 'it has no gate'),
+        ('key_dim', config.head_key_dim, config.head_key_dim == width, same_width),
+        ('value_dim', config.head_value_dim, config.head_value_dim == width, same_width),
+      )
+    ],
+  )
 
 
-def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, Any],
-                vocabulary: RunVocabulary):
+def write_model(
+  folder: str | os.PathLike, config: Config, params: Mapping[str, Any], vocabulary: RunVocabulary
+):
   """Writes a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`; refuses what they lack."""
   check_model(config.model)
   folder, model, data, decode = Path(folder), config.model, config.data, config.decode
@@ -64,38 +75,63 @@ def write_model(folder: str | os.PathLike, config: Config, params: Mapping[str, 
   search = {'num_beams': decode.beam_size}
   if decode.beam_size > 1:
     search |= {'early_stopping': True, 'length_penalty': decode.alpha}
-  files.write_json(folder / 'generation_config.json',
-                   {**SPECIAL, 'max_length': 1 + longest, **search})
+  files.write_json(
+    folder / 'generation_config.json', {**SPECIAL, 'max_length': 1 + longest, **search}
+  )
   if is_shared(vocabulary) and has_merges_alone(vocabulary.target):
     huggingface_tokenizer.write(folder, vocabulary.target, data.max_length)
   else:
     marian_vocabulary.write(folder, vocabulary, data)
 
 
-def _model_config(model: ModelConfig, source_size: int, size: int,
-                  positions: int) -> dict[str, Any]:
-  kind = {'architectures': ['PegasusForConditionalGeneration']} if model.norm == 'pre' else {
-      'architectures': ['MarianMTModel'], 'decoder_vocab_size': size,
-      'normalize_embedding': False, 'static_position_embeddings': True,
-      'share_encoder_decoder_embeddings': model.share_embeddings and model.tie_output}
-  sides = {f'{side}_{name}': value
-           for side, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
-           for name, value in (('layers', depth), ('attention_heads', model.num_heads),
-                               ('ffn_dim', model.ff_dim), ('layerdrop', 0.0))}
+def _model_config(
+  model: ModelConfig, source_size: int, size: int, positions: int
+) -> dict[str, Any]:
+  kind = (
+    {'architectures': ['PegasusForConditionalGeneration']}
+    if model.norm == 'pre'
+    else {
+      'architectures': ['MarianMTModel'],
+      'decoder_vocab_size': size,
+      'normalize_embedding': False,
+      'static_position_embeddings': True,
+      'share_encoder_decoder_embeddings': model.share_embeddings and model.tie_output,
+    }
+  )
+  sides = {
+    f'{side}_{name}': value
+    for side, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
+    for name, value in (
+      ('layers', depth),
+      ('attention_heads', model.num_heads),
+      ('ffn_dim', model.ff_dim),
+      ('layerdrop', 0.0),
+    )
+  }
   return {
-      **kind, 'model_type': MODELS[model.norm][0], 'dtype': 'float32', 'is_encoder_decoder': True,
-      'vocab_size': source_size, 'd_model': model.model_dim,
-      'num_hidden_layers': model.num_layers, **sides,
-      'activation_function': model.activation, 'dropout': model.dropout,
-      'attention_dropout': model.attention_dropout,
-      'activation_dropout': model.activation_dropout, 'scale_embedding': True,
-      'max_position_embeddings': positions, 'tie_word_embeddings': model.tie_output,
-      'forced_eos_token_id': None,  # By default, it ends translations at the limit by token 0.
-      **SPECIAL}
+    **kind,
+    'model_type': MODELS[model.norm][0],
+    'dtype': 'float32',
+    'is_encoder_decoder': True,
+    'vocab_size': source_size,
+    'd_model': model.model_dim,
+    'num_hidden_layers': model.num_layers,
+    **sides,
+    'activation_function': model.activation,
+    'dropout': model.dropout,
+    'attention_dropout': model.attention_dropout,
+    'activation_dropout': model.activation_dropout,
+    'scale_embedding': True,
+    'max_position_embeddings': positions,
+    'tie_word_embeddings': model.tie_output,
+    'forced_eos_token_id': None,  # By default, it ends translations at the limit by token 0.
+    **SPECIAL,
+  }
 
 
-def _tensors(config: ModelConfig, params: dict[str, Any], source_size: int,
-             size: int) -> dict[str, np.ndarray]:
+def _tensors(
+  config: ModelConfig, params: dict[str, Any], source_size: int, size: int
+) -> dict[str, np.ndarray]:
   """Returns the library's tensors by name, of parameters by path."""
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
@@ -103,5 +139,7 @@ def _tensors(config: ModelConfig, params: dict[str, Any], source_size: int,
   refuse(MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')])
   arrays = {place.path: np.zeros(place.shape) for place in places if place.path.endswith('.bias')}
   arrays |= params
-  return {'final_logits_bias': bias_N.reshape(1, size), **{
-      place.name: place.theirs(np.asarray(arrays[place.path], np.float32)) for place in places}}
+  return {
+    'final_logits_bias': bias_N.reshape(1, size),
+    **{place.name: place.theirs(np.asarray(arrays[place.path], np.float32)) for place in places},
+  }

@@ -44,13 +44,26 @@ from transformer.training.mesh import replicated, sentence_mesh
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
 _ACTIVATIONS = {name: name for name in ACTIVATIONS} | {'swish': 'silu'}
 # Settings that older folders have, and those that they lack, with the library's defaults.
-_OF_MARIAN = {'normalize_embedding': False, 'normalize_before': False,
-              'add_final_layer_norm': False, 'static_position_embeddings': True}
-_DEFAULTS = {**_OF_MARIAN, 'share_encoder_decoder_embeddings': True, 'tie_word_embeddings': True,
-             'scale_embedding': False}
+_OF_MARIAN = {
+  'normalize_embedding': False,
+  'normalize_before': False,
+  'add_final_layer_norm': False,
+  'static_position_embeddings': True,
+}
+_DEFAULTS = {
+  **_OF_MARIAN,
+  'share_encoder_decoder_embeddings': True,
+  'tie_word_embeddings': True,
+  'scale_embedding': False,
+}
 # A table that several parts share may be saved under the name of any of them.
-_ALIASES = {'model.shared.weight': ('model.decoder.embed_tokens.weight', 'lm_head.weight',
-                                    'model.encoder.embed_tokens.weight')}
+_ALIASES = {
+  'model.shared.weight': (
+    'model.decoder.embed_tokens.weight',
+    'lm_head.weight',
+    'model.encoder.embed_tokens.weight',
+  )
+}
 _ATTENTION_BIASES = {'none': (), 'output': ('output',), 'all': ('query', 'key', 'value', 'output')}
 _LONGEST = 512  # The library's default length of a source.
 _NEVER = -1000.0  # Exact in bfloat16. No logit makes up for it.
@@ -71,8 +84,9 @@ def load_huggingface(folder: str | os.PathLike[str]) -> TrainedRun:
   config, vocabulary, params = read_model(folder)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
   mesh = sentence_mesh(config.decode.batch_size)
-  return TrainedRun(folder, config, vocabulary, model,
-                    jax.device_put(params, replicated(mesh)), [0], mesh)
+  return TrainedRun(
+    folder, config, vocabulary, model, jax.device_put(params, replicated(mesh)), [0], mesh
+  )
 
 
 def read_model(folder: Path) -> Imported:
@@ -91,65 +105,88 @@ def read_model(folder: Path) -> Imported:
   if (path := folder / 'generation_config.json').exists():
     generation = about | JsonFile(path)
   params |= _bias(folder, generation, vocabularies.target_N, tensors)
-  model |= {'share_embeddings': _put_in_order(params, vocabularies),
-            'output_bias': 'output_bias' in params}
+  model |= {
+    'share_embeddings': _put_in_order(params, vocabularies),
+    'output_bias': 'output_bias' in params,
+  }
   if tables := _learned_positions(about['d_model'], stored):
     model |= {'positions': 'learned', 'max_positions': len(tables[0])}
-    params |= {f'{side}_position': {'table': table_TD}
-               for side, table_TD in zip(('source', 'target'), tables, strict=True)}
+    params |= {
+      f'{side}_position': {'table': table_TD}
+      for side, table_TD in zip(('source', 'target'), tables, strict=True)
+    }
   data = _data_settings(vocabularies.vocabulary, tokenizer, model.get('max_positions'))
   length = DataConfig(**data).max_length
-  config = Config.from_dict({
-      'data': data, 'model': model,
+  config = Config.from_dict(
+    {
+      'data': data,
+      'model': model,
       'decode': {'beam_size': generation.get('num_beams') or DecodeConfig.beam_size},
-      'train': {'tokens_per_batch': max(TrainConfig().tokens_per_batch // length, 1) * length}})
+      'train': {'tokens_per_batch': max(TrainConfig().tokens_per_batch // length, 1) * length},
+    }
+  )
   return Imported(config, vocabularies.vocabulary, params)
 
 
 def _check_settings(folder: Path, about: Mapping[str, Any]):
   """Refuses a model that this project cannot hold."""
-  allowed = {'model_type': tuple(_NORMS), 'scale_embedding': (True,),
-             'activation_function': tuple(_ACTIVATIONS),
-             **{f'decoder_{name}': (about[f'encoder_{name}'],)
-                for name in ('ffn_dim', 'attention_heads')}}
+  allowed = {
+    'model_type': tuple(_NORMS),
+    'scale_embedding': (True,),
+    'activation_function': tuple(_ACTIVATIONS),
+    **{f'decoder_{name}': (about[f'encoder_{name}'],) for name in ('ffn_dim', 'attention_heads')},
+  }
   fixed = {'tie_word_embeddings': True} if about.get('model_type') == 'pegasus' else _OF_MARIAN
   if marian_vocabulary.is_own(folder):
     fixed = fixed | SPECIAL
   allowed |= {name: (value,) for name, value in fixed.items()}
   for name, values in allowed.items():
     if about[name] not in values:
-      raise UserError(f'{folder}/config.json has {name}={about[name]}, and this project can hold '
-                      f'only {" or ".join(map(str, values))}')
+      raise UserError(
+        f'{folder}/config.json has {name}={about[name]}, and this project can hold '
+        f'only {" or ".join(map(str, values))}'
+      )
 
 
 def _model_settings(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Returns the settings of a model; biases and tables are as the tensors say."""
-  biased = {name.split('.')[-2] for name, tensor in tensors.items()
-            if name.endswith('_proj.bias') and tensor.any()}
+  biased = {
+    name.split('.')[-2]
+    for name, tensor in tensors.items()
+    if name.endswith('_proj.bias') and tensor.any()
+  }
   tables = [tensors.get(f'model.{side}.embed_tokens.weight') for side in ('encoder', 'decoder')]
   return {
-      'num_layers': about['encoder_layers'],
-      'decoder_layers': about['decoder_layers'], 'model_dim': about['d_model'],
-      'ff_dim': about['encoder_ffn_dim'], 'num_heads': about['encoder_attention_heads'],
-      'activation': _ACTIVATIONS[about['activation_function']], 'norm': _NORMS[about['model_type']],
-      'attention_bias': 'all' if biased - {'out_proj'} else 'output' if biased else 'none',
-      'share_embeddings': about['share_encoder_decoder_embeddings'] or (
-          tables[0] is not None and np.array_equal(*tables)),
-      'tie_output': about['tie_word_embeddings'],
-      **{name: about[name] for name in ('dropout', 'attention_dropout', 'activation_dropout')}}
+    'num_layers': about['encoder_layers'],
+    'decoder_layers': about['decoder_layers'],
+    'model_dim': about['d_model'],
+    'ff_dim': about['encoder_ffn_dim'],
+    'num_heads': about['encoder_attention_heads'],
+    'activation': _ACTIVATIONS[about['activation_function']],
+    'norm': _NORMS[about['model_type']],
+    'attention_bias': 'all' if biased - {'out_proj'} else 'output' if biased else 'none',
+    'share_embeddings': about['share_encoder_decoder_embeddings']
+    or (tables[0] is not None and np.array_equal(*tables)),
+    'tie_output': about['tie_word_embeddings'],
+    **{name: about[name] for name in ('dropout', 'attention_dropout', 'activation_dropout')},
+  }
 
 
-def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
-            tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _params(
+  folder: Path, about: Mapping[str, Any], model: ModelConfig, tensors: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
   """Returns the parameters in the folder's order of rows."""
   separate = not about['share_encoder_decoder_embeddings']
   sizes = about['vocab_size'], (separate and about.get('decoder_vocab_size')) or about['vocab_size']
   places = list(huggingface_tensors.layout(model, *sizes))
   known = {*POSITIONS, 'final_logits_bias', *_ALIASES, *(place.name for place in places)}.union(
-      *_ALIASES.values())
+    *_ALIASES.values()
+  )
   if unknown := sorted(tensors.keys() - known):
-    raise UserError(f'{folder} holds {", ".join(unknown)}, for which this project has no '
-                    f'place in such a model; save the model without them')
+    raise UserError(
+      f'{folder} holds {", ".join(unknown)}, for which this project has no '
+      f'place in such a model; save the model without them'
+    )
   arrays = {}
   for place in places:
     projection = re.search(r'attention\.(\w+)\.bias$', place.path)
@@ -158,20 +195,24 @@ def _params(folder: Path, about: Mapping[str, Any], model: ModelConfig,
     names = place.name, *_ALIASES.get(place.name, ())
     theirs = next((given for given in names if given in tensors), None)
     if theirs is None or tensors[theirs].size != np.prod(place.shape):
-      raise UserError(f'{folder} should hold {place.name} with {np.prod(place.shape)} '
-                      f'numbers, as config.json says; it holds '
-                      f'{tensors[theirs].size if theirs else "none"}')
+      raise UserError(
+        f'{folder} should hold {place.name} with {np.prod(place.shape)} '
+        f'numbers, as config.json says; it holds '
+        f'{tensors[theirs].size if theirs else "none"}'
+      )
     arrays[place.path] = place.ours(tensors[theirs])
   return traverse_util.unflatten_dict(arrays, sep='.')
 
 
-def _bias(folder: Path, generation: Mapping[str, Any], row_N: np.ndarray,
-          tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _bias(
+  folder: Path, generation: Mapping[str, Any], row_N: np.ndarray, tensors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
   """Returns the bias of each target piece's logit as a parameter, if one of them is not zero."""
   banned = generation.get('bad_words_ids') or []
   if any(len(tokens) != 1 for tokens in banned):
-    raise UserError(f'{folder} has bad_words_ids={banned}; this project can hold single tokens '
-                    f'alone')
+    raise UserError(
+      f'{folder} has bad_words_ids={banned}; this project can hold single tokens alone'
+    )
   lacks_N = (row_N == row_N[UNK_ID]) & (np.arange(len(row_N)) != UNK_ID)
   given = tensors.get('final_logits_bias', np.zeros(row_N.max() + 1, np.float32)).reshape(-1)
   if not (lacks_N.any() or banned or given.any()):
@@ -204,19 +245,27 @@ def _learned_positions(dim: int, stored: Mapping[str, np.ndarray]) -> list[np.nd
   """
   tables = [stored[name] for name in POSITIONS if name in stored]
   theirs_TD = huggingface_tensors.sinusoids(len(tables[0]) if tables else 0, dim)
-  if all(np.allclose(np.asarray(table, np.float32), theirs_TD, rtol=0,
-                     atol=jnp.finfo(table.dtype).eps) for table in tables):
+  if all(
+    np.allclose(np.asarray(table, np.float32), theirs_TD, rtol=0, atol=jnp.finfo(table.dtype).eps)
+    for table in tables
+  ):
     return []
   order_D = np.argsort(huggingface_tensors.dim_order(dim))
   return [np.asarray(stored.get(name, theirs_TD), np.float32)[:, order_D] for name in POSITIONS]
 
 
-def _data_settings(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any],
-                   max_positions: int | None) -> dict[str, Any]:
+def _data_settings(
+  vocabulary: RunVocabulary, tokenizer: Mapping[str, Any], max_positions: int | None
+) -> dict[str, Any]:
   """Returns the settings of the text that a folder knows, and else those of `configs/text.py`."""
   settings: dict[str, Any] = {
-      'source': 'text', 'dir': 'data/text', 'train': ('train',), 'valid': 'valid', 'test': 'test',
-      'vocabulary_size': vocabulary.target.size}
+    'source': 'text',
+    'dir': 'data/text',
+    'train': ('train',),
+    'valid': 'valid',
+    'test': 'test',
+    'vocabulary_size': vocabulary.target.size,
+  }
   if not is_shared(vocabulary):
     settings |= {'shared_vocabulary': False, 'source_vocabulary_size': vocabulary.source.size}
   limit = tokenizer.get('model_max_length', _LONGEST)

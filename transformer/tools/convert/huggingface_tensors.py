@@ -30,9 +30,14 @@ POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder',
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
 # The library's names of the parts of a sublayer, by ours.
 _PARTS = {'feed_forward': {'inner': 'fc1', 'outer': 'fc2'}} | {
-    ours: {'query': f'{theirs}.q_proj', 'key': f'{theirs}.k_proj', 'value': f'{theirs}.v_proj',
-           'output': f'{theirs}.out_proj'}
-    for ours, theirs in (('self_attention', 'self_attn'), ('cross_attention', 'encoder_attn'))}
+  ours: {
+    'query': f'{theirs}.q_proj',
+    'key': f'{theirs}.k_proj',
+    'value': f'{theirs}.v_proj',
+    'output': f'{theirs}.out_proj',
+  }
+  for ours, theirs in (('self_attention', 'self_attn'), ('cross_attention', 'encoder_attn'))
+}
 _NORMS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn', 'feed_forward': 'final'}
 
 
@@ -73,13 +78,17 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
   if (folder / WEIGHTS).exists():
     return read_tensors(folder / WEIGHTS)[1]
   if not index.exists():
-    raise UserError(f'{folder} should hold its weights as {WEIGHTS}, or in shards with {_INDEX}, '
-                    f'as save_pretrained writes them; pickles are not read, since they can run '
-                    f'any code')
+    raise UserError(
+      f'{folder} should hold its weights as {WEIGHTS}, or in shards with {_INDEX}, '
+      f'as save_pretrained writes them; pickles are not read, since they can run '
+      f'any code'
+    )
   shard_of = JsonFile(index)['weight_map']
   if not isinstance(shard_of, dict):
-    raise UserError(f'{index} should name the file of each tensor in weight_map; it does not; '
-                    f'restore it from a copy')
+    raise UserError(
+      f'{index} should name the file of each tensor in weight_map; it does not; '
+      f'restore it from a copy'
+    )
   tensors, wanted = {}, {(name, str(shard)) for name, shard in shard_of.items()}
   for shard in {Path(shard).name for _, shard in wanted}:  # Nothing outside of the folder is read.
     of_shard = read_tensors(folder / shard)[1]
@@ -87,8 +96,9 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
     wanted ^= {(name, shard) for name in of_shard}
   if wanted:
     name, shard = min(wanted)
-    raise UserError(f'{folder} is damaged: only one of {shard} and its index has {name}; restore '
-                    f'both from a copy')
+    raise UserError(
+      f'{folder} is damaged: only one of {shard} and its index has {name}; restore both from a copy'
+    )
   return tensors
 
 
@@ -106,8 +116,10 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
   """Yields all tensors of a model, with that many source and target tokens, but the last bias."""
   dim = config.model_dim
   source = 'target' if config.share_embeddings else 'source'
-  tables = {'model.encoder.embed_tokens': f'{source}_embedding.table',
-            'model.decoder.embed_tokens': 'target_embedding.table'}
+  tables = {
+    'model.encoder.embed_tokens': f'{source}_embedding.table',
+    'model.decoder.embed_tokens': 'target_embedding.table',
+  }
   if not config.tie_output:
     tables['lm_head'] = 'output'
   elif config.share_embeddings:
@@ -116,8 +128,9 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
     yield Tensor(f'{name}.weight', path, (source_size if 'source' in path else size, dim), -1)
   growth = _GROWTH if config.norm == 'post' else 1.0
   for side, depth, sublayers in (
-      ('encoder', config.num_layers, ('self_attention', 'feed_forward')),
-      ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward'))):
+    ('encoder', config.num_layers, ('self_attention', 'feed_forward')),
+    ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward')),
+  ):
     if config.norm == 'pre':
       yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', dim)
     for layer, sublayer in itertools.product(range(depth), sublayers):
@@ -125,8 +138,11 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
       before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
       after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
       theirs, ours = f'model.{side}.layers.{layer}', f'{side}_{layer}.{sublayer}'
-      inner = ((config.ff_dim,) if sublayer == 'feed_forward'
-               else (config.num_heads, dim // config.num_heads))
+      inner = (
+        (config.ff_dim,)
+        if sublayer == 'feed_forward'
+        else (config.num_heads, dim // config.num_heads)
+      )
       for part, name in _PARTS[sublayer].items():
         name, path = f'{theirs}.{name}', f'{ours}.{part}'
         if part in ('outer', 'output'):
@@ -134,11 +150,17 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
           yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
         else:
           reads_source = sublayer == 'cross_attention' and part != 'query'  # Its factor is one.
-          yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0,
-                       1.0 if reads_source else 1 / before)
+          yield Tensor(
+            f'{name}.weight',
+            f'{path}.kernel',
+            (dim, *inner),
+            0,
+            1.0 if reads_source else 1 / before,
+          )
           yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
-      yield from _norm(f'{theirs}.{_NORMS[sublayer]}_layer_norm',
-                       f'{ours}_residual.layer_norm', dim, after)
+      yield from _norm(
+        f'{theirs}.{_NORMS[sublayer]}_layer_norm', f'{ours}_residual.layer_norm', dim, after
+      )
 
 
 def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:

@@ -18,14 +18,20 @@ def write(folder: Path, vocabulary: Vocabulary, max_length: int):
   """Writes the files of a vocabulary of merges alone; sources have up to `max_length` tokens."""
   pieces = pieces_of(vocabulary)[0]
   files.write_json(folder / 'tokenizer.json', _tokenizer(pieces))
-  files.write_json(folder / 'tokenizer_config.json', {
+  files.write_json(
+    folder / 'tokenizer_config.json',
+    {
       'tokenizer_class': 'PreTrainedTokenizerFast',
       'model_max_length': max_length,
       'model_input_names': ['input_ids', 'attention_mask'],
-      'pad_token': pieces[PAD_ID], 'bos_token': pieces[BOS_ID],
-      'eos_token': pieces[EOS_ID], 'unk_token': pieces[UNK_ID],
+      'pad_token': pieces[PAD_ID],
+      'bos_token': pieces[BOS_ID],
+      'eos_token': pieces[EOS_ID],
+      'unk_token': pieces[UNK_ID],
       'clean_up_tokenization_spaces': False,
-      'split_special_tokens': True})  # A literal `</s>` is four characters.
+      'split_special_tokens': True,
+    },
+  )  # A literal `</s>` is four characters.
 
 
 def _tokenizer(pieces: list[str]) -> dict[str, Any]:
@@ -33,36 +39,71 @@ def _tokenizer(pieces: list[str]) -> dict[str, Any]:
   first, second = ({'Sequence': {'id': side, 'type_id': 0}} for side in 'AB')
   end = {'SpecialToken': {'id': name, 'type_id': 0}}
   return {
-      'version': '1.0', 'truncation': None, 'padding': None,
-      'added_tokens': [
-          {'id': token, 'content': pieces[token], 'single_word': False, 'lstrip': False,
-           'rstrip': False, 'normalized': False, 'special': True}
-          for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)],
-      'normalizer': {'type': 'Sequence', 'normalizers': [
-          *(_replace(character, escaped) for character, escaped in ESCAPED.items()),
-          _replace(' ', SPACE), {'type': 'Prepend', 'prepend': SPACE}]},
-      'pre_tokenizer': None,
-      'post_processor': {
-          'type': 'TemplateProcessing', 'single': [first, end], 'pair': [first, second, end],
-          'special_tokens': {name: {'id': name, 'ids': [EOS_ID], 'tokens': [name]}}},
-      # The escape of the escape character comes last, so that no escape is made of its digit.
-      'decoder': {'type': 'Sequence', 'decoders': [
-          _replace(SPACE, ' '), {'type': 'ByteFallback'}, {'type': 'Fuse'},
-          {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0},
-          *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items()))]},
-      'model': {
-          'type': 'BPE', 'dropout': None, 'unk_token': pieces[UNK_ID],
-          'continuing_subword_prefix': None, 'end_of_word_suffix': None, 'fuse_unk': False,
-          'byte_fallback': True, 'ignore_merges': False,
-          'vocab': {piece: token for token, piece in enumerate(pieces)},
-          'merges': _merges(pieces[BYTE_IDS.stop:])}}
+    'version': '1.0',
+    'truncation': None,
+    'padding': None,
+    'added_tokens': [
+      {
+        'id': token,
+        'content': pieces[token],
+        'single_word': False,
+        'lstrip': False,
+        'rstrip': False,
+        'normalized': False,
+        'special': True,
+      }
+      for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+    ],
+    'normalizer': {
+      'type': 'Sequence',
+      'normalizers': [
+        *(_replace(character, escaped) for character, escaped in ESCAPED.items()),
+        _replace(' ', SPACE),
+        {'type': 'Prepend', 'prepend': SPACE},
+      ],
+    },
+    'pre_tokenizer': None,
+    'post_processor': {
+      'type': 'TemplateProcessing',
+      'single': [first, end],
+      'pair': [first, second, end],
+      'special_tokens': {name: {'id': name, 'ids': [EOS_ID], 'tokens': [name]}},
+    },
+    # The escape of the escape character comes last, so that no escape is made of its digit.
+    'decoder': {
+      'type': 'Sequence',
+      'decoders': [
+        _replace(SPACE, ' '),
+        {'type': 'ByteFallback'},
+        {'type': 'Fuse'},
+        {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0},
+        *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items())),
+      ],
+    },
+    'model': {
+      'type': 'BPE',
+      'dropout': None,
+      'unk_token': pieces[UNK_ID],
+      'continuing_subword_prefix': None,
+      'end_of_word_suffix': None,
+      'fuse_unk': False,
+      'byte_fallback': True,
+      'ignore_merges': False,
+      'vocab': {piece: token for token, piece in enumerate(pieces)},
+      'merges': _merges(pieces[BYTE_IDS.stop :]),
+    },
+  }
 
 
 def _merges(pieces: list[str]) -> list[tuple[str, str]]:
   """Returns the pairs that each piece can be merged from; those of the lowest id come first."""
   known = set(pieces)
-  return [(piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece))
-          if piece[:cut] in known and piece[cut:] in known]
+  return [
+    (piece[:cut], piece[cut:])
+    for piece in pieces
+    for cut in range(1, len(piece))
+    if piece[:cut] in known and piece[cut:] in known
+  ]
 
 
 def _replace(old: str, new: str) -> dict[str, Any]:

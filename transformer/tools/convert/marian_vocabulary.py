@@ -1,8 +1,8 @@
 """The vocabularies of a MarianMT folder: SentencePiece models, and the row of each piece.
 
-  source.spm, target.spm    cut text into pieces; they may be the same file
-  vocab.json                the row of each piece in the tables, of both languages
-  target_vocab.json         the rows of the target's pieces, if the languages have a table each
+source.spm, target.spm    cut text into pieces; they may be the same file
+vocab.json                the row of each piece in the tables, of both languages
+target_vocab.json         the rows of the target's pieces, if the languages have a table each
 """
 
 import json
@@ -37,8 +37,10 @@ class JsonFile(dict):
     try:
       super().__init__(json.loads(path.read_text('utf-8')))
     except (OSError, TypeError, ValueError) as error:
-      raise UserError(f'{path} should hold a JSON object; it does not ({error}); save model and '
-                      f'tokenizer with save_pretrained') from error
+      raise UserError(
+        f'{path} should hold a JSON object; it does not ({error}); save model and '
+        f'tokenizer with save_pretrained'
+      ) from error
 
   def __missing__(self, key: str):
     raise UserError(f'{self._path} should have an entry {key!r}; it has none')
@@ -69,13 +71,17 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
     return Vocabularies(vocabulary, *[np.arange(vocabulary.size)] * 2)
   for name in (*_MODELS, _VOCABULARIES[0]):
     if not (folder / name).exists():
-      raise UserError(f'{folder} should hold {name}; restore it from a copy. If the folder is an '
-                      f'export of this project, it needs {SHARED_VOCABULARY[0]} instead; copy it '
-                      f'from there')
-  ids = [JsonFile(folder / name) for name in _VOCABULARIES[:1 + separate]]
+      raise UserError(
+        f'{folder} should hold {name}; restore it from a copy. If the folder is an '
+        f'export of this project, it needs {SHARED_VOCABULARY[0]} instead; copy it '
+        f'from there'
+      )
+  ids = [JsonFile(folder / name) for name in _VOCABULARIES[: 1 + separate]]
   if ids[-1]['</s>'] != about['eos_token_id']:
-    raise UserError(f'{folder}/config.json should have the id of </s> as eos_token_id, '
-                    f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}')
+    raise UserError(
+      f'{folder}/config.json should have the id of </s> as eos_token_id, '
+      f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}'
+    )
   paths = [folder / name for name in _MODELS]
   codes = [SPACE + piece for piece in ids[0] if _CODE.fullmatch(piece)]
   # Those that text is not cut into, without control symbols.
@@ -94,14 +100,20 @@ def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, An
   """Returns the rows of a vocabulary's pieces."""
   row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
   row_N[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]] = (
-      about['pad_token_id'], about['decoder_start_token_id'], ids['</s>'], ids['<unk>'])
+    about['pad_token_id'],
+    about['decoder_start_token_id'],
+    ids['</s>'],
+    ids['<unk>'],
+  )
   return row_N
 
 
 def _their_names(vocabulary: Vocabulary) -> list[str]:
   """Returns the pieces as the library names them: without a space before the code of a language."""
-  return [bare if _CODE.fullmatch(bare := piece.removeprefix(SPACE)) else piece
-          for piece in pieces_of(vocabulary)[0]]
+  return [
+    bare if _CODE.fullmatch(bare := piece.removeprefix(SPACE)) else piece
+    for piece in pieces_of(vocabulary)[0]
+  ]
 
 
 def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
@@ -109,12 +121,21 @@ def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
   separate, sides = not is_shared(vocabulary), (vocabulary.source, vocabulary.target)
   for name, side in zip(_MODELS, sides, strict=True):
     files.write(folder / name, side.model_bytes)
-  for name, side in zip(_VOCABULARIES[:1 + separate], sides, strict=False):
-    pieces = [*_SPECIAL_PIECES, *_their_names(side)[len(_SPECIAL_PIECES):]]
+  for name, side in zip(_VOCABULARIES[: 1 + separate], sides, strict=False):
+    pieces = [*_SPECIAL_PIECES, *_their_names(side)[len(_SPECIAL_PIECES) :]]
     files.write_json(folder / name, {piece: token for token, piece in enumerate(pieces)})
   pad, _, end, unknown = _SPECIAL_PIECES
-  files.write_json(folder / 'tokenizer_config.json', {
-      'tokenizer_class': 'MarianTokenizer', 'separate_vocabs': separate,
-      'source_lang': data.source_language, 'target_lang': data.target_language,
-      'model_max_length': data.max_length, 'clean_up_tokenization_spaces': False,
-      'pad_token': pad, 'eos_token': end, 'unk_token': unknown})
+  files.write_json(
+    folder / 'tokenizer_config.json',
+    {
+      'tokenizer_class': 'MarianTokenizer',
+      'separate_vocabs': separate,
+      'source_lang': data.source_language,
+      'target_lang': data.target_language,
+      'model_max_length': data.max_length,
+      'clean_up_tokenization_spaces': False,
+      'pad_token': pad,
+      'eos_token': end,
+      'unk_token': unknown,
+    },
+  )

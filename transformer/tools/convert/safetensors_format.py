@@ -41,8 +41,12 @@ def write(path: str | os.PathLike, weights: Weights):
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
   tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
   models = hashlib.sha256(b''.join(weights.vocabulary.values())).hexdigest()
-  about = {'version': _VERSION, 'config': weights.config, 'vocabulary_sha256': models,
-           'steps': list(weights.steps)}
+  about = {
+    'version': _VERSION,
+    'config': weights.config,
+    'vocabulary_sha256': models,
+    'steps': list(weights.steps),
+  }
   about['sha256'] = _digest(tensors, about)
   write_tensors(path, tensors, {FORMAT: json.dumps(about)})
 
@@ -55,23 +59,34 @@ def read(path: str | os.PathLike) -> Weights:
   except ValueError:  # It is damaged.
     about = {}
   if about.get('version') != _VERSION:
-    raise UserError(f'{path} should be a file of --format=safetensors, with {FORMAT} in version '
-                    f'{_VERSION}; its metadata has no such entry; give another file')
+    raise UserError(
+      f'{path} should be a file of --format=safetensors, with {FORMAT} in version '
+      f'{_VERSION}; its metadata has no such entry; give another file'
+    )
   digest = about.pop('sha256', '')
   if digest is not None and digest != _digest(tensors, about):
-    raise UserError(f'{path} is damaged or was changed: its content does not match its sha256; '
-                    f'restore it from a copy, or set sha256 in its metadata to null')
-  vocabulary = {name: tensors.pop(name).tobytes()
-                for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES) if name in tensors}
-  return Weights(about['config'], vocabulary, about['steps'],
-                 traverse_util.unflatten_dict(tensors, sep='.'))
+    raise UserError(
+      f'{path} is damaged or was changed: its content does not match its sha256; '
+      f'restore it from a copy, or set sha256 in its metadata to null'
+    )
+  vocabulary = {
+    name: tensors.pop(name).tobytes()
+    for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)
+    if name in tensors
+  }
+  return Weights(
+    about['config'], vocabulary, about['steps'], traverse_util.unflatten_dict(tensors, sep='.')
+  )
 
 
-def write_tensors(path: str | os.PathLike, tensors: Mapping[str, np.ndarray],
-                  metadata: Mapping[str, str]):
+def write_tensors(
+  path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+):
   """Writes any tensors atomically; one entry of metadata, since several get a random order."""
-  files.write(path, save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
-                         dict(metadata)))
+  files.write(
+    path,
+    save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, dict(metadata)),
+  )
 
 
 def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -81,16 +96,22 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
       metadata = file.metadata() or {}
       tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
   except OSError as error:
-    raise UserError(f'{path} cannot be read: {error.strerror or error}; choose another file, or '
-                    f'restore it from a copy') from error
+    raise UserError(
+      f'{path} cannot be read: {error.strerror or error}; choose another file, or '
+      f'restore it from a copy'
+    ) from error
   # NumPy lacks the types of eight bits.
   except (SafetensorError, AttributeError, TypeError, ValueError) as error:
-    raise UserError(f'{path} should be a safetensors file; it is not, or is damaged: '
-                    f'{type_and_message(error)}; restore it from a copy') from error
+    raise UserError(
+      f'{path} should be a safetensors file; it is not, or is damaged: '
+      f'{type_and_message(error)}; restore it from a copy'
+    ) from error
   for name, tensor in tensors.items():
     if not np.isfinite(tensor).all():
-      raise UserError(f'{path} holds NaN or infinity in {name}; take weights of an earlier '
-                      f'checkpoint, or save in float32 what float16 cannot hold')
+      raise UserError(
+        f'{path} holds NaN or infinity in {name}; take weights of an earlier '
+        f'checkpoint, or save in float32 what float16 cannot hold'
+      )
   return metadata, tensors
 
 

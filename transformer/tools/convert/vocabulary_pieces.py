@@ -14,13 +14,16 @@ _UNKNOWN_PENALTY = 10.0
 
 def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
   """Returns the pieces of the source's and of the target's vocabulary, by id."""
-  source, target = ([side.piece(token) for token in range(side.size)]
-                    for side in (vocabulary.source, vocabulary.target))
+  source, target = (
+    [side.piece(token) for token in range(side.size)]
+    for side in (vocabulary.source, vocabulary.target)
+  )
   return source, target
 
 
-def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
-           others: Iterable[str] = ()) -> Vocabulary:
+def extend(
+  vocabulary: Vocabulary, symbols: Iterable[str] = (), others: Iterable[str] = ()
+) -> Vocabulary:
   """Returns a vocabulary with more pieces behind its own, without those that it has.
 
   Text is cut as before, but for characters that were spelt in bytes, and for `symbols`, which stand
@@ -44,6 +47,9 @@ def extend(vocabulary: Vocabulary, symbols: Iterable[str] = (),
 def has_merges_alone(vocabulary: Vocabulary) -> bool:
   """Returns whether the characters of a text as it is, after a space, are merged into pieces."""
   model = vocabulary.proto()
-  return (model.trainer_spec.model_type == TrainerSpec.BPE
-          and model.normalizer_spec.add_dummy_prefix and vocabulary.normalisation == 'identity'
-          and all(piece.type == _Piece.NORMAL for piece in model.pieces[BYTE_IDS.stop:]))
+  return (
+    model.trainer_spec.model_type == TrainerSpec.BPE
+    and model.normalizer_spec.add_dummy_prefix
+    and vocabulary.normalisation == 'identity'
+    and all(piece.type == _Piece.NORMAL for piece in model.pieces[BYTE_IDS.stop :])
+  )

@@ -36,30 +36,50 @@ from transformer.tools.distil.steps import carry_out, run, steps
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of all runs and texts.')
 _TEACHERS = flags.DEFINE_integer('teachers', 1, 'The number of teachers of each direction.')
-_DIRECTIONS = flags.DEFINE_list('directions', list(DIRECTIONS), 'What teachers translate: forward '
-                                'the sources, back the targets.')
-_ENSEMBLE = flags.DEFINE_bool('ensemble', False, 'The teachers of a direction translate together, '
-                              'by their mean probabilities; otherwise each by itself.')
-_CHECKPOINT = flags.DEFINE_enum('checkpoint', 'best', ['best', 'latest'], 'The checkpoint with '
-                                'which each teacher translates.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Average the parameters of this many checkpoints of '
-                                'each teacher.')
+_DIRECTIONS = flags.DEFINE_list(
+  'directions', list(DIRECTIONS), 'What teachers translate: forward the sources, back the targets.'
+)
+_ENSEMBLE = flags.DEFINE_bool(
+  'ensemble',
+  False,
+  'The teachers of a direction translate together, '
+  'by their mean probabilities; otherwise each by itself.',
+)
+_CHECKPOINT = flags.DEFINE_enum(
+  'checkpoint', 'best', ['best', 'latest'], 'The checkpoint with which each teacher translates.'
+)
+_AVERAGE = flags.DEFINE_integer(
+  'average', 1, 'Average the parameters of this many checkpoints of each teacher.'
+)
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
 
 
 def main(_):
   """Wires flags to the recipe."""
-  refuse((_CONFIG.value is None or not _WORKDIR.value,
-          '--config=configs/NAME.py and --workdir=DIR are both needed'))
+  refuse(
+    (
+      _CONFIG.value is None or not _WORKDIR.value,
+      '--config=configs/NAME.py and --workdir=DIR are both needed',
+    )
+  )
   shared_flags.check_at_least(1, _TEACHERS, _AVERAGE)
   workdir = files.as_path(_WORKDIR.value).absolute()
   outputs.check_folder('workdir', files.as_path(_WORKDIR.value))
   # A colon would end a file's name in --config=FILE:ARGUMENT.
   refuse((':' in str(workdir), f'--workdir must have no colon in it; got {workdir}'))
-  models = load_models(config_flags.get_config_filename(flags.FLAGS['config']),
-                       given_settings(_CONFIG), _CONFIG.value, _DIRECTIONS.value)
-  recipe = plan(models, _DIRECTIONS.value, _TEACHERS.value, workdir, {
-      'ensemble': _ENSEMBLE.value, 'checkpoint': _CHECKPOINT.value, 'average': _AVERAGE.value})
+  models = load_models(
+    config_flags.get_config_filename(flags.FLAGS['config']),
+    given_settings(_CONFIG),
+    _CONFIG.value,
+    _DIRECTIONS.value,
+  )
+  recipe = plan(
+    models,
+    _DIRECTIONS.value,
+    _TEACHERS.value,
+    workdir,
+    {'ensemble': _ENSEMBLE.value, 'checkpoint': _CHECKPOINT.value, 'average': _AVERAGE.value},
+  )
   if _DRY_RUN.value:
     for step in steps(recipe, workdir):
       print(shlex.join(step.command))

@@ -34,20 +34,26 @@ class Recipe(NamedTuple):
     """The teachers that translate together, by the name of their translations."""
     if not self.translating['ensemble']:
       return {name: [name] for name in self.teachers}
-    return {direction: members for direction in DIRECTIONS
-            if (members := [name for name in self.teachers if name.startswith(direction)])}
+    return {
+      direction: members
+      for direction in DIRECTIONS
+      if (members := [name for name in self.teachers if name.startswith(direction)])
+    }
 
 
-def load_models(filename: str, overrides: Mapping[str, Any], student: ConfigDict,
-                directions: Sequence[str]) -> dict[str, Config]:
+def load_models(
+  filename: str, overrides: Mapping[str, Any], student: ConfigDict, directions: Sequence[str]
+) -> dict[str, Config]:
   """Returns the settings of `student`, and of the teachers of each direction.
 
   A config file whose `get_config` takes `model` has settings for each of them, which `overrides` of
   the command line change. `student` has the file's settings with those of the command line.
   """
   if sorted(directions) not in (['back'], ['forward'], ['back', 'forward']):
-    raise UserError(f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
-                    f'{shown(",".join(directions))}')
+    raise UserError(
+      f'--directions must be {", ".join(DIRECTIONS)} or one of them; got '
+      f'{shown(",".join(directions))}'
+    )
   filename, _, argument = filename.partition(':')
   get_config = runpy.run_path(filename)['get_config']
   if 'model' not in inspect.signature(get_config).parameters:
@@ -72,47 +78,75 @@ def _swapped(config: Config) -> Config:
   return changed(config, {f'data.{name}': getattr(data, other) for name, other in both})
 
 
-def plan(models: Mapping[str, Config], directions: Sequence[str], count: int, workdir: Path,
-         translating: Mapping[str, Any] = TRANSLATING) -> Recipe:
+def plan(
+  models: Mapping[str, Config],
+  directions: Sequence[str],
+  count: int,
+  workdir: Path,
+  translating: Mapping[str, Any] = TRANSLATING,
+) -> Recipe:
   """Returns the recipe of `count` teachers of each direction; refuses what cannot be done."""
   student, names = models['student'].data, models[directions[0]].data.train
   average, keep = translating['average'], min(models[name].train.keep for name in directions)
   swapped = student.target_language, student.source_language
-  languages = {name: (models[name].data.source_language, models[name].data.target_language)
-               for name in directions}
+  languages = {
+    name: (models[name].data.source_language, models[name].data.target_language)
+    for name in directions
+  }
   refuse(
-      (languages.get('back', swapped) != swapped,
-       f'the settings of back must translate from data.source_language={swapped[0]} to '
-       f'data.target_language={swapped[1]}; got {" and ".join(languages.get("back", ()))}'),
-      (student.source != 'text',
-       f'teachers translate text files, so data.source must be text; got {student.source}'),
-      (translating['ensemble'] and count < 2, '--ensemble needs --teachers=2 or more; got 1'),
-      (average > 1 and translating['checkpoint'] == 'best',
-       f'--average={average} needs --checkpoint=latest: fewer checkpoints than that may be kept up '
-       f'to the best one'),
-      (keep < average, f'--average={average} needs as many checkpoints of each teacher; train.keep '
-       f'is {keep}; raise it, or lower --average'),
-      (any(Path(name).is_absolute() or '..' in Path(name).parts for name in names),
-       f'the student\'s text is made beside the links to the corpora, so names in data.train must '
-       f'lie below data.dir; got {", ".join(names)}'))
-  teachers = {f'{direction}_{number}': changed(
-      models[direction], {'seed': models[direction].seed + number - 1})
-              for direction in directions for number in range(1, count + 1)}
-  own = changed(_with_new_text(models['student'], names, directions),
-                {'data.dir': str(workdir / 'text')})
+    (
+      languages.get('back', swapped) != swapped,
+      f'the settings of back must translate from data.source_language={swapped[0]} to '
+      f'data.target_language={swapped[1]}; got {" and ".join(languages.get("back", ()))}',
+    ),
+    (
+      student.source != 'text',
+      f'teachers translate text files, so data.source must be text; got {student.source}',
+    ),
+    (translating['ensemble'] and count < 2, '--ensemble needs --teachers=2 or more; got 1'),
+    (
+      average > 1 and translating['checkpoint'] == 'best',
+      f'--average={average} needs --checkpoint=latest: fewer checkpoints than that may be kept up '
+      f'to the best one',
+    ),
+    (
+      keep < average,
+      f'--average={average} needs as many checkpoints of each teacher; train.keep '
+      f'is {keep}; raise it, or lower --average',
+    ),
+    (
+      any(Path(name).is_absolute() or '..' in Path(name).parts for name in names),
+      f"the student's text is made beside the links to the corpora, so names in data.train must "
+      f'lie below data.dir; got {", ".join(names)}',
+    ),
+  )
+  teachers = {
+    f'{direction}_{number}': changed(
+      models[direction], {'seed': models[direction].seed + number - 1}
+    )
+    for direction in directions
+    for number in range(1, count + 1)
+  }
+  own = changed(
+    _with_new_text(models['student'], names, directions), {'data.dir': str(workdir / 'text')}
+  )
   return Recipe(names, teachers, own, translating)
 
 
 def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
   """Returns the student's settings with the new corpora, and without those of other directions."""
-  new, others = ([f'{name}_{direction}' for direction in chosen for name in names]
-                 for chosen in (directions, sorted({*DIRECTIONS} - {*directions})))
+  new, others = (
+    [f'{name}_{direction}' for direction in chosen for name in names]
+    for chosen in (directions, sorted({*DIRECTIONS} - {*directions}))
+  )
   train = student.data.train
   if train == names:
     return changed(student, {'data.train': (*names, *new)})
   if sorted(train) != sorted([*names, *new, *others]):
-    raise UserError(f'data.train of student must be that of the teachers, {", ".join(names)}, or '
-                    f'{", ".join([*names, *new, *others])}; got {", ".join(train)}')
+    raise UserError(
+      f'data.train of student must be that of the teachers, {", ".join(names)}, or '
+      f'{", ".join([*names, *new, *others])}; got {", ".join(train)}'
+    )
   return without_corpora(student, others)
 
 
@@ -124,18 +158,25 @@ def without_corpora(config: Config, corpora: Collection[str]) -> Config:
   def pick(values):
     return tuple(values[number] for number in kept) if values else ()
 
-  return changed(config, {
-      'data.train': pick(data.train), 'data.train_weights': pick(data.train_weights),
-      'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages)})
+  return changed(
+    config,
+    {
+      'data.train': pick(data.train),
+      'data.train_weights': pick(data.train_weights),
+      'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages),
+    },
+  )
 
 
 def begin(recipe: Recipe, workdir: Path):
   """Writes the settings of all models, and a record of the recipe and its text."""
   models = {**recipe.teachers, 'student': recipe.student}
   data = next(iter(recipe.teachers.values())).data
-  about = {'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},
-           'translating': dict(recipe.translating),
-           **{name: plain_settings(config) for name, config in models.items()}}
+  about = {
+    'text': {corpus: open_corpus(data, corpus).fingerprint for corpus in recipe.names},
+    'translating': dict(recipe.translating),
+    **{name: plain_settings(config) for name, config in models.items()},
+  }
   path = workdir / _RECORD
   if path.exists():
     record = files.read_sealed(path, 'the recipe')
@@ -143,9 +184,11 @@ def begin(recipe: Recipe, workdir: Path):
     now = flatten(about)
     for name in sorted(before.keys() | now.keys()):
       if before.get(name) != now.get(name):
-        raise UserError(f'{workdir} was begun with another recipe: {name} was '
-                        f'{before.get(name, "not there")}, is {now.get(name, "not there")}; choose '
-                        f'another --workdir, or the same flags')
+        raise UserError(
+          f'{workdir} was begun with another recipe: {name} was '
+          f'{before.get(name, "not there")}, is {now.get(name, "not there")}; choose '
+          f'another --workdir, or the same flags'
+        )
   for name, config in models.items():
     write_settings(workdir, name, config)
   for folder in ('text', 'translations'):

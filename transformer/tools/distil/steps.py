@@ -29,9 +29,18 @@ class Step(NamedTuple):
 
 def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
   """Yields all steps in order; before the last one, `carry_out` makes the student's text."""
+
   def train(name: str, results: list[Path]) -> Step:
-    return Step(name, [sys.executable, str(installation.folder() / 'train.py'),
-                       f'--config={workdir / name}.py', f'--workdir={workdir / name}'], results)
+    return Step(
+      name,
+      [
+        sys.executable,
+        str(installation.folder() / 'train.py'),
+        f'--config={workdir / name}.py',
+        f'--workdir={workdir / name}',
+      ],
+      results,
+    )
 
   for translator, teachers in recipe.translators.items():
     paths = {corpus: translation_path(workdir, translator, corpus) for corpus in recipe.names}
@@ -40,12 +49,20 @@ def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
     ensemble = flags.CsvListSerializer(',').serialize(list(map(str, others)))
     for corpus, path in paths.items():
       source = split_files(recipe.teachers[teachers[0]].data, corpus)[0].expanduser().absolute()
-      yield Step(translator, [
-          sys.executable, str(installation.folder() / 'eval.py'), f'--workdir={first}',
+      yield Step(
+        translator,
+        [
+          sys.executable,
+          str(installation.folder() / 'eval.py'),
+          f'--workdir={first}',
           *([f'--ensemble={ensemble}'] if others else []),
           f'--checkpoint={recipe.translating["checkpoint"]}',
-          f'--average={recipe.translating["average"]}', f'--source={source}',
-          f'--output={path}'], [path])
+          f'--average={recipe.translating["average"]}',
+          f'--source={source}',
+          f'--output={path}',
+        ],
+        [path],
+      )
   yield train('student', [])
 
 
@@ -65,10 +82,15 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
       write_settings(workdir, 'student', without_corpora(recipe.student, empty))
     logging.info('%s: %s', name, shlex.join(command[1:]))
     if status := start(command):
-      raise UserError(f'{name}: {Path(command[1]).name} ended with status {status}, for the reason '
-                      f'above; start this again to go on')
-  logging.info('score it with: %s --workdir=%s', installation.spell_commands('python eval.py'),
-               shlex.quote(str(workdir / 'student')))
+      raise UserError(
+        f'{name}: {Path(command[1]).name} ended with status {status}, for the reason '
+        f'above; start this again to go on'
+      )
+  logging.info(
+    'score it with: %s --workdir=%s',
+    installation.spell_commands('python eval.py'),
+    shlex.quote(str(workdir / 'student')),
+  )
 
 
 def run(command: Sequence[str]) -> int:
@@ -90,8 +112,9 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
   """Links the files that there are, writes the new pairs, and returns the corpora without any."""
   data, own = next(iter(recipe.teachers.values())).data, recipe.student.data
   for split in filter(None, (*recipe.names, *own.valid_sets.values(), own.test)):
-    for path, link in zip(sorted(split_files(data, split)), sorted(split_files(own, split)),
-                          strict=True):
+    for path, link in zip(
+      sorted(split_files(data, split)), sorted(split_files(own, split)), strict=True
+    ):
       path = path.expanduser().absolute()
       if path.exists() and not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -101,27 +124,41 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
   for direction in DIRECTIONS:
     translators = [name for name in recipe.translators if name.startswith(direction)]
     for corpus in recipe.names if translators else ():
-      made = [pair for name in translators for pair in _with_translations(
-          originals[corpus], direction, translation_path(workdir, name, corpus))]
-      new = [pair for pair in dict.fromkeys(made)
-             if pair not in known and not any(map(is_blank, pair))]
+      made = [
+        pair
+        for name in translators
+        for pair in _with_translations(
+          originals[corpus], direction, translation_path(workdir, name, corpus)
+        )
+      ]
+      new = [
+        pair for pair in dict.fromkeys(made) if pair not in known and not any(map(is_blank, pair))
+      ]
       known.update(new)
-      logging.info('%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}',
-                   f'{len(made):,}')
+      logging.info(
+        '%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}', f'{len(made):,}'
+      )
       if not new:
         empty.append(f'{corpus}_{direction}')
       for side, language in enumerate((own.source_language, own.target_language)):
-        files.write(workdir / 'text' / f'{corpus}_{direction}.{language}',
-                    ''.join(f'{pair[side]}\n' for pair in new).encode())
+        files.write(
+          workdir / 'text' / f'{corpus}_{direction}.{language}',
+          ''.join(f'{pair[side]}\n' for pair in new).encode(),
+        )
   return empty
 
 
-def _with_translations(pairs: Sequence[tuple[str, str]], direction: str,
-                       path: Path) -> list[tuple[str, str]]:
+def _with_translations(
+  pairs: Sequence[tuple[str, str]], direction: str, path: Path
+) -> list[tuple[str, str]]:
   """Returns the pairs with one side replaced by the lines of a file."""
   lines = read_lines(path)
   if len(lines) != len(pairs):
-    raise UserError(f'{path} should have a line for each of {len(pairs)} pairs; it has '
-                    f'{len(lines)}; remove it, and start this again')
-  return [(source, line) if direction == 'forward' else (line, target)
-          for (source, target), line in zip(pairs, lines, strict=True)]
+    raise UserError(
+      f'{path} should have a line for each of {len(pairs)} pairs; it has '
+      f'{len(lines)}; remove it, and start this again'
+    )
+  return [
+    (source, line) if direction == 'forward' else (line, target)
+    for (source, target), line in zip(pairs, lines, strict=True)
+  ]

@@ -25,37 +25,43 @@ _CHUNK = 1024  # lines whose ends are searched for together, so that the arrays 
 _OTHER = np.uint64(0xD1B54A32D192ED03)  # Makes draws that other variations do not use.
 
 
-def paragraphs(data: DataConfig, vocabulary: RunVocabulary, share: float,
-               most_lines: float = 0) -> Vary:
+def paragraphs(
+  data: DataConfig, vocabulary: RunVocabulary, share: float, most_lines: float = 0
+) -> Vary:
   """Returns the variation that joins a share of the lines with lines that follow them.
 
   The number of lines is drawn evenly from 2 up to as many as fit into `data.max_length` tokens on
   both sides, and at most `most_lines`, if that is not 0. A line that training drops ends them.
   """
   if not 0 < share <= 1 or most_lines not in (0, *range(2, data.max_length)):
-    raise UserError(f'transformer.tools.documents:paragraphs takes the share of the lines that '
-                    f'begin a paragraph, above 0 and at most 1, and the most lines of one, at '
-                    f'least 2, or 0 for as many as fit; got {share} and {most_lines}')
+    raise UserError(
+      f'transformer.tools.documents:paragraphs takes the share of the lines that '
+      f'begin a paragraph, above 0 and at most 1, and the most lines of one, at '
+      f'least 2, or 0 for as many as fit; got {share} and {most_lines}'
+    )
   separators = separator(data.source_language), separator(data.target_language)
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
     if not (source.in_text and target.in_text):
-      raise UserError('transformer.tools.documents:paragraphs must be the first of '
-                      'data.variations, since it reads the lines that follow in the text')
+      raise UserError(
+        'transformer.tools.documents:paragraphs must be the first of '
+        'data.variations, since it reads the lines that follow in the text'
+      )
     keys = mix(keys[0] ^ _OTHER)
     chosen = np.flatnonzero(fractions(keys) < share)
     ends = [line_ends(side.select(chosen), data.max_length) for side in (source, target)]
-    fitting = _fitting(*ends, data.max_length_ratio)[:, :int(most_lines) or None].sum(axis=1)
+    fitting = _fitting(*ends, data.max_length_ratio)[:, : int(most_lines) or None].sum(axis=1)
     longer = fitting > 1
     chosen, ends, fitting = chosen[longer], [side[longer] for side in ends], fitting[longer]
     lines = 2 + (mix(keys[chosen]) % (fitting - 1).astype(np.uint64)).astype(np.int64)
     numbers = np.arange(len(source))
     numbers[chosen] = len(source) + np.arange(len(chosen))
     source, target = (
-        take([side, _joined(side.select(chosen), of_side, lines, language, between)], numbers)
-        for side, of_side, language, between in zip(
-            (source, target), ends, (vocabulary.source, vocabulary.target), separators,
-            strict=True))
+      take([side, _joined(side.select(chosen), of_side, lines, language, between)], numbers)
+      for side, of_side, language, between in zip(
+        (source, target), ends, (vocabulary.source, vocabulary.target), separators, strict=True
+      )
+    )
     return source, target
 
   return vary
@@ -76,7 +82,7 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   columns = np.arange(2 * most)  # A line has two tokens or more, and one of them is an end token.
   ends = np.zeros((len(sentences), most), np.int32)
   for first in range(0, len(sentences), _CHUNK):
-    places = sentences.starts[first:first + _CHUNK, None] + columns
+    places = sentences.starts[first : first + _CHUNK, None] + columns
     # Beyond the text, its last end token comes again, as if a blank line followed.
     is_end = sentences.tokens[np.minimum(places, len(sentences.tokens) - 1)] == EOS_ID
     lines = np.cumsum(is_end, axis=1, dtype=np.int32)
@@ -84,22 +90,24 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
     within[:, 1:] &= ~np.logical_or.accumulate(is_end[:, 1:] & is_end[:, :-1], axis=1)
     row, column = np.nonzero(within)
     ends[first + row, lines[row, column] - 1] = column + 1
-  return ends[:, :np.count_nonzero(ends.any(axis=0))]
+  return ends[:, : np.count_nonzero(ends.any(axis=0))]
 
 
 def _fitting(source_ends: np.ndarray, target_ends: np.ndarray, most_ratio: float) -> np.ndarray:
   """Returns which lines of both sides can be joined: those before the first that cannot."""
   count = min(source_ends.shape[1], target_ends.shape[1])
-  source, target = (np.diff(ends[:, :count], axis=1, prepend=0)
-                    for ends in (source_ends, target_ends))
+  source, target = (
+    np.diff(ends[:, :count], axis=1, prepend=0) for ends in (source_ends, target_ends)
+  )
   fitting = (source > 0) & (target > 0)
   if most_ratio:
     fitting &= ~differ_in_length(source, target, most_ratio)
   return np.logical_and.accumulate(fitting, axis=1)
 
 
-def _joined(sentences: Sentences, ends: np.ndarray, lines: np.ndarray, vocabulary: Vocabulary,
-            between: str) -> Sentences:
+def _joined(
+  sentences: Sentences, ends: np.ndarray, lines: np.ndarray, vocabulary: Vocabulary, between: str
+) -> Sentences:
   """Returns sentences, each with some of the lines that follow it."""
   numbers = np.arange(len(lines))
   whole = dataclasses.replace(sentences, lengths=ends[numbers, lines - 1])
@@ -110,7 +118,9 @@ def _joined(sentences: Sentences, ends: np.ndarray, lines: np.ndarray, vocabular
     inner[np.cumsum(whole.lengths) - 1] = False
     return Sentences.end_to_end(tokens[~inner], whole.lengths - lines.astype(np.int32) + 1)
   # The pieces of one line would not say this text behind those of another.
-  texts = (vocabulary.decode(line) for line in np.split(tokens, 1 + np.flatnonzero(
-      tokens == EOS_ID)[:-1]))
-  return Sentences.ended(vocabulary.encode_batch(
-      [between.join(next(texts) for _ in range(count)) for count in lines]))
+  texts = (
+    vocabulary.decode(line) for line in np.split(tokens, 1 + np.flatnonzero(tokens == EOS_ID)[:-1])
+  )
+  return Sentences.ended(
+    vocabulary.encode_batch([between.join(next(texts) for _ in range(count)) for count in lines])
+  )

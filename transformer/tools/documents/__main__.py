@@ -23,27 +23,48 @@ from transformer.system import command_line
 from transformer.tools.documents import separator
 from transformer.tools.documents.parts import cut, joined
 
-_LINES = flags.DEFINE_integer('lines', 0, 'The most lines that are translated together; 0: as many '
-                              'as fit.')
+_LINES = flags.DEFINE_integer(
+  'lines', 0, 'The most lines that are translated together; 0: as many as fit.'
+)
 _FLAGS = shared_flags.define_request(
-    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
-    'batch_size', 'dtype', 'bleu_tokenize', 'sample', 'temperature', 'top_k', 'top_p', 'seed',
-    'examples', 'metric', 'ter', 'protocols')
+  'workdir',
+  'split',
+  'data_dir',
+  'source',
+  'reference',
+  'output',
+  'results',
+  'ensemble',
+  'batch_size',
+  'dtype',
+  'bleu_tokenize',
+  'sample',
+  'temperature',
+  'top_k',
+  'top_p',
+  'seed',
+  'examples',
+  'metric',
+  'ter',
+  'protocols',
+)
 
 
 def main(_):
   """Wires flags to a run, translates, puts documents together, and scores them."""
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
-      (request.checkpoint == 'all', '--checkpoint=all is for eval.py; name one'),
-      (len(request.split) > 1, f'--split={",".join(request.split)} names several texts; name one'),
-      (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'))
+    (request.checkpoint == 'all', '--checkpoint=all is for eval.py; name one'),
+    (len(request.split) > 1, f'--split={",".join(request.split)} names several texts; name one'),
+    (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'),
+  )
   config = read_settings(request.workdir)
   decoding, data = request.decoding(config), config.data
   lines, own_metrics = _read(request, data), list(map(load_metric, request.metric))
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.translator import Translation
   from transformer.evaluation import metrics, translating
+
   if lines.references:
     metrics.check_tokenizer(decoding.config.bleu_tokenize)
   run = translating.load_for(request, request.checkpoint)
@@ -55,9 +76,15 @@ def main(_):
   result = translating.result_for(request, text, run, decoding, lines=str(_LINES.value))
   answers, seconds = translating.translate(run, decoding, lines)
   together = [[answers[part] for part in document] for document in documents]
-  answers = [Translation(spaces[1].join(part.text for part in document),
-                         sum(part.score for part in document),
-                         any(part.cut for part in document), ()) for document in together]
+  answers = [
+    Translation(
+      spaces[1].join(part.text for part in document),
+      sum(part.score for part in document),
+      any(part.cut for part in document),
+      (),
+    )
+    for document in together
+  ]
   translating.write_and_score(request, result, run, text, (answers, seconds), own_metrics)
 
 
@@ -65,11 +92,20 @@ def _read(request: Request, data: DataConfig) -> Text:
   """Reads the lines of a request; refuses those whose documents differ between languages."""
   lines = request.read_texts(data)[0]
   blank = [{*map(is_blank, sides)} for sides in zip(lines.sources, *lines.references, strict=True)]
-  refuse(*((len(sides) > 1, f'line {number} of {lines.name} is blank in one language and not in '
-            'another; a blank line must end a document in all')
-           for number, sides in enumerate(blank, 1)),
-         (lines.references and {False} not in blank,
-          f'there is nothing to score; all lines of {lines.name} are blank'))
+  refuse(
+    *(
+      (
+        len(sides) > 1,
+        f'line {number} of {lines.name} is blank in one language and not in '
+        'another; a blank line must end a document in all',
+      )
+      for number, sides in enumerate(blank, 1)
+    ),
+    (
+      lines.references and {False} not in blank,
+      f'there is nothing to score; all lines of {lines.name} are blank',
+    ),
+  )
   if lines.references and {True} not in blank:
     logging.warning('%s has no blank line, and is scored as one document', lines.name)
   return lines

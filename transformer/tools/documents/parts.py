@@ -10,8 +10,9 @@ from transformer.evaluation.texts import Text
 from transformer.tools.documents import line_ends
 
 
-def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lines: int
-        ) -> tuple[list[range], list[list[int]]]:
+def cut(
+  lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lines: int
+) -> tuple[list[range], list[list[int]]]:
   """Returns parts, as the numbers of their lines, and documents, as the numbers of their parts.
 
   A part has as many lines as fit into `most_tokens`, at least one, and at most `most_lines` if that
@@ -34,8 +35,10 @@ def cut(lines: Sequence[str], vocabulary: Vocabulary, most_tokens: int, most_lin
 
 def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_target: str) -> Text:
   """Returns a text whose lines are groups of a text's lines, with separators of both languages."""
+
   def side(lines: Sequence[str], between: str) -> list[str]:
     return [between.join(lines[number] for number in group) for group in groups]
 
-  return Text(text.name, side(text.sources, of_source),
-              [side(lines, of_target) for lines in text.references])
+  return Text(
+    text.name, side(text.sources, of_source), [side(lines, of_target) for lines in text.references]
+  )

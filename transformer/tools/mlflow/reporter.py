@@ -19,8 +19,10 @@ os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')  # It reads this at it
 try:
   import mlflow
 except ImportError as error:
-  raise UserError(f'mlflow cannot be imported: {error}; install it with: pip install -r '
-                  f'{Path(__file__).with_name("requirements.txt")}') from error
+  raise UserError(
+    f'mlflow cannot be imported: {error}; install it with: pip install -r '
+    f'{Path(__file__).with_name("requirements.txt")}'
+  ) from error
 
 
 class MLflow:
@@ -40,8 +42,13 @@ class MLflow:
         self._last[name] = max(value.step for value in history)
       warn_of_lines(path, step, max(self._last.values(), default=0))
       before = known['settings']  # A parameter cannot change, and MLflow truncates it.
-      mlflow.set_tags({f'resumed/{name}': value for name, value in settings.items()
-                       if before.get(name, value) != value})
+      mlflow.set_tags(
+        {
+          f'resumed/{name}': value
+          for name, value in settings.items()
+          if before.get(name, value) != value
+        }
+      )
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
     files.write_json(path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)})
@@ -51,8 +58,11 @@ class MLflow:
     """Sends a line, but not again what was sent before a resume."""
     # MLflow takes letters, digits, and these signs.
     values = {re.sub(r'[^\w./ -]', '_', name): value for name, value in values.items()}
-    mlflow.log_metrics({name: value for name, value in values.items()
-                        if self._last.get(name, -1) < step}, step=step, synchronous=True)
+    mlflow.log_metrics(
+      {name: value for name, value in values.items() if self._last.get(name, -1) < step},
+      step=step,
+      synchronous=True,
+    )
 
   def samples(self, step: int, samples: Sequence[Sample]):
     """Writes a file in place of any of this step."""

@@ -28,8 +28,17 @@ from transformer.tools.parse.drawing import draw
 from transformer.tools.parse.treebank import bracketed, parse_tree, read_trees, split_words
 
 _FLAGS = shared_flags.define_request(
-    'workdir', 'split', 'data_dir', 'source', 'reference', 'output', 'results', 'ensemble',
-    'nbest', 'examples')
+  'workdir',
+  'split',
+  'data_dir',
+  'source',
+  'reference',
+  'output',
+  'results',
+  'ensemble',
+  'nbest',
+  'examples',
+)
 _DRAW = flags.DEFINE_bool('draw', False, 'Draw trees rather than write brackets.')
 
 
@@ -38,13 +47,19 @@ def main(_):
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.evaluation import translating
+
   run = translating.load_for(request, request.checkpoint)
   if not run.config.data.source.startswith(f'{__package__}.'):
-    raise UserError(f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
-                    f'it has data.source={run.config.data.source}')
+    raise UserError(
+      f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
+      f'it has data.source={run.config.data.source}'
+    )
   decoding = request.decoding(run.config)
-  for text in ([_read_file(request.source, *request.reference)] if request.source
-               else list(_read_splits(request, run.config.data))):
+  for text in (
+    [_read_file(request.source, *request.reference)]
+    if request.source
+    else list(_read_splits(request, run.config.data))
+  ):
     result = translating.result_for(request, text, run, decoding)
     answers, seconds = translating.translate(run, decoding, text, description='parsing: ')
     try:
@@ -58,12 +73,18 @@ def _request() -> Request:
   """Returns the request; refuses flags that exclude or need each other."""
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
-      (request.checkpoint == 'all', '--checkpoint=all is for eval.py: its --metric='
-       'transformer.tools.parse.scores:f1 gives the F1 of every checkpoint'),
-      (len(request.reference) > 1, '--reference names one file of trees'),
-      (_DRAW.value and (request.nbest > 1 or not (request.output or request.unscored)),
-       '--draw is for the trees that are written; add --output=FILE or --output=-, and leave out '
-       '--nbest'))
+    (
+      request.checkpoint == 'all',
+      '--checkpoint=all is for eval.py: its --metric='
+      'transformer.tools.parse.scores:f1 gives the F1 of every checkpoint',
+    ),
+    (len(request.reference) > 1, '--reference names one file of trees'),
+    (
+      _DRAW.value and (request.nbest > 1 or not (request.output or request.unscored)),
+      '--draw is for the trees that are written; add --output=FILE or --output=-, and leave out '
+      '--nbest',
+    ),
+  )
   return request
 
 
@@ -78,22 +99,34 @@ def _write(request, text, answers):
     return f'{draw(parse)}\n' if _DRAW.value else bracketed(parse)
 
   if output := request.output or (None if text.references else '-'):
-    write_lines(as_lines([answer._replace(text=tree(source, answer.text), nbest=distinct([
-        (tree(source, line), score) for line, score in answer.nbest]))
-        for source, answer in zip(text.sources, answers, strict=True)], request.nbest), output)
+    write_lines(
+      as_lines(
+        [
+          answer._replace(
+            text=tree(source, answer.text),
+            nbest=distinct([(tree(source, line), score) for line, score in answer.nbest]),
+          )
+          for source, answer in zip(text.sources, answers, strict=True)
+        ],
+        request.nbest,
+      ),
+      output,
+    )
 
 
 def _score(request, result, text, answers, seconds):
   """Reports the scores of a text, and draws examples."""
   from transformer.evaluation import report
   from transformer.tools.parse import scores
-  report.report(result, scores.evaluate(text, answers, seconds), request.people,
-                scores.more_lines)
+
+  report.report(result, scores.evaluate(text, answers, seconds), request.people, scores.more_lines)
   count = min(request.examples, len(answers))
   for index in (number * len(answers) // count for number in range(count)):
     parse = scores.mended(text.sources[index], answers[index].text)
-    print(f'reference\n{draw(parse_tree(text.references[0][index]))}\n\n'
-          f'parse\n{draw(parse.tree)}\n', file=request.people)
+    print(
+      f'reference\n{draw(parse_tree(text.references[0][index]))}\n\nparse\n{draw(parse.tree)}\n',
+      file=request.people,
+    )
 
 
 def _read_splits(request, data) -> Iterator[Text]:
@@ -102,8 +135,9 @@ def _read_splits(request, data) -> Iterator[Text]:
   for split in chosen_splits(data, request.split, request.output):
     corpus = open_corpus(data, split, dir_flag='--data_dir')
     # The name differs from that of eval.py's results, which have other scores.
-    yield Text(f'{split.replace("/", "_")}.trees', [source for source, _ in corpus[:]],
-               [corpus.gold])
+    yield Text(
+      f'{split.replace("/", "_")}.trees', [source for source, _ in corpus[:]], [corpus.gold]
+    )
 
 
 def _read_file(source: str, reference: str | None = None) -> Text:
@@ -113,8 +147,10 @@ def _read_file(source: str, reference: str | None = None) -> Text:
   if reference:
     trees = read_trees(reference)
     if not trees or [split_words(line) for line in sources] != [list(tree.words) for tree in trees]:
-      raise UserError(f'each line of {source} must have the words of a tree of {reference}, in '
-                      f'order; they have {len(sources)} lines and {len(trees)} trees')
+      raise UserError(
+        f'each line of {source} must have the words of a tree of {reference}, in '
+        f'order; they have {len(sources)} lines and {len(trees)} trees'
+      )
     references = [list(map(bracketed, trees))]
   text = Text(name, sources, references)
   return text._replace(name=f'{name}.trees.{text.digest[:8]}')

@@ -34,6 +34,8 @@ def draw(tree: Tree) -> str:
       labels.append(label)
     words = f'  {parts.pop()}' if len(parts) == 1 else ''
     lines.append(before + ' ─ '.join(labels) + words)
-    ahead += [(indent + ('├─ ' if number else '└─ '), indent + ('│  ' if number else '   '), part)
-              for number, part in enumerate(reversed(parts))]
+    ahead += [
+      (indent + ('├─ ' if number else '└─ '), indent + ('│  ' if number else '   '), part)
+      for number, part in enumerate(reversed(parts))
+    ]
   return '\n'.join(lines)

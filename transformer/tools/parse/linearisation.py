@@ -28,8 +28,9 @@ def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> s
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
   if not in_order:
-    return ' '.join(step + label if word is None else leaves[word]
-                    for step, label, word in walk(tree))
+    return ' '.join(
+      step + label if word is None else leaves[word] for step, label, word in walk(tree)
+    )
   tokens, waiting = [], []  # The labels of open constituents; None once they are written.
   for step, label, word in walk(tree):
     if step == '(':
@@ -103,8 +104,9 @@ def _top_down(tokens: list[str]) -> list[str]:
   return ordered
 
 
-def _without_words(tokens: list[str], words: Sequence[str], mends: collections.Counter
-                   ) -> list[str]:
+def _without_words(
+  tokens: list[str], words: Sequence[str], mends: collections.Counter
+) -> list[str]:
   """Returns the tokens with `XX` in place of words, and counts what differs from the source."""
   leaves = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
   wanted = list(map(escaped, words))
@@ -112,14 +114,18 @@ def _without_words(tokens: list[str], words: Sequence[str], mends: collections.C
     return tokens
   here = collections.Counter()  # The number of source words at each leaf.
   for kind, first, last, start, stop in difflib.SequenceMatcher(
-      None, [tokens[place] for place in leaves], wanted, autojunk=False).get_opcodes():
+    None, [tokens[place] for place in leaves], wanted, autojunk=False
+  ).get_opcodes():
     paired = min(last - first, stop - start)
-    here.update(leaves[first:first + paired])
+    here.update(leaves[first : first + paired])
     missing = stop - start - paired
     here[leaves[max(first + paired - 1, 0)]] += missing
     mends['missing'] += missing
     mends['surplus'] += last - first - paired
     mends['changed'] += paired if kind == 'replace' else 0
   rest = set(range(len(tokens))).difference(leaves)
-  return [out for place, token in enumerate(tokens)
-          for out in ([token] if place in rest else [TAG] * here[place])]
+  return [
+    out
+    for place, token in enumerate(tokens)
+    for out in ([token] if place in rest else [TAG] * here[place])
+  ]

@@ -15,9 +15,12 @@ def f1(sources: Sequence[str], parses: Sequence[str], references: Sequence[Seque
 
   The one sequence of references has trees with tags, as `bracketed` writes them.
   """
-  return bracketing.figures([
+  return bracketing.figures(
+    [
       bracketing.count(parse_tree(reference), mended(source, parse).tree)
-      for source, parse, reference in zip(sources, parses, references[0], strict=True)])[0]
+      for source, parse, reference in zip(sources, parses, references[0], strict=True)
+    ]
+  )[0]
 
 
 def mended(source: str, line: str) -> Mended:
@@ -25,29 +28,46 @@ def mended(source: str, line: str) -> Mended:
   return delinearise(line, split_words(source))
 
 
-def evaluate(text: Text, answers: Sequence[Translation], seconds: float
-             ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def evaluate(
+  text: Text, answers: Sequence[Translation], seconds: float
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
   """Yields the result of a text and an object for each sentence, once, for evaluation's report."""
   trees = list(map(parse_tree, text.references[0]))
-  parses = [mended(source, answer.text)
-            for source, answer in zip(text.sources, answers, strict=True)]
+  parses = [
+    mended(source, answer.text) for source, answer in zip(text.sources, answers, strict=True)
+  ]
   sentences = []
   for source, tree, answer, parse in zip(text.sources, trees, answers, parses, strict=True):
     counts = bracketing.count(tree, parse.tree)
-    sentences.append({
-        'source': source, 'references': [bracketed(tree)], 'translation': bracketed(parse.tree),
+    sentences.append(
+      {
+        'source': source,
+        'references': [bracketed(tree)],
+        'translation': bracketed(parse.tree),
         'model_score': answer.score,
         **dict(zip(bracketing.NAMES, bracketing.figures([counts]), strict=True)),
-        'brackets': list(counts), 'mends': parse.mends})
-  yield bracketing.score(trees, parses) | {
-      'sentences': len(trees), 'cut_sources': sum(answer.cut for answer in answers),
-      'seconds': seconds, 'sentences_per_second': len(trees) / seconds}, sentences
+        'brackets': list(counts),
+        'mends': parse.mends,
+      }
+    )
+  yield (
+    bracketing.score(trees, parses)
+    | {
+      'sentences': len(trees),
+      'cut_sources': sum(answer.cut for answer in answers),
+      'seconds': seconds,
+      'sentences_per_second': len(trees) / seconds,
+    },
+    sentences,
+  )
 
 
 def more_lines(result: dict[str, Any]) -> list[str]:
   """Returns lines for people beside those of the metrics: of short sentences, and of mends."""
   kinds = ', '.join(f'{kind} {count}' for kind, count in result['mends'].items())
-  return ['  at most {words} words, {sentences} sentences: F1 {f1:.2f}, precision {precision:.2f}, '
-          'recall {recall:.2f}'.format(**result['short']),
-          f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
-          + (f' ({kinds})' if kinds else '')]
+  return [
+    '  at most {words} words, {sentences} sentences: F1 {f1:.2f}, precision {precision:.2f}, '
+    'recall {recall:.2f}'.format(**result['short']),
+    f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
+    + (f' ({kinds})' if kinds else ''),
+  ]

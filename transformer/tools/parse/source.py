@@ -28,8 +28,9 @@ class Trees:
     trees = [tree for tree in trees if tree.words]
     if not trees:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
-    self._pairs = [(' '.join(tree.words), linearise(tree, self.with_words, self.in_order))
-                   for tree in trees]
+    self._pairs = [
+      (' '.join(tree.words), linearise(tree, self.with_words, self.in_order)) for tree in trees
+    ]
     # Each tree with its words and tags, in brackets on one line, as scores need them.
     self.gold = list(map(bracketed, trees))
     form = f'{self.with_words}{" in order" if self.in_order else ""}'

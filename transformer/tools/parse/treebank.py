@@ -53,8 +53,14 @@ class Builder:
   def height(self, label: str) -> int | None:
     """Returns how many open constituents are inside the nearest `label`; None if there is none."""
     label = plain_label(label)
-    return next((height for height, place in enumerate(reversed(self.open))
-                 if self.brackets[place].label == label), None)
+    return next(
+      (
+        height
+        for height, place in enumerate(reversed(self.open))
+        if self.brackets[place].label == label
+      ),
+      None,
+    )
 
   def begin(self, label: str):
     self.open.append(len(self.brackets))
@@ -107,8 +113,9 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       if token == '(':
         fits = word is None and (label is not None or len(inside) == 1)
       else:
-        fits = bool(inside) and (holds or word is not None if token == ')' else
-                                 not holds and word is None)
+        fits = bool(inside) and (
+          holds or word is not None if token == ')' else not holds and word is None
+        )
       if not fits:
         tree = f', in the tree that begins in line {began},' if inside and began != number else ''
         raise UserError(f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand')
@@ -136,7 +143,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
 
 def parse_tree(line: str) -> Tree:
   """Returns the tree that `bracketed` wrote on a line."""
-  tree, = parse_trees([line], 'a tree')
+  (tree,) = parse_trees([line], 'a tree')
   return tree
 
 

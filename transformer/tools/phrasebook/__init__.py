@@ -28,9 +28,11 @@ class Phrasebook:
     """Writes the sentences of a split in the languages of `config.data`, in some seconds."""
     languages = data.source_language, data.target_language
     if split not in SIZES or {*languages} != {'en', 'fr'}:
-      raise UserError(f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
-                      f'{shown(split)} with data.source_language={languages[0]} and '
-                      f'data.target_language={languages[1]}')
+      raise UserError(
+        f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
+        f'{shown(split)} with data.source_language={languages[0]} and '
+        f'data.target_language={languages[1]}'
+      )
     self.name = f'phrasebook:{split}'
     self._pairs = [pair if languages[0] == 'en' else pair[::-1] for pair in pairs_of(split)]
     self.fingerprint = hashlib.sha256(repr(self._pairs).encode()).hexdigest()

@@ -13,24 +13,35 @@ from transformer.tools.phrasebook.words import Adjective, Noun, Verb, plural_of
 
 # French: masculine, feminine, plural.
 _DETERMINERS = {
-    'the': ('le', 'la', 'les'), 'this': ('ce', 'cette', 'ces'), 'a': ('un', 'une', 'des'),
-    'my': ('mon', 'ma', 'mes'), 'your': ('votre', 'votre', 'vos'), 'his': ('son', 'sa', 'ses'),
-    'her': ('son', 'sa', 'ses'), 'our': ('notre', 'notre', 'nos'),
-    'their': ('leur', 'leur', 'leurs'), 'two': ('', '', 'deux'), 'three': ('', '', 'trois')}
+  'the': ('le', 'la', 'les'),
+  'this': ('ce', 'cette', 'ces'),
+  'a': ('un', 'une', 'des'),
+  'my': ('mon', 'ma', 'mes'),
+  'your': ('votre', 'votre', 'vos'),
+  'his': ('son', 'sa', 'ses'),
+  'her': ('son', 'sa', 'ses'),
+  'our': ('notre', 'notre', 'nos'),
+  'their': ('leur', 'leur', 'leurs'),
+  'two': ('', '', 'deux'),
+  'three': ('', '', 'trois'),
+}
 _ENGLISH_PLURALS = {'this': 'these', 'a': 'some'}
 _BEFORE_VOWELS = {'ce': 'cet', 'ma': 'mon', 'sa': 'son'}
 _VOWELS = 'aeiouyhàâéèêîôœ'
 _CONTRACTED = {'de le': 'du', 'de les': 'des', 'à le': 'au', 'à les': 'aux'}
 # Auxiliaries of English, and the French verbs before an infinitive.
-_AUXILIARIES = {'will': ('vais', 'va', 'allons', 'allez', 'vont'),
-                'can': ('peux', 'peut', 'pouvons', 'pouvez', 'peuvent'),
-                'must': ('dois', 'doit', 'devons', 'devez', 'doivent')}
+_AUXILIARIES = {
+  'will': ('vais', 'va', 'allons', 'allez', 'vont'),
+  'can': ('peux', 'peut', 'pouvons', 'pouvez', 'peuvent'),
+  'must': ('dois', 'doit', 'devons', 'devez', 'doivent'),
+}
 _HAVE = ('ai', 'a', 'avons', 'avez', 'ont')
 _BE = ('suis', 'est', 'sommes', 'êtes', 'sont')
 # English and French, present and past.
-_FORMS_OF_BE = ((('am', 'is', 'are', 'are', 'are'), _BE),
-                (('was', 'was', 'were', 'were', 'were'),
-                 ('étais', 'était', 'étions', 'étiez', 'étaient')))
+_FORMS_OF_BE = (
+  (('am', 'is', 'are', 'are', 'are'), _BE),
+  (('was', 'was', 'were', 'were', 'were'), ('étais', 'était', 'étions', 'étiez', 'étaient')),
+)
 TENSES = ('present', 'past', *_AUXILIARIES)
 
 
@@ -74,10 +85,15 @@ class Nominal(Phrase):
 
   def clitic(self) -> Phrase:
     """Returns me, us, you, him, her, it or them, which precedes a French verb."""
-    return {'I': Phrase('me', 'me'), 'we': Phrase('us', 'nous'), 'you': Phrase('you', 'vous'),
-            'he': Phrase('him', 'le'), 'she': Phrase('her', 'la'), 'they': Phrase('them', 'les'),
-            'it': Phrase('it', 'la' if self.gender == 'f' else 'le')}[
-                self.en if self.person in (0, 2, 3) else self.pronoun().en]
+    return {
+      'I': Phrase('me', 'me'),
+      'we': Phrase('us', 'nous'),
+      'you': Phrase('you', 'vous'),
+      'he': Phrase('him', 'le'),
+      'she': Phrase('her', 'la'),
+      'they': Phrase('them', 'les'),
+      'it': Phrase('it', 'la' if self.gender == 'f' else 'le'),
+    }[self.en if self.person in (0, 2, 3) else self.pronoun().en]
 
 
 def join(*words: str) -> str:
@@ -85,17 +101,27 @@ def join(*words: str) -> str:
   return ' '.join(filter(None, words))
 
 
-def noun_phrase(noun: Noun, determiner: str, adjectives: Sequence[Adjective] = (),
-                plural: bool = False, negated: bool = False) -> Nominal:
-  """Returns a determiner, adjectives and a noun; `negated` is one of a negated verb: pas de pomme.
-  """
+def noun_phrase(
+  noun: Noun,
+  determiner: str,
+  adjectives: Sequence[Adjective] = (),
+  plural: bool = False,
+  negated: bool = False,
+) -> Nominal:
+  """Returns a determiner, adjectives and a noun; `negated`: after a negated verb, pas de pomme."""
   nominal = Nominal(person=4 if plural else 1, gender=noun.gender, kind=noun.kind)
   head = noun.fr_plural if plural else noun.fr
   vowel = not plural and noun.gender == 'm' and head[0] in _VOWELS
-  before = [adjective.liaison if vowel else nominal.agree(adjective.masculine, adjective.feminine)
-            for adjective in adjectives if adjective.before]
-  after = [nominal.agree(adjective.masculine, adjective.feminine)
-           for adjective in adjectives if not adjective.before]
+  before = [
+    adjective.liaison if vowel else nominal.agree(adjective.masculine, adjective.feminine)
+    for adjective in adjectives
+    if adjective.before
+  ]
+  after = [
+    nominal.agree(adjective.masculine, adjective.feminine)
+    for adjective in adjectives
+    if not adjective.before
+  ]
   group = join(*before, head, *after)
   masculine, feminine, many = _DETERMINERS[determiner]
   french = many if plural else feminine if noun.gender == 'f' else masculine
@@ -107,14 +133,24 @@ def noun_phrase(noun: Noun, determiner: str, adjectives: Sequence[Adjective] = (
   if english == 'some' and negated:
     english = 'any'
   return dataclasses.replace(
-      nominal, fr=join(french, group), en=join(
-          english, *(adjective.en for adjective in adjectives),
-          noun.en_plural if plural else noun.en))
+    nominal,
+    fr=join(french, group),
+    en=join(
+      english, *(adjective.en for adjective in adjectives), noun.en_plural if plural else noun.en
+    ),
+  )
 
 
-def clause(subject: Nominal, verb: Verb, tense: str = 'present', *, negated: bool = False,
-           question: bool = False, clitics: str = '', agrees_with: Nominal | None = None
-           ) -> Phrase:
+def clause(
+  subject: Nominal,
+  verb: Verb,
+  tense: str = 'present',
+  *,
+  negated: bool = False,
+  question: bool = False,
+  clitics: str = '',
+  agrees_with: Nominal | None = None,
+) -> Phrase:
   """Returns a subject and its verb; the caller adds the object.
 
   A question inverts English; French keeps the order of a statement, as after est-ce que. `clitics`
@@ -152,15 +188,16 @@ def be(subject: Nominal, *, past: bool, negated: bool, question: bool = False) -
 def contract(english: str) -> str:
   """Writes don't for do not, and so on."""
   english = english.replace('cannot', "can't").replace('will not', "won't")
-  return re.sub(r"\b(do|does|did|is|are|was|were|must) not\b", r"\1n't", english)
+  return re.sub(r'\b(do|does|did|is|are|was|were|must) not\b', r"\1n't", english)
 
 
 def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
   """Returns a phrase as an English and a French sentence that end in `mark`, `.`, `?` or none."""
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
   french = phrase.fr.replace(' de des ', ' de ')
-  french = re.sub(rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french,
-                  flags=re.IGNORECASE)
+  french = re.sub(
+    rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french, flags=re.IGNORECASE
+  )
   french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
   english, french = (text.replace(' ,', ',') for text in (english, french))
   if capital or english[0].isupper():

@@ -9,32 +9,63 @@ from transformer.tools.phrasebook.grammar import TENSES, Nominal, Phrase, clause
 from transformer.tools.phrasebook.words import ADJECTIVES, GIVING, NOUNS, VERBS, Verb
 
 _DETERMINERS = ('the', 'the', 'the', 'a', 'a', 'this', 'my', 'your', 'his', 'her', 'our', 'their')
-_PRONOUNS = (Nominal('I', 'je', 0), Nominal('he', 'il'), Nominal('she', 'elle', gender='f'),
-             Nominal('we', 'nous', 2), Nominal('you', 'vous', 3), Nominal('they', 'ils', 4))
-_NAMES = (*(Nominal(name, name) for name in ('Paul', 'Antoine', 'Louis')),
-          *(Nominal(name, name, gender='f') for name in ('Marie', 'Alice', 'Sophie')))
+_PRONOUNS = (
+  Nominal('I', 'je', 0),
+  Nominal('he', 'il'),
+  Nominal('she', 'elle', gender='f'),
+  Nominal('we', 'nous', 2),
+  Nominal('you', 'vous', 3),
+  Nominal('they', 'ils', 4),
+)
+_NAMES = (
+  *(Nominal(name, name) for name in ('Paul', 'Antoine', 'Louis')),
+  *(Nominal(name, name, gender='f') for name in ('Marie', 'Alice', 'Sophie')),
+)
 # To whom: after an English verb, and before a French one.
-_DATIVES = (Phrase('me', 'me'), Phrase('us', 'nous'), Phrase('you', 'vous'), Phrase('him', 'lui'),
-            Phrase('her', 'lui'), Phrase('them', 'leur'))
-_TIMES = {'present': (Phrase('every day', 'tous les jours'), Phrase('on Sundays', 'le dimanche')),
-          'past': (Phrase('yesterday', 'hier'), Phrase('last week', 'la semaine dernière')),
-          'will': (Phrase('tomorrow', 'demain'), Phrase('tonight', 'ce soir'))}
+_DATIVES = (
+  Phrase('me', 'me'),
+  Phrase('us', 'nous'),
+  Phrase('you', 'vous'),
+  Phrase('him', 'lui'),
+  Phrase('her', 'lui'),
+  Phrase('them', 'leur'),
+)
+_TIMES = {
+  'present': (Phrase('every day', 'tous les jours'), Phrase('on Sundays', 'le dimanche')),
+  'past': (Phrase('yesterday', 'hier'), Phrase('last week', 'la semaine dernière')),
+  'will': (Phrase('tomorrow', 'demain'), Phrase('tonight', 'ce soir')),
+}
 _TENSES = ('present', 'past', *TENSES)  # The simple ones are drawn more often.
 _DEGREES = (Phrase(), Phrase(), Phrase('very', 'très'), Phrase('too', 'trop'))
 _LINKS = (Phrase(', but', ', mais'), Phrase(', and', ', et'))
 # Where something is or happens, with the kinds of places.
-_WHERE = ((Phrase('in', 'dans'), frozenset({'building', 'place'})),
-          (Phrase('near', 'près de'), frozenset({'building', 'place', 'furniture', 'opening'})),
-          (Phrase('behind', 'derrière'), frozenset({'building', 'furniture', 'opening'})),
-          (Phrase('on', 'sur'), frozenset({'furniture'})),
-          (Phrase('under', 'sous'), frozenset({'furniture'})))
+_WHERE = (
+  (Phrase('in', 'dans'), frozenset({'building', 'place'})),
+  (Phrase('near', 'près de'), frozenset({'building', 'place', 'furniture', 'opening'})),
+  (Phrase('behind', 'derrière'), frozenset({'building', 'furniture', 'opening'})),
+  (Phrase('on', 'sur'), frozenset({'furniture'})),
+  (Phrase('under', 'sous'), frozenset({'furniture'})),
+)
 # Short sentences are drawn more often, and so are "have" and participles that agree.
-_ACTS = (*VERBS, *(verb for verb in VERBS if not verb.kinds),
-         *[verb for verb in VERBS if verb.etre or verb.en == 'have'] * 2)
+_ACTS = (
+  *VERBS,
+  *(verb for verb in VERBS if not verb.kinds),
+  *[verb for verb in VERBS if verb.etre or verb.en == 'have'] * 2,
+)
 _FIXED = frozenset({'building', 'opening', 'place'})  # They are not on a table.
 # Two actions on the same thing.
-_CHAINS = (('buy', 'eat'), ('find', 'wash'), ('choose', 'buy'), ('wash', 'sell'), ('take', 'close'),
-           ('write', 'send'), ('buy', 'give'), ('take', 'show'), ('find', 'open'), ('buy', 'sell'))
+_CHAINS = (
+  ('buy', 'eat'),
+  ('find', 'wash'),
+  ('choose', 'buy'),
+  ('wash', 'sell'),
+  ('take', 'close'),
+  ('write', 'send'),
+  ('buy', 'give'),
+  ('take', 'show'),
+  ('find', 'open'),
+  ('buy', 'sell'),
+)
 _THINGS = frozenset(noun.kind for noun in NOUNS) - {'person', 'animal'}
 
 
@@ -55,22 +86,31 @@ class Writer:
     self.pairs, self._nouns = set(), set()
     pattern = self._rng.choice(_PATTERNS)
     mark, is_bare = '?' if pattern in _QUESTIONS else '.', self._chance(0.15)
-    english, french = grammar.spell(pattern(self), '' if is_bare else mark,
-                                    capital=not is_bare or self._chance(0.5))
+    english, french = grammar.spell(
+      pattern(self), '' if is_bare else mark, capital=not is_bare or self._chance(0.5)
+    )
     return grammar.contract(english) if self._chance(0.5) else english, french
 
   def _chance(self, probability: float) -> bool:
     return self._rng.random() < probability
 
   def _verb(self, names: tuple[str, ...] = (), of: frozenset[str] = _THINGS) -> Verb:
-    return self._rng.choice([verb for verb in VERBS
-                             if verb.kinds & of and (not names or verb.en in names)])
+    return self._rng.choice(
+      [verb for verb in VERBS if verb.kinds & of and (not names or verb.en in names)]
+    )
 
-  def _thing(self, kinds: frozenset[str], verb: Verb | None = None, *, negated: bool = False,
-             plain: bool = False) -> Nominal:
+  def _thing(
+    self,
+    kinds: frozenset[str],
+    verb: Verb | None = None,
+    *,
+    negated: bool = False,
+    plain: bool = False,
+  ) -> Nominal:
     """Draws a noun phrase; a plain one is definite and without adjectives."""
-    noun = self._rng.choice([noun for noun in NOUNS
-                             if noun.kind in kinds and noun.en not in self._nouns])
+    noun = self._rng.choice(
+      [noun for noun in NOUNS if noun.kind in kinds and noun.en not in self._nouns]
+    )
     plural = self._chance(0.35)
     determiner = 'the' if plain else self._rng.choice(_DETERMINERS)
     if determiner == 'a' and plural and not negated and self._chance(0.5):
@@ -88,8 +128,9 @@ class Writer:
   def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
     """Draws who acts: a pronoun, a name or a noun; `third` leaves out I, you and we."""
     if self._chance(0.4):
-      return self._rng.choice([pronoun for pronoun in _PRONOUNS
-                               if not third or pronoun.person in (1, 4)])
+      return self._rng.choice(
+        [pronoun for pronoun in _PRONOUNS if not third or pronoun.person in (1, 4)]
+      )
     if self._chance(0.25):
       one, other = self._rng.sample(_NAMES, 2)
       return one.joined(other) if self._chance(0.2) else one
@@ -118,12 +159,14 @@ class Writer:
 
   def _state(self, subject: Nominal, *, question: bool = False) -> Phrase:
     """Adds a form of "to be", and an adjective or a place."""
-    start = grammar.be(subject, past=self._chance(0.3), negated=self._chance(0.25),
-                       question=question)
+    start = grammar.be(
+      subject, past=self._chance(0.3), negated=self._chance(0.25), question=question
+    )
     if subject.kind not in _FIXED and self._chance(0.25):
       return start + self._place()
-    adjective = self._rng.choice([adjective for adjective in ADJECTIVES
-                                  if subject.kind in adjective.kinds])
+    adjective = self._rng.choice(
+      [adjective for adjective in ADJECTIVES if subject.kind in adjective.kinds]
+    )
     quality = Phrase(adjective.en, subject.agree(adjective.masculine, adjective.feminine))
     return start + self._rng.choice(_DEGREES) + quality
 
@@ -145,15 +188,21 @@ class Writer:
     """Will Paul eat an egg? Is the house big?"""
     verb = self._rng.choice(_ACTS)
     return Phrase('', 'est-ce que') + (
-        self._state(self._described(), question=True) if self._chance(0.3)
-        else self._act(self._tense(verb), verb, question=True))
+      self._state(self._described(), question=True)
+      if self._chance(0.3)
+      else self._act(self._tense(verb), verb, question=True)
+    )
 
   def _where(self) -> Phrase:
     """Where are the cats?"""
     thing = self._thing(_THINGS | {'person', 'animal'})
-    return Phrase('where', 'où') + grammar.be(
-        dataclasses.replace(thing, fr=''), past=self._chance(0.3), negated=False,
-        question=True) + Phrase('', thing.fr)
+    return (
+      Phrase('where', 'où')
+      + grammar.be(
+        dataclasses.replace(thing, fr=''), past=self._chance(0.3), negated=False, question=True
+      )
+      + Phrase('', thing.fr)
+    )
 
   def _description(self) -> Phrase:
     """The house is red; I was not in the garden."""
@@ -168,11 +217,18 @@ class Writer:
     verb = self._verb(of=frozenset({'person'}))
     tense = self._tense(verb)
     subject = self._rng.choice(_PRONOUNS) if self._chance(0.4) else self._subject(verb)
-    met = self._rng.choice([pronoun for pronoun in _PRONOUNS if {
-        pronoun.person, subject.person} & {1, 4} or (pronoun.person == 3) != (subject.person == 3)])
+    met = self._rng.choice(
+      [
+        pronoun
+        for pronoun in _PRONOUNS
+        if {pronoun.person, subject.person} & {1, 4}
+        or (pronoun.person == 3) != (subject.person == 3)
+      ]
+    )
     pronoun = met.clitic()
-    start = clause(subject, verb, tense, negated=self._chance(0.3), clitics=pronoun.fr,
-                   agrees_with=met)
+    start = clause(
+      subject, verb, tense, negated=self._chance(0.3), clitics=pronoun.fr, agrees_with=met
+    )
     return start + Phrase(pronoun.en)
 
   def _gift(self) -> Phrase:
@@ -193,19 +249,29 @@ class Writer:
     clitics = pronoun.fr
     if then.en in GIVING:
       dative = self._rng.choice(_DATIVES)
-      clitics = (f'{pronoun.fr} {dative.fr}' if dative.fr in ('lui', 'leur')
-                 else f'{dative.fr} {pronoun.fr}')
+      clitics = (
+        f'{pronoun.fr} {dative.fr}' if dative.fr in ('lui', 'leur') else f'{dative.fr} {pronoun.fr}'
+      )
       to = Phrase(f'to {dative.en}')
     again = dataclasses.replace(subject, en='', fr='')
-    return (clause(subject, first, tense) + thing + Phrase('and', 'et') + clause(
-        again, then, tense, clitics=clitics, agrees_with=thing) + Phrase(pronoun.en) + to)
+    return (
+      clause(subject, first, tense)
+      + thing
+      + Phrase('and', 'et')
+      + clause(again, then, tense, clitics=clitics, agrees_with=thing)
+      + Phrase(pronoun.en)
+      + to
+    )
 
   def _relative(self) -> Phrase:
     """The apples that Marie ate were very good."""
     verb = self._verb()
     thing = self._thing(verb.kinds & _THINGS, verb, plain=True)
-    act = thing + Phrase('that', 'que') + clause(
-        self._subject(verb), verb, self._tense(verb, ('present', 'past')), agrees_with=thing)
+    act = (
+      thing
+      + Phrase('that', 'que')
+      + clause(self._subject(verb), verb, self._tense(verb, ('present', 'past')), agrees_with=thing)
+    )
     return self._state(dataclasses.replace(thing, en=act.en, fr=act.fr))
 
   def _reason(self) -> Phrase:
@@ -217,6 +283,14 @@ class Writer:
 
 
 _QUESTIONS = (Writer._question, Writer._where)
-_PATTERNS = (*(Writer._statement,) * 8, *(Writer._description,) * 2, *_QUESTIONS, Writer._contrast,
-             *(Writer._meeting,) * 2, Writer._gift, *(Writer._chain,) * 2, *(Writer._relative,) * 2,
-             Writer._reason)
+_PATTERNS = (
+  *(Writer._statement,) * 8,
+  *(Writer._description,) * 2,
+  *_QUESTIONS,
+  Writer._contrast,
+  *(Writer._meeting,) * 2,
+  Writer._gift,
+  *(Writer._chain,) * 2,
+  *(Writer._relative,) * 2,
+  Writer._reason,
+)

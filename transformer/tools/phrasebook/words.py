@@ -13,41 +13,47 @@ _ALL = f'person animal food reading opening building place {_GOODS}'
 
 # English, French and gender; after a slash, an irregular English plural.
 _NOUNS = {
-    'person': 'man/men homme m, woman/women femme f, child/children enfant m, girl fille f, '
-              'boy garçon m, teacher professeur m, doctor médecin m, baker boulanger m, '
-              'nurse infirmière f, actress actrice f, neighbour voisin m, friend ami m, '
-              'brother frère m, sister sœur f, father père m, mother mère f',
-    'animal': 'cat chat m, dog chien m, horse cheval m, bird oiseau m, cow vache f, '
-              'rabbit lapin m, mouse/mice souris f',
-    'food': 'apple pomme f, orange orange f, egg œuf m, cake gâteau m, tomato tomate f',
-    'clothing': 'hat chapeau m, coat manteau m, dress robe f, shirt chemise f, '
-                'scarf/scarves écharpe f',
-    'reading': 'book livre m, letter lettre f, poem poème m, story histoire f, '
-               'newspaper journal m',
-    'container': 'bag sac m, box boîte f, bottle bouteille f, suitcase valise f',
-    'furniture': 'table table f, chair chaise f, bed lit m, wardrobe armoire f',
-    'machine': 'car voiture f, bicycle vélo m, boat bateau m, umbrella parapluie m',
-    'opening': 'door porte f, window fenêtre f',
-    'building': 'house maison f, church église f, school école f, hotel hôtel m, '
-                'hospital hôpital m, restaurant restaurant m, castle château m',
-    'place': 'garden jardin m, park parc m, village village m, town ville f, forest forêt f'}
+  'person': 'man/men homme m, woman/women femme f, child/children enfant m, girl fille f, '
+  'boy garçon m, teacher professeur m, doctor médecin m, baker boulanger m, '
+  'nurse infirmière f, actress actrice f, neighbour voisin m, friend ami m, '
+  'brother frère m, sister sœur f, father père m, mother mère f',
+  'animal': 'cat chat m, dog chien m, horse cheval m, bird oiseau m, cow vache f, '
+  'rabbit lapin m, mouse/mice souris f',
+  'food': 'apple pomme f, orange orange f, egg œuf m, cake gâteau m, tomato tomate f',
+  'clothing': 'hat chapeau m, coat manteau m, dress robe f, shirt chemise f, '
+  'scarf/scarves écharpe f',
+  'reading': 'book livre m, letter lettre f, poem poème m, story histoire f, newspaper journal m',
+  'container': 'bag sac m, box boîte f, bottle bouteille f, suitcase valise f',
+  'furniture': 'table table f, chair chaise f, bed lit m, wardrobe armoire f',
+  'machine': 'car voiture f, bicycle vélo m, boat bateau m, umbrella parapluie m',
+  'opening': 'door porte f, window fenêtre f',
+  'building': 'house maison f, church église f, school école f, hotel hôtel m, '
+  'hospital hôpital m, restaurant restaurant m, castle château m',
+  'place': 'garden jardin m, park parc m, village village m, town ville f, forest forêt f',
+}
 
 # English and French: the masculine, an irregular feminine, and the form before a masculine vowel.
 _BEFORE = {
-    _ALL: 'big grand, old vieux/vieille/vieil, beautiful beau/belle/bel',
-    f'person animal food opening building place {_GOODS}': 'small petit',
-    f'food reading building {_GOODS}': 'new nouveau/nouvelle/nouvel, good bon/bonne',
-    'person': 'young jeune', 'reading': 'long long/longue'}
+  _ALL: 'big grand, old vieux/vieille/vieil, beautiful beau/belle/bel',
+  f'person animal food opening building place {_GOODS}': 'small petit',
+  f'food reading building {_GOODS}': 'new nouveau/nouvelle/nouvel, good bon/bonne',
+  'person': 'young jeune',
+  'reading': 'long long/longue',
+}
 _AFTER = {
-    f'food opening animal {_GOODS}': 'white blanc/blanche, black noir, red rouge, green vert, '
-                                     'yellow jaune, blue bleu',
-    'person reading': 'French français, English anglais, Italian italien/italienne',
-    f'food reading building {_GOODS}': 'expensive cher/chère',
-    f'opening animal {_GOODS}': 'dirty sale, clean propre',
-    'container building': 'empty vide', 'food': 'fresh frais/fraîche',
-    'reading': 'interesting intéressant', 'reading person place building': 'strange étrange',
-    'person animal': 'tired fatigué, happy heureux/heureuse, ill malade, intelligent intelligent',
-    'animal': 'dangerous dangereux/dangereuse', 'person': 'sad triste, rich riche'}
+  f'food opening animal {_GOODS}': 'white blanc/blanche, black noir, red rouge, green vert, '
+  'yellow jaune, blue bleu',
+  'person reading': 'French français, English anglais, Italian italien/italienne',
+  f'food reading building {_GOODS}': 'expensive cher/chère',
+  f'opening animal {_GOODS}': 'dirty sale, clean propre',
+  'container building': 'empty vide',
+  'food': 'fresh frais/fraîche',
+  'reading': 'interesting intéressant',
+  'reading person place building': 'strange étrange',
+  'person animal': 'tired fatigué, happy heureux/heureuse, ill malade, intelligent intelligent',
+  'animal': 'dangerous dangereux/dangereuse',
+  'person': 'sad triste, rich riche',
+}
 
 # English, its past, and the French infinitive; for irregular verbs the present for je, il, nous,
 # vous and ils, and the participle; then the kinds of objects, `-` for none; after a slash, the
@@ -132,7 +138,7 @@ def _adjectives(groups, before):
       english, french = entry.split()
       masculine, *others = french.split('/')
       regular = masculine if masculine.endswith('e') else f'{masculine}e', masculine
-      feminine, liaison = [*others, *regular[len(others):]]
+      feminine, liaison = [*others, *regular[len(others) :]]
       yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
 
 
@@ -144,11 +150,26 @@ def _verbs():
     stem = infinitive[:-2]
     nous = f'{stem}eons' if stem.endswith('g') else f'{stem}ons'
     *present, participle = irregular or (
-        f'{stem}e', f'{stem}e', nous, f'{stem}ez', f'{stem}ent', f'{stem}é')
+      f'{stem}e',
+      f'{stem}e',
+      nous,
+      f'{stem}ez',
+      f'{stem}ent',
+      f'{stem}é',
+    )
     third = 'has' if english == 'have' else _with_s(english)
-    yield Verb(english, third, past, infinitive, tuple(present), participle,
-               english in _WITH_ETRE, '-' in objects, frozenset(objects.split()) - {'-'},
-               frozenset(subjects.split()))
+    yield Verb(
+      english,
+      third,
+      past,
+      infinitive,
+      tuple(present),
+      participle,
+      english in _WITH_ETRE,
+      '-' in objects,
+      frozenset(objects.split()) - {'-'},
+      frozenset(subjects.split()),
+    )
 
 
 NOUNS, VERBS = tuple(_nouns()), tuple(_verbs())

@@ -22,23 +22,31 @@ from transformer.system.installation import spell_commands
 from transformer.tools.plot.curves import FORMATS, draw
 
 _REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
-_OUTPUT = flags.DEFINE_string('output', None, 'The file to write; its name ends in one of '
-                              f'{", ".join(FORMATS)}; default: curves.svg in the run\'s directory.')
+_OUTPUT = flags.DEFINE_string(
+  'output',
+  None,
+  'The file to write; its name ends in one of '
+  f"{', '.join(FORMATS)}; default: curves.svg in the run's directory.",
+)
 
 
 def main(argv):
   """Plots the runs of the command line."""
   workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
-    raise UserError(spell_commands('which runs? give the directory of one or more: '
-                                   'python -m transformer.tools.plot RUN [RUN …]'))
+    raise UserError(
+      spell_commands(
+        'which runs? give the directory of one or more: '
+        'python -m transformer.tools.plot RUN [RUN …]'
+      )
+    )
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(f'--output=FILE is needed where runs are several; got {len(workdirs)} runs')
-  output = (workdirs[0] / 'curves.svg' if _OUTPUT.value is None
-            else files.as_path(_OUTPUT.value))
+  output = workdirs[0] / 'curves.svg' if _OUTPUT.value is None else files.as_path(_OUTPUT.value)
   if output.suffix.removeprefix('.') not in FORMATS:
-    raise UserError(f'--output must end in one of .{", .".join(FORMATS)}; got '
-                    f'{shown(_OUTPUT.value)}')
+    raise UserError(
+      f'--output must end in one of .{", .".join(FORMATS)}; got {shown(_OUTPUT.value)}'
+    )
   outputs.check_file('output', output)
   outputs.check_not_read('output', output, [workdir / METRICS for workdir in workdirs])
   try:

@@ -21,10 +21,11 @@ FORMATS = ('svg', 'png', 'pdf')
 NLL = 'train/nll'
 # The title of each panel, with a pattern for the names of its metrics.
 _PANELS = {
-    'cross entropy a token, without label smoothing': fr'{NLL}|valid/(.+/)?loss',
-    'score': r'valid/(.+/)?(bleu|f1)',
-    'learning rate': 'train/learning_rate',
-    'target tokens a second': 'tokens_per_second'}
+  'cross entropy a token, without label smoothing': rf'{NLL}|valid/(.+/)?loss',
+  'score': r'valid/(.+/)?(bleu|f1)',
+  'learning rate': 'train/learning_rate',
+  'target tokens a second': 'tokens_per_second',
+}
 _DASHES = ('-', '--', ':', '-.')
 
 
@@ -34,8 +35,9 @@ def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
   try:
     lines = path.read_bytes().count(b'\n')
   except OSError as error:
-    raise UserError(f'{path} cannot be read: {error.strerror}; a run\'s directory has one as soon '
-                    f'as it trains') from error
+    raise UserError(
+      f"{path} cannot be read: {error.strerror}; a run's directory has one as soon as it trains"
+    ) from error
   points, rows = {}, read_metrics(path)
   if len(rows) < lines:
     logging.warning('%s has damaged lines, which are left out: %d', path, lines - len(rows))
@@ -55,17 +57,24 @@ def draw(workdirs: Sequence[Path], output: Path):
   """Draws runs on common axes, and writes a file whose name ends in one of `FORMATS`."""
   import matplotlib  # Here, since it takes most of a second.
   from matplotlib.figure import Figure
+
   runs = {_printable(workdir): read_points(workdir) for workdir in workdirs}
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
     figure = Figure(figsize=(11, 7), layout='constrained')
-    for axes, (title, pattern) in zip(figure.subplots(2, 2, sharex=True).flat, _PANELS.items(),
-                                      strict=True):
+    for axes, (title, pattern) in zip(
+      figure.subplots(2, 2, sharex=True).flat, _PANELS.items(), strict=True
+    ):
       for number, (run, points) in enumerate(runs.items()):
         metrics = sorted(name for name in points if re.fullmatch(pattern, name))
         for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
-          axes.plot(*points[metric], dashes, color=f'C{number}',
-                    label=f'{run}: {"train" if metric == NLL else metric.removesuffix("/loss")}',
-                    marker='.' if len(points[metric][0]) < 50 else '', gid=f'{number}/{metric}')
+          axes.plot(
+            *points[metric],
+            dashes,
+            color=f'C{number}',
+            label=f'{run}: {"train" if metric == NLL else metric.removesuffix("/loss")}',
+            marker='.' if len(points[metric][0]) < 50 else '',
+            gid=f'{number}/{metric}',
+          )
       if title == 'score':
         for number, workdir in enumerate(workdirs):
           _draw_checkpoints(axes, workdir, f'C{number}')
@@ -85,10 +94,19 @@ def _draw_checkpoints(axes, workdir: Path, colour: str):
     metric = next(name for name in rows[0] if name != 'step')
     scores = [row[metric] for row in rows]
     # The samples of few sentences may all have lower scores than the text.
-    bars = [[max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows],
-            [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows]]
-    axes.errorbar([row['step'] for row in rows], scores, bars, fmt='s', color=colour, capsize=3,
-                  label=f'{_printable(workdir)}: {metric}, {path.stem}')
+    bars = [
+      [max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows],
+      [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows],
+    ]
+    axes.errorbar(
+      [row['step'] for row in rows],
+      scores,
+      bars,
+      fmt='s',
+      color=colour,
+      capsize=3,
+      label=f'{_printable(workdir)}: {metric}, {path.stem}',
+    )
 
 
 def _printable(path: Path) -> str:

@@ -29,17 +29,21 @@ def read_lists(path: Path) -> list[list[tuple[str, float]]]:
         raise ValueError(sentence)
       lists[-1].append((text, float(score)))
     except (AttributeError, ValueError) as error:
-      raise UserError(f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
-                      f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
-                      f'{shown(line)}') from error
+      raise UserError(
+        f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
+        f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
+        f'{shown(line)}'
+      ) from error
   if not lists:
-    raise UserError(f'{path} should hold n-best lists, as eval.py --nbest=N writes them; it is '
-                    f'empty')
+    raise UserError(
+      f'{path} should hold n-best lists, as eval.py --nbest=N writes them; it is empty'
+    )
   return lists
 
 
-def choose(lists: Sequence[Sequence[str]], utility: str, tokenize: str,
-           processes: int) -> list[str]:
+def choose(
+  lists: Sequence[Sequence[str]], utility: str, tokenize: str, processes: int
+) -> list[str]:
   """Chooses from each list of candidates the one of the highest expected utility, or the first.
 
   The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
@@ -60,6 +64,8 @@ def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
   if len(counts) < 2:
     return candidates[0] if candidates else ''
   metric = metric_of(utility, tokenize, effective_order=True)
-  expected = {text: sum(count * metric.sentence_score(text, [other]).score
-                        for other, count in counts.items()) for text in counts}
+  expected = {
+    text: sum(count * metric.sentence_score(text, [other]).score for other, count in counts.items())
+    for text in counts
+  }
   return max(counts, key=expected.__getitem__)

@@ -22,8 +22,10 @@ os.environ.setdefault('WANDB__TRANSACTION_LOG_FLUSH_INTERVAL', '1')
 try:
   import wandb
 except ImportError as error:
-  raise UserError(f'wandb cannot be imported: {error}; install it with: pip install -r '
-                  f'{Path(__file__).with_name("requirements.txt")}') from error
+  raise UserError(
+    f'wandb cannot be imported: {error}; install it with: pip install -r '
+    f'{Path(__file__).with_name("requirements.txt")}'
+  ) from error
 
 _INIT_SECONDS, _FINISH_SECONDS = 30.0, 5.0  # Training, and its end, wait for the network so long.
 
@@ -37,19 +39,32 @@ class WandB:
   def __init__(self, config: Config, workdir: Path, step: int):
     """Begins a run, or goes on with that of `wandb.json`."""
     self._path = workdir / 'wandb.json'
-    self._sent: dict[str, Any] = {'id': uuid.uuid4().hex[:12], 'steps': {},
-                                  **known_run(self._path, 'id'), **identity(workdir)}
+    self._sent: dict[str, Any] = {
+      'id': uuid.uuid4().hex[:12],
+      'steps': {},
+      **known_run(self._path, 'id'),
+      **identity(workdir),
+    }
     warn_of_lines(self._path, step, max(self._sent['steps'].values(), default=0))
     try:
       self._run = wandb.init(
-          id=self._sent['id'], resume='allow', config=config.to_dict(), allow_val_change=True,
-          name=os.environ.get('WANDB_NAME', '/'.join(workdir.parts[-2:])),
-          dir=os.environ.get('WANDB_DIR', workdir),
-          settings=wandb.Settings(console=os.environ.get('WANDB_CONSOLE', 'off'),
-                                  init_timeout=_INIT_SECONDS, finish_timeout=_FINISH_SECONDS))
+        id=self._sent['id'],
+        resume='allow',
+        config=config.to_dict(),
+        allow_val_change=True,
+        name=os.environ.get('WANDB_NAME', '/'.join(workdir.parts[-2:])),
+        dir=os.environ.get('WANDB_DIR', workdir),
+        settings=wandb.Settings(
+          console=os.environ.get('WANDB_CONSOLE', 'off'),
+          init_timeout=_INIT_SECONDS,
+          finish_timeout=_FINISH_SECONDS,
+        ),
+      )
     except (wandb.errors.UsageError, KeyboardInterrupt) as error:  # At the prompt for a key.
-      raise UserError(f'Weights & Biases: {error}; to log in: wandb login; to write files alone: '
-                      f'WANDB_MODE=offline') from error
+      raise UserError(
+        f'Weights & Biases: {error}; to log in: wandb login; to write files alone: '
+        f'WANDB_MODE=offline'
+      ) from error
     self._run.define_metric('*', step_metric='step')
     files.write_json(self._path, self._sent)
 
