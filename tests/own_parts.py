@@ -15,7 +15,13 @@ def own_parts(tmp_path_factory):
   folder = tmp_path_factory.mktemp('own_parts')
   pages = [
     (DOCS / name).read_text('utf-8')
-    for name in ('own-parts.md', 'recipes.md', 'trackers.md', 'changing-the-model.md', 'models.md')
+    for name in (
+      'own-parts.md',
+      'objectives.md',
+      'trackers.md',
+      'changing-the-model.md',
+      'models.md',
+    )
   ]
   for name, code in re.findall(
     r'`(my_\w+\.py)`(?:(?!```).)*```python\n(.*?)```', ''.join(pages), re.DOTALL

@@ -70,7 +70,7 @@ class TrainConfig:
     tokens_per_batch: target positions in a batch, over all devices.
     label_smoothing: ε of section 5.4.
     objective: what an update minimises: MODULE:FUNCTION, or a tuple of that and its numbers, such
-      as `('transformer.tools.r_drop:r_drop', 5.0)`; see docs/own-parts.md. Empty is the smoothed
+      as `('transformer.tools.r_drop:r_drop', 5.0)`; see docs/objectives.md. Empty is the smoothed
       cross entropy.
     objective_runs: directories of runs that `objective` reads; a run that goes on may find them
       elsewhere.
