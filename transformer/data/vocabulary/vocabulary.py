@@ -88,8 +88,8 @@ class Vocabulary:
       whole = False
     if not whole:
       raise UserError(
-        f'{name} is damaged, or no SentencePiece model that gives text back as it '
-        f'was; restore it from a copy'
+        f'{name} is damaged, or no SentencePiece model that gives text back as it was; '
+        f'restore it from a copy, or convert it as docs/vocabulary.md says'
       )
     self.model_bytes, self.size = model_bytes, processor.get_piece_size()
     self.normalisation = _PROBES[self.written(_PROBE)]
@@ -108,13 +108,11 @@ class Vocabulary:
     sentences: Iterable[str],
     size: int,
     key: str = 'vocabulary_size',
-    full: bool = True,
     config: DataConfig | None = None,
   ) -> 'Vocabulary':
     """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
-    If not `full`, there are fewer pieces where the text is too little for the size.
     """
     config = config or DataConfig()
     more = {'split_digits': True} if config.split_digits else {}
@@ -140,7 +138,7 @@ class Vocabulary:
         unk_id=UNK_ID,
         pad_piece='<pad>',
         max_sentence_length=_LONGEST_LINE,
-        hard_vocab_limit=full,
+        hard_vocab_limit=True,
         minloglevel=_ERRORS_ONLY,
         **more,
       )
