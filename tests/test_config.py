@@ -343,7 +343,7 @@ def test_every_number_has_bounds():
         },
         facts,
       )
-      for steps, facts in ((5000, ('never reached, those that begin after [5000.0]',)), (5001, ()))
+      for steps, facts in ((5000, ('after 5000 updates, is never reached',)), (5001, ()))
     ),
     *(
       ({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))

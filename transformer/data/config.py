@@ -117,11 +117,6 @@ class DataConfig:
 
   def __post_init__(self):
     check_ranges(self, 'data.')
-    if self.source not in SOURCES and not all(self.source.partition(':')):
-      raise UserError(
-        f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
-        f'source of your own; got {shown(self.source)}'
-      )
     if self.source == 'text' and not self.dir:
       raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
     languages = self.source_language, self.target_language

@@ -5,7 +5,6 @@ of the merge's place in the sentence.
 """
 
 import itertools
-from collections.abc import Iterable
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -15,7 +14,6 @@ from transformer.data.batches.variations import Vary
 from transformer.data.encoding import Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.errors import UserError
 
 _Piece = ModelProto.SentencePiece
 _CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
@@ -133,23 +131,4 @@ class Merges:
     left = symbols != _JOINED
     return Sentences.end_to_end(
       symbols[left], np.add.reduceat(left, np.cumsum(in_sentence) - in_sentence, dtype=np.int32)
-    )
-
-
-def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
-  """Refuses a vocabulary, named by a `key`, that cuts some lines otherwise than merges do."""
-  encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
-  try:
-    cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0).tokens
-  except KeyError:  # A piece has a character that is no piece.
-    cut = None
-  if (
-    cut is None
-    or not np.array_equal(cut, encoded.tokens)
-    or any(piece.type == _Piece.UNUSED for piece in vocabulary.proto().pieces)
-  ):
-    raise UserError(
-      'data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
-      f'{key} does not; train it with --model_type=bpe, or set '
-      '--config.data.bpe_dropout=0'
     )

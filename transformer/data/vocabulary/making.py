@@ -7,8 +7,6 @@ import sentencepiece
 from absl import logging
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from transformer import files
-from transformer.data.batches.bpe_dropout import check_merges
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
@@ -16,7 +14,7 @@ from transformer.errors import UserError
 
 # The most training pairs to learn a vocabulary from, evenly drawn; all are held in memory.
 VOCABULARY_PAIRS = 1_000_000
-_TRIED = 500  # Training pairs whose cut by a given vocabulary is compared with that by merges.
+_Piece = ModelProto.SentencePiece
 
 
 def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
@@ -27,23 +25,9 @@ def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
   known = {piece.piece: piece for piece in model.pieces}
   for symbol in symbols:
     piece = known.get(symbol) or model.pieces.add(piece=symbol)
-    piece.type = ModelProto.SentencePiece.USER_DEFINED
+    piece.type = _Piece.USER_DEFINED
   model.trainer_spec.vocab_size = len(model.pieces)
   return Vocabulary(model.SerializeToString(deterministic=True))
-
-
-def check_same(own: RunVocabulary, config: DataConfig, keys: Iterable[str]):
-  """Raises `UserError` if a configured vocabulary file exists and differs from the run's."""
-  for key in keys:
-    path = getattr(config, key)
-    if not path or not files.as_path(path).exists():
-      continue
-    side = own.source if key == 'source_vocabulary' else own.target
-    if with_symbols(Vocabulary.load(path), config.symbols) != side:
-      raise UserError(
-        f'data.{key}={path} holds another vocabulary than the run, which keeps its '
-        f'own; leave data.{key} as it was, or choose another --workdir'
-      )
 
 
 def make_vocabulary(
@@ -70,43 +54,40 @@ def make_vocabulary(
 
 def _make(config: DataConfig, corpora, key: str, earlier: Vocabulary | None) -> Vocabulary:
   """Returns the vocabulary that the file of a `key` or an `earlier` run has, or learns it."""
-
-  def text(pairs: int) -> Iterable[str]:
-    sentences = corpora.training_text(pairs)
-    if config.shared_vocabulary:
-      return sentences
-    first = 0 if key == 'source_vocabulary' else 1
-    return itertools.islice(sentences, first, None, 2)
-
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier
-  if given is None:
-    size = config.sizes[key]
-    name = key.replace('_', ' ')
-    logging.info('training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS)
-    return Vocabulary.train(text(VOCABULARY_PAIRS), size, f'{key}_size', config)
-  given = with_symbols(given, config.symbols)
-  origin = f'data.{key}' if path else 'train.init_from'
-  _check_given(given, config, key, origin)
-  if config.bpe_dropout:
-    check_merges(given, text(_TRIED), origin)
-  return given
+  if given is not None:
+    given = with_symbols(given, config.symbols)
+    _check_given(given, config, key, f'data.{key}' if path else 'train.init_from')
+    return given
+  size = config.sizes[key]
+  name = key.replace('_', ' ')
+  logging.info('training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS)
+  sentences = corpora.training_text(VOCABULARY_PAIRS)
+  if not config.shared_vocabulary:  # Each source comes before its target.
+    sentences = itertools.islice(sentences, 0 if key == 'source_vocabulary' else 1, None, 2)
+  return Vocabulary.train(sentences, size, f'{key}_size', config)
 
 
 def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
   """Raises `UserError` for settings that a vocabulary, which `origin` gives, does not obey."""
-  about = given.proto().trainer_spec
+  model = given.proto()
+  about = model.trainer_spec
   is_unigram = about.model_type == TrainerSpec.UNIGRAM
+  is_merged = about.model_type == TrainerSpec.BPE
+  has_merges = is_merged and all(piece.type != _Piece.UNUSED for piece in model.pieces)
   size = config.sizes[key]
+  normalisation = given.normalisation
   for name, fits, wanted, got in (
     ('vocabulary_kind', is_unigram or config.vocabulary_kind == 'bpe', 'bpe', 'unigram'),
     ('split_digits', about.split_digits or not config.split_digits, False, True),
     (
       'normalisation',
-      config.normalisation == given.normalisation,
-      given.normalisation,
+      config.normalisation == normalisation,
+      normalisation,
       config.normalisation,
     ),
+    ('bpe_dropout', has_merges or not config.bpe_dropout, 0, config.bpe_dropout),
     (f'{key}_size', size == given.size, given.size, size),
   ):
     if not fits:
