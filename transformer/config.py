@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from transformer import files, own_code
+from transformer import own_code
 from transformer.data.config import SOURCES, DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, shown
@@ -78,10 +78,6 @@ class Config:
     train = self.train
     model = self.model
     check_ranges(self)
-    for name in ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'train.init_from'):
-      files.check_local(name, operator.attrgetter(name)(self))
-    for path in train.objective_runs:
-      files.check_local('train.objective_runs', path)
     for key, value, _, named in self._parts():
       own_code.check(key, value, named)
     tokens = train.tokens_per_batch
