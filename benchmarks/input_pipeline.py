@@ -140,17 +140,12 @@ def write_synthetic(place: Path):
       source = rng.lognormal(3.1, 0.65, min(_CHUNK, _PAIRS.value - first))
       yield sentences(source), sentences(source * rng.lognormal(0.02, 0.25, len(source)))
 
-  encoded_cache.write(place, identity(), chunks())
-
-
-def identity():
-  """Returns the identity of the synthetic encoding."""
-  return {'pairs': _PAIRS.value, 'tokens': '<u2'}
+  encoded_cache.write(place, chunks(), _PAIRS.value)
 
 
 def open_batches(place: Path) -> TrainingBatches:
   """Returns the batches of an encoding, as `train.py` makes them."""
-  pairs = keep_for_training(*encoded_cache.read(place, identity()), _LENGTH)
+  pairs = keep_for_training(*encoded_cache.read(place, np.dtype(np.uint16)), _LENGTH)
   return TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
 
 

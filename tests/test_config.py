@@ -187,20 +187,13 @@ def test_a_long_value_is_quoted_in_part_with_its_key(value):
       assert name.rpartition('.')[2] in str(error) and len(str(error)) < 450, error
 
 
-def test_of_a_long_path_both_ends_are_kept():
-  refuse({'train': {'init_from': f's3://{LONG}/the-end'}}, 's3://xxx', 'x…x', 'xxx/the-end, which')
+def test_of_a_long_name_both_ends_are_kept():
   refuse({'data': {LONG: 3}}, 'there is no key config.data.xxx', 'x…x')
 
 
 @pytest.mark.parametrize(
   ('changes', 'fact'),
   [
-    ({'data': {'dir': 's3://b'}}, 'data.dir must be a path'),
-    ({'train': {'init_from': 'gs://b'}}, 'train.init_from must be a path'),
-    (
-      {'train': {'objective': 'a:b', 'objective_runs': ['a', 'gs://b']}},
-      'train.objective_runs must be a path',
-    ),
     ({'optimizer': {'schedule': 'x'}}, 'optimizer.schedule must be one of paper, inverse_sqrt, '),
     *(
       (settings, 'must be MODULE:NAME, or a tuple of that and the numbers that it takes')
@@ -343,7 +336,7 @@ def test_every_number_has_bounds():
         },
         facts,
       )
-      for steps, facts in ((5000, ('never reached, those that begin after [5000.0]',)), (5001, ()))
+      for steps, facts in ((5000, ('after 5000 updates, is never reached',)), (5001, ()))
     ),
     *(
       ({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))

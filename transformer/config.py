@@ -7,11 +7,11 @@
 import dataclasses
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from transformer import files, own_code
-from transformer.data.config import DataConfig
+from transformer import own_code
+from transformer.data.config import SOURCES, DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, shown
 from transformer.model.config import ModelConfig
@@ -35,6 +35,20 @@ WITHOUT_SPACES = {
   )
   for code in codes.split()
 }
+# The settings that name parts of one's own, what each part is, and the values that name none.
+_PARTS = (
+  ('data.source', 'source', SOURCES),
+  ('data.variations', 'variation', ()),
+  ('model.module', 'model', ('',)),
+  ('model.attention', 'attention', ('reference', 'cudnn')),
+  ('optimizer.algorithm', 'algorithm', ALGORITHMS),
+  ('optimizer.schedule', 'schedule', SCHEDULES),
+  ('train.objective', 'objective', ('',)),
+  ('train.valid_metric', 'metric', ('',)),
+  ('train.report', 'reporter', ()),
+  ('decode.search', 'search', ('default',)),
+)
+_SEVERAL = ('data.variations', 'train.report')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,19 +78,8 @@ class Config:
     train = self.train
     model = self.model
     check_ranges(self)
-    for name in ('data.dir', 'data.vocabulary', 'data.source_vocabulary', 'train.init_from'):
-      files.check_local(name, operator.attrgetter(name)(self))
-    for path in train.objective_runs:
-      files.check_local('train.objective_runs', path)
-    for variation in data.variations:
-      own_code.check('an item of data.variations', variation)
-    own_code.check('train.objective', train.objective, ('',))
-    if not all(all(reporter.partition(':')) for reporter in train.report):
-      raise UserError(
-        f'train.report must be one or more of MODULE:CLASS; got {shown(train.report)}'
-      )
-    own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
-    own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
+    for key, value, _, named in self._parts():
+      own_code.check(key, value, named)
     tokens = train.tokens_per_batch
     length = data.max_length
     if tokens % length:
@@ -118,25 +121,24 @@ class Config:
     optimizer = self.optimizer
     steps = self.train.steps
     ignored = optimizer.ignored_rate_key
-    late = [stage[0] for stage in self.data.train_stages if stage[0] >= steps]
-    doubts = (
-      (
-        optimizer.warmup_steps >= steps,
+    doubts = []
+    if optimizer.warmup_steps >= steps:
+      doubts.append(
         f'the learning rate is still warming up at the end: optimizer.warmup_steps='
-        f'{optimizer.warmup_steps}, train.steps={steps}',
-      ),
-      (
-        ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored),
+        f'{optimizer.warmup_steps}, train.steps={steps}'
+      )
+    if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
+      doubts.append(
         f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
-        f"paper's schedule has optimizer.scale, the others optimizer.peak_learning_rate",
-      ),
-      (
-        late,
-        f'stages of data.train_stages are never reached, those that begin after {late} '
-        f'updates: train.steps={steps}',
-      ),
-    )
-    return [sentence for holds, sentence in doubts if holds] + self.doubts_of_bleu()
+        f"paper's schedule has optimizer.scale, the others optimizer.peak_learning_rate"
+      )
+    last = self.data.stages[-1][0]
+    if last >= steps:
+      doubts.append(
+        f'the last stage of data.train_stages, after {last:.0f} updates, is never reached: '
+        f'train.steps={steps}'
+      )
+    return doubts + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
     """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
@@ -152,18 +154,16 @@ class Config:
   @property
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
-    kinds = {
-      self.data.source: 'source',
-      self.train.valid_metric: 'metric',
-      own_code.name_of(self.train.objective): 'objective',
-      own_code.name_of(self.optimizer.schedule): 'schedule',
-      own_code.name_of(self.optimizer.algorithm): 'algorithm',
-      own_code.name_of(self.decode.search): 'search',
-      own_code.name_of(self.model.module): 'model',
-      self.model.attention: 'attention',
-    } | {own_code.name_of(variation): 'variation' for variation in self.data.variations}
-    kinds |= dict.fromkeys(self.train.report, 'reporter')
-    return {spec: kind for spec, kind in kinds.items() if ':' in spec}
+    return {
+      own_code.name_of(value): kind for _, value, kind, named in self._parts() if value not in named
+    }
+
+  def _parts(self) -> Iterator[tuple[str, Any, str, Collection[str]]]:
+    """Yields each setting that may name a part: its key, its value, a part's kind, other values."""
+    for key, kind, named in _PARTS:
+      value = operator.attrgetter(key)(self)
+      for part in value if key in _SEVERAL else (value,):
+        yield key, part, kind, named
 
   @property
   def rows_at_once(self) -> int:

@@ -14,7 +14,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'source': 'csv'}, 'data.source must be one of tfds, text, or MODULE:CLASS'),
     ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
     *(
       (code, 'data.source_language and data.target_language must both be set, and differ')

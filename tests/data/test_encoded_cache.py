@@ -115,15 +115,6 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder
   (folder / 'train.de').write_text(lines[:-4] + 'rote\n', 'utf-8')
   assert count() == 4
 
-  # As after a TFDS set is prepared anew with the same metadata.
-  class Alike(list):
-    name, fingerprint, notes = 'alike', 'alike', ()
-
-  Alike.folder = folder
-  for number, pairs in enumerate(([('man', 'mann')] * 9, [('man', 'mann')] * 8 + [('dog', 'a')])):
-    assert_same(load_or_encode(Alike(pairs), vocabulary), encode_in_memory(pairs, vocabulary))
-    assert len(encodings(folder)) == 5 + number
-
 
 @pytest.mark.parametrize('left', [[], ['.tmp']], ids=['interrupted', 'killed'])
 def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(

@@ -56,7 +56,7 @@ def ids(text):
 
 
 SHAPES = st.lists(
-  st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)), max_size=20
+  st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)), min_size=1, max_size=20
 )
 
 
@@ -77,7 +77,7 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
       assert len(side[i]) <= MAX_LENGTH
 
 
-FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), max_size=30)
+FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), min_size=1, max_size=30)
 
 
 @given(FEW, st.sampled_from([0.0, 1.0, 1.5, 2.0]))

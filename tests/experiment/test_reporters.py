@@ -132,7 +132,7 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_pat
     report_two_steps(tmp_path, Mistaken)
   with pytest.raises(UserError, match='the reporter no_such_module:Class cannot be imported'):
     check_run(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}), tmp_path)
-  with pytest.raises(UserError, match=r'train\.report must be one or more of MODULE:CLASS'):
+  with pytest.raises(UserError, match=r'train\.report must be MODULE:NAME'):
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
   # Where the machine is slow, TensorBoard is not done in that time either.

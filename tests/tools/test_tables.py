@@ -193,7 +193,7 @@ def test_other_mistakes_are_those_of_text_files(tmp_path):
   ):
     with pytest.raises(UserError, match=fact):
       open_table(tmp_path, 'Tsv', data)
-  (note,) = open_table(tmp_path, 'Tsv', b'a\tb\r\nc\td\n').notes
+  (note,) = open_table(tmp_path, 'Tsv', b'a\tb\r\nc\rd\te\n').notes
   assert 'train.tsv: 1 carriage returns' in note
 
 

@@ -39,16 +39,13 @@ class Batch(NamedTuple):
 
 def check_batch(batch: Any):
   """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
-  if not (
-    isinstance(batch, Batch)
-    and all(
-      np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in batch.arrays().values()
-    )
-  ):
+  arrays = list(batch.arrays().values()) if isinstance(batch, Batch) else [None]
+  if not all(np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays):
     raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
-  shapes = [array.shape for array in batch.arrays().values()]
-  rows, lengths = {shape[:1] for shape in shapes}, [set(shapes[:3]), set(shapes[3:])]
-  if not len(rows) == len(lengths[0]) == len(lengths[1]) == 1 or len(shapes[0]) != 2:
+  shapes = [array.shape for array in arrays]
+  source, target = batch.source_tokens.shape, batch.target_tokens.shape
+  wanted = [source] * 3 + [target] * (len(arrays) - 3)
+  if shapes != wanted or len(source) != 2 or len(target) != 2 or source[0] != target[0]:
     raise UserError(
       f'the arrays of a batch must have shapes [row, length], with one length for '
       f'the source and one for the target; got {shown(shapes)}'

@@ -1,6 +1,7 @@
 """The settings of `config.data`."""
 
 import dataclasses
+import math
 import re
 
 from transformer import own_code
@@ -48,14 +49,14 @@ class DataConfig:
     vocabulary_size: number of SentencePiece pieces, bytes and control symbols included; of the
       target's vocabulary if they are separate.
     source_vocabulary_size: likewise of the source's; None is `vocabulary_size`.
-    vocabulary: a SentencePiece model of `vocabulary_size` pieces to use instead of a new one, such
-      as the `vocabulary.model` of a run; docs/vocabulary.md says how others are converted. Empty
-      trains a vocabulary on the training text. It is the target's if they are separate.
+    vocabulary: a vocabulary of `vocabulary_size` pieces to use instead of a new one, such as the
+      `vocabulary.model` of a run; docs/vocabulary.md says how other SentencePiece models are
+      converted. Empty trains one on the training text. It is the target's if they are separate.
     source_vocabulary: likewise the source's.
     vocabulary_kind: how a vocabulary is learned; `unigram` is by Kudo (2018).
     split_digits: whether each digit is a piece of its own.
-    normalisation: what SentencePiece makes of text before it is cut; `_cf` folds case. It replaces
-      that of a given `vocabulary`.
+    normalisation: what SentencePiece makes of text before it is cut; `_cf` folds case. A given
+      `vocabulary` has its own, which this must name.
     symbols: texts that stay one token wherever they occur, such as placeholders, `('<name>',)`;
       with U+2581 first, `▁<name>`, only after a space or at the start.
     max_length: the most tokens of a sentence, end token included. A row of a batch has as
@@ -117,11 +118,6 @@ class DataConfig:
 
   def __post_init__(self):
     check_ranges(self, 'data.')
-    if self.source not in SOURCES and not all(self.source.partition(':')):
-      raise UserError(
-        f'data.source must be one of {", ".join(SOURCES)}, or MODULE:CLASS for a '
-        f'source of your own; got {shown(self.source)}'
-      )
     if self.source == 'text' and not self.dir:
       raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
     languages = self.source_language, self.target_language
@@ -139,11 +135,7 @@ class DataConfig:
       raise UserError('data.train_weights and data.train_stages exclude each other; got both')
     for stage in self.stages:
       weights = stage[1:]
-      if (
-        len(weights) != len(self.train)
-        or not any(weights)
-        or not all(0 <= weight < float('inf') for weight in weights)
-      ):
+      if len(weights) != len(self.train) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
         raise UserError(
           f'data.train_weights, and a stage of data.train_stages after its number of '
           f'updates, must hold a weight for each of the {len(self.train)} corpora of '

@@ -36,10 +36,8 @@ class Corpora(NamedTuple):
 
   def fingerprints(self) -> dict[str, str]:
     """Returns the SHA-256 of every corpus, by name."""
-    return {
-      **{f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()},
-      **{name: corpus.fingerprint for name, corpus in self.valid.items()},
-    }
+    train = {f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()}
+    return train | {key: corpus.fingerprint for key, corpus in self.valid.items()}
 
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
@@ -50,10 +48,11 @@ class Corpora(NamedTuple):
     pairs = min(at_most, total)
     runs = -(-total // _CHUNK) if pairs == total else min(pairs, _PLACES)
     for run in range(runs):
-      first, last = run * pairs // runs, (run + 1) * pairs // runs
       # The pairs to skip are spread evenly too, so that runs never overlap.
       left_out = run * (total - pairs) // runs
-      start, stop = first + left_out, last + left_out  # Numbered through all corpora.
+      # Numbered through all corpora.
+      start = run * pairs // runs + left_out
+      stop = (run + 1) * pairs // runs + left_out
       for corpus in self.train.values():
         yield from itertools.chain.from_iterable(corpus[max(start, 0) : max(stop, 0)])
         start -= len(corpus)
@@ -89,28 +88,19 @@ def encode_corpora(
 
   `keep` stores the encoded text on disk.
   """
-  train = {
-    name: keep_for_training(
-      *load_or_encode(corpus, vocabulary, keep), config.max_length, config.max_length_ratio
-    )
-    for name, corpus in corpora.train.items()
-  }
+  train = {}
+  for name, corpus in corpora.train.items():
+    source, target = load_or_encode(corpus, vocabulary, keep)
+    train[name] = keep_for_training(source, target, config.max_length, config.max_length_ratio)
   valid = {
     key: encode_for_scoring(corpus, vocabulary, config.max_length)
     for key, corpus in corpora.valid.items()
   }
-  counts = {
-    **{f'train/{name}': pairs.counts for name, pairs in train.items()},
-    **{key: pairs.counts for key, pairs in valid.items()},
-  }
+  counts = {f'train/{name}': pairs.counts for name, pairs in train.items()}
+  counts |= {key: pairs.counts for key, pairs in valid.items()}
   for name, numbers in counts.items():
-    logging.info(
-      'pairs of %s: %s',
-      name,
-      ', '.join(
-        f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept'
-      ),
-    )
+    shown = [f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept']
+    logging.info('pairs of %s: %s', name, ', '.join(shown))
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))
   if dropped > _MANY * total:
@@ -121,23 +111,22 @@ def encode_corpora(
   variations = own_variations(config, vocabulary)
   if config.bpe_dropout:
     variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
+  pairs = list(train.values())
 
   def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
-    shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
+    shape = batch_shape(tokens_per_batch, config.max_length, pairs)
+    firsts = []
     stages = []
-    for number, (_, *weights) in enumerate(config.stages):
+    for number, (first, *weights) in enumerate(config.stages):
       # A mixture that comes back has another order.
       own_seed = seed
       if number:
         own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-      plan = TrainingBatches(list(train.values()), weights, shape, own_seed)
+      plan = TrainingBatches(pairs, weights, shape, own_seed)
       stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
-    batches = StagedBatches([int(stage[0]) for stage in config.stages], stages)
-    return EncodedCorpora(
-      batches if len(stages) > 1 else stages[0],
-      {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
-      counts,
-      in_batches_of,
-    )
+      firsts.append(int(first))
+    batches = StagedBatches(firsts, stages) if len(stages) > 1 else stages[0]
+    valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
+    return EncodedCorpora(batches, valid_batches, counts, in_batches_of)
 
   return in_batches_of(tokens_per_batch)

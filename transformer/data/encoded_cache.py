@@ -6,14 +6,12 @@ numbers; `about.json` has digests. Tokens are mapped into memory: the system dro
 them where memory is short.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -25,9 +23,8 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
 _ABOUT = 'about.json'
-_FORMAT = 4
-_SAMPLED = 256  # pairs whose text is a part of the key
-_NAMES = 'source.tokens', 'source.lengths', 'target.tokens', 'target.lengths'
+_FORMAT = 5
+_NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 
 
 def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True) -> list[Sentences]:
@@ -38,80 +35,61 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True)
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)
-  identity = _identity(corpus, vocabulary)
+  dtype = token_dtype(vocabulary)
+  identity = [_FORMAT, corpus.fingerprint, dtype.str, fingerprints(vocabulary)]
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / 'encoded' / key
-  sides = read(place, identity)
+  sides = read(place, dtype)
   if keep and not sides:
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with place.with_name(f'{key}.lock').open('wb') as lock:
         logging.info('encoding %s into %s, unless another process does', corpus.name, place)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not read(place, identity):
-          write(place, identity, encode(corpus, vocabulary))
-      if not (sides := read(place, identity)):
-        raise UserError(f'{place} cannot be read')
+        if not read(place, dtype):
+          write(place, encode(corpus, vocabulary), len(corpus))
+      sides = read(place, dtype)
     except (OSError, UserError) as error:  # A mistake in the text is met again.
       logging.warning('%s is encoded in memory, for this run alone: %s', corpus.name, error)
   return sides or encode_in_memory(corpus, vocabulary)
 
 
-def _identity(corpus: Corpus, vocabulary: RunVocabulary) -> dict[str, Any]:
-  """Returns what identifies an encoding; the text's sample is for TFDS sets of equal metadata."""
-  sampled = np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLED)).astype(int).tolist()
-  sample = json.dumps([corpus[place : place + 1] for place in sampled])
-  return {
-    'format': _FORMAT,
-    'corpus': corpus.fingerprint,
-    'sample': hashlib.sha256(sample.encode()).hexdigest(),
-    'pairs': len(corpus),
-    'tokens': token_dtype(vocabulary).str,
-    **fingerprints(vocabulary),
-  }
-
-
-def write(place: Path, identity: Mapping[str, Any], chunks: Iterable[tuple[Sentences, Sentences]]):
+def write(place: Path, chunks: Iterable[tuple[Sentences, Sentences]], pairs: int):
   """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)
   for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):  # A killed process left these.
     shutil.rmtree(left, ignore_errors=True)
   with files.new_folder(place) as folder:
-    pairs = 0
-    with contextlib.ExitStack() as stack:
-      growing = [stack.enter_context((folder / name).open('wb')) for name in _NAMES]
-      for source, target in chunks:
-        for file, array in zip(
-          growing, (source.tokens, source.lengths, target.tokens, target.lengths), strict=True
-        ):
+    done = 0
+    for source, target in chunks:
+      arrays = (source.tokens, source.lengths, target.tokens, target.lengths)
+      for name, array in zip(_NAMES, arrays, strict=True):
+        with (folder / name).open('ab') as file:
           array.tofile(file)
-        pairs += len(source)
-        logging.log_every_n_seconds(
-          logging.INFO, 'encoded %d of %d pairs', 20, pairs, identity['pairs']
-        )
-    files.write_sealed(folder / _ABOUT, _about(folder, identity))
+      done += len(source)
+      logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', 20, done, pairs)
+    files.write_sealed(folder / _ABOUT, _digests(folder))
 
 
-def read(place: Path, identity: Mapping[str, Any]) -> list[Sentences] | None:
+def read(place: Path, dtype: np.dtype) -> list[Sentences] | None:
   """Returns the two sides of an encoding, whose tokens stay on disk; None if it is not whole."""
   try:
-    if files.read_sealed(place / _ABOUT, 'what was encoded') != _about(place, identity):
+    if files.read_sealed(place / _ABOUT, 'digests') != _digests(place):
       return None
   except (OSError, UserError):
     return None
-  return [
-    Sentences.end_to_end(
-      np.asarray(np.memmap(place / f'{side}.tokens', identity['tokens'], 'r')),
-      np.fromfile(place / f'{side}.lengths', np.int32),
-    )
-    for side in ('source', 'target')
-  ]
+  sides = []
+  for side in ('source', 'target'):
+    tokens = np.asarray(np.memmap(place / f'{side}.tokens', dtype, 'r'))
+    lengths = np.fromfile(place / f'{side}.lengths', np.int32)
+    sides.append(Sentences.end_to_end(tokens, lengths))
+  return sides
 
 
-def _about(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _digests(folder: Path) -> dict[str, str]:
   digests = {}
   for name in _NAMES:
     with (folder / name).open('rb') as file:
       digests[name] = hashlib.file_digest(file, 'sha256').hexdigest()
-  return {**identity, 'files': digests}
+  return digests

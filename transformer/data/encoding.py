@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from transformer.data.batch import EOS_ID
+from transformer.data.text.sources import Corpus
 from transformer.data.text.text_files import is_blank
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
 _CHUNK = 20_000  # pairs encoded together
@@ -43,8 +45,8 @@ class Sentences:
   def join(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end."""
     sentences = list(sentences)
-    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
-    return cls.end_to_end(np.fromiter(itertools.chain.from_iterable(sentences), dtype), lengths)
+    tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
+    return cls.end_to_end(tokens, np.array([len(ids) for ids in sentences], np.int32))
 
   @classmethod
   def ended(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
@@ -54,11 +56,8 @@ class Sentences:
   @classmethod
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
     """Joins collections whose sentences lie end to end."""
-    parts = parts or [cls.join([])]
-    return cls.end_to_end(
-      np.concatenate([part.tokens for part in parts]),
-      np.concatenate([part.lengths for part in parts]),
-    )
+    tokens = np.concatenate([part.tokens for part in parts])
+    return cls.end_to_end(tokens, np.concatenate([part.lengths for part in parts]))
 
   def __len__(self) -> int:
     return len(self.lengths)
@@ -88,12 +87,11 @@ class EncodedPairs:
     return len(self.source)
 
 
-def encode(corpus, vocabulary) -> Iterator[tuple[Sentences, Sentences]]:
+def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple[Sentences, Sentences]]:
   """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
   dtype = token_dtype(vocabulary)
-  chunks = (slice(first, first + _CHUNK) for first in range(0, len(corpus), _CHUNK))
-  for pairs in prefetch(corpus.__getitem__, chunks, ahead=1):
-    sources, targets = zip(*pairs, strict=True)
+  for first in range(0, len(corpus), _CHUNK):
+    sources, targets = zip(*corpus[first : first + _CHUNK], strict=True)
     yield (
       encode_lines(sources, vocabulary.source, dtype),
       encode_lines(targets, vocabulary.target, dtype),
@@ -106,13 +104,13 @@ def encode_lines(lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32) -
   return Sentences.ended(vocabulary.encode_batch(shown), dtype)
 
 
-def encode_in_memory(corpus, vocabulary) -> list[Sentences]:
+def encode_in_memory(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
   """Returns the two sides of a whole corpus, encoded as by `encode`."""
-  chunks = list(encode(corpus, vocabulary))
-  return [Sentences.concatenate([chunk[side] for chunk in chunks]) for side in range(2)]
+  chunks = zip(*encode(corpus, vocabulary), strict=True)
+  return [Sentences.concatenate(side) for side in chunks]
 
 
-def token_dtype(vocabulary) -> np.dtype:
+def token_dtype(vocabulary: RunVocabulary) -> np.dtype:
   """Returns the smallest type that holds a vocabulary's ids of both sides."""
   size = max(vocabulary.source.size, vocabulary.target.size)
   return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
@@ -129,14 +127,15 @@ def keep_for_training(
   }
   if max_length_ratio:
     wrong['length ratio'] = differ_in_length(source.lengths, target.lengths, max_length_ratio)
-  counts, kept = {'kept': 0}, np.ones(len(source), bool)
+  counts = {'kept': 0}
+  kept = np.ones(len(source), bool)
   for reason, pairs in wrong.items():
     counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
     kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
-  return EncodedPairs(
-    *(dataclasses.replace(side.select(kept), in_text=True) for side in (source, target)), counts
-  )
+  source = dataclasses.replace(source.select(kept), in_text=True)
+  target = dataclasses.replace(target.select(kept), in_text=True)
+  return EncodedPairs(source, target, counts)
 
 
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
@@ -144,13 +143,23 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
   return np.maximum(source, target) > most * np.minimum(source, target)
 
 
-def encode_for_scoring(corpus, vocabulary, max_length: int) -> EncodedPairs:
-  """Encodes a corpus and keeps every pair; cuts and counts sides above `max_length` tokens."""
-  sides, counts = [], {'kept': len(corpus)}
-  for name, whole in zip(('source', 'target'), encode_in_memory(corpus, vocabulary), strict=True):
-    counts[f'cut: {name} too long'] = int(np.count_nonzero(whole.lengths > max_length))
-    sides.append(Sentences.ended(whole[i][:-1][: max_length - 1] for i in range(len(whole))))
-  return EncodedPairs(*sides, counts)
+def encode_for_scoring(corpus: Corpus, vocabulary: RunVocabulary, max_length: int) -> EncodedPairs:
+  """Encodes a corpus and keeps every pair; truncates and counts sides above `max_length` tokens."""
+  source, target = encode_in_memory(corpus, vocabulary)
+  counts = {
+    'kept': len(corpus),
+    'cut: source too long': int(np.count_nonzero(source.lengths > max_length)),
+    'cut: target too long': int(np.count_nonzero(target.lengths > max_length)),
+  }
+  return EncodedPairs(_truncated(source, max_length), _truncated(target, max_length), counts)
+
+
+def _truncated(sentences: Sentences, max_length: int) -> Sentences:
+  lengths = np.minimum(sentences.lengths, max_length)
+  shorter = dataclasses.replace(sentences, lengths=lengths)
+  tokens = shorter.take(np.arange(len(shorter)))
+  tokens[np.cumsum(lengths) - 1] = EOS_ID
+  return Sentences.end_to_end(tokens, lengths)
 
 
 def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
@@ -158,7 +167,8 @@ def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
 
   An exception of `function` is raised in place of its result.
   """
-  thread, results = ThreadPoolExecutor(1, 'prefetch'), collections.deque()
+  thread = ThreadPoolExecutor(1, 'prefetch')
+  results = collections.deque()
   try:
     for item in items:
       results.append(thread.submit(function, item))

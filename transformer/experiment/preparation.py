@@ -104,10 +104,7 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of a run that has begun, or makes one in the first process."""
   if run.begun:
-    vocabulary = vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
-    renamed = [key for key in config.data.sizes if f'data.{key}' in run.changes]
-    processes.from_first(lambda: making.check_same(vocabulary, config.data, renamed))
-    return vocabulary
+    return vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
 
   def make():
     made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)

@@ -34,8 +34,6 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 # reports and where it runs, but no update.
 _MAY_DIFFER = (
   'data.dir',
-  'data.vocabulary',
-  'data.source_vocabulary',
   'model.remat',
   'train.steps',
   'train.log_every',

@@ -94,8 +94,8 @@ class TrainConfig:
       MODULE:CLASS; see docs/trackers.md. TensorBoard is always told.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both need the same config.model, except dropout,
-      `attention`, `dtype` and `remat`. The vocabulary may be larger, or another one that
-      `data.vocabulary` names: see docs/vocabulary.md.
+      `attention`, `dtype` and `remat`. The vocabulary may have more symbols, or be another one
+      that `data.vocabulary` names: see docs/vocabulary.md.
     freeze: a regular expression that is searched in the names of the parameters, such as
       `encoder_0/self_attention/query/kernel`; those that match stay as they are, without gradient
       or optimizer state. `encoder_|embedding` freezes the encoder and the embeddings. Empty freezes

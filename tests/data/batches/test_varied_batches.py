@@ -180,7 +180,7 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   assert texts(pieces, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
 
 
-def test_a_window_that_needs_more_room_than_the_first_keeps_some_pairs_whole(
+def test_a_window_that_needs_more_room_than_the_first_keeps_its_pairs_as_they_are(
   plan, vocabulary, monkeypatch
 ):
   monkeypatch.setattr(variations, '_SPARE', -0.1)

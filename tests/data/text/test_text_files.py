@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -88,7 +89,7 @@ def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
     (b'\n\na', ['', '', 'a']),
     (b'a\r\nb\r\n', ['a', 'b']),
     (b'a\r\nb', ['a', 'b']),
-    (b'a\r\nb\n', ['a\r', 'b']),
+    (b'a\r\nb\n', ['a', 'b']),
     (b'\r\n\r\n', ['', '']),
     (b'a\r\r\n', ['a\r']),
     (b'a\rb', ['a\rb']),
@@ -107,15 +108,11 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
   assert read_lines(path) == read_lines(str(path)) == lines
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
   assert read_lines('-') == lines
-  if data not in (b'a\r\nb\n', b'\xef\xbb\xbf'):  # In a stream, the first line decides.
-    assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
-
-
-@pytest.mark.parametrize(
-  ('data', 'lines'), [(b'a\r\nb\n', ['a', 'b']), (b'a\nb\r\n', ['a', 'b\r'])]
-)
-def test_the_first_line_of_a_stream_decides_what_ends_a_line(data, lines):
   assert list(iterate_lines(io.BytesIO(data), 'it')) == lines
+  if lines:
+    (tmp_path / 'text.de').write_bytes(data)
+    (tmp_path / 'text.en').write_bytes(data)
+    assert open_corpus(config_of(tmp_path), 'text')[:] == [(line, line) for line in lines]
 
 
 def test_a_closed_standard_input_is_named(monkeypatch):
@@ -124,16 +121,13 @@ def test_a_closed_standard_input_is_named(monkeypatch):
     read_lines('-')
 
 
-def test_carriage_returns_that_look_odd_are_said(tmp_path, caplog):
+def test_carriage_returns_that_look_odd_are_said(tmp_path):
   assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\nab\n').notes == ()
-  (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\ntwo\n').notes
+  (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\nt\rwo\n').notes
   assert 'train.en: 1 carriage returns are parts of its 2 lines' in note
-  mac = r'train\.de: 600 carriage returns are parts of its 1 lines; .*if CR ends a line, .* tr '
+  mac = r'train\.de: 600 carriage returns are parts of its 1 lines; if CR ends a line, .* tr '
   with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 31; .*{mac}'):
     open_text(tmp_path, b'eins\r' * 600)
-  with caplog.at_level('WARNING'):
-    assert len(read_lines(tmp_path / 'train.de')) == 1
-  assert re.search(mac, caplog.text)
 
 
 def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small):
@@ -152,8 +146,8 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
   ]
   assert len({plain, *others}) == 5
   # That of earlier runs.
-  assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\r\n\ntwo\r') == (
-    'aa01fe3fa2c67e63d0ead91bc3dd011bf702341688e0cca53c1430ca2f298005'
+  assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\n\ntwo\r') == (
+    'a193aabaea24cc2e6e848eb29c2426192b2ea57d6e36a82d74661b42c64be132'
   )
   assert fingerprint(b'eins\r\nzwei\r', b'one\ntwo\n') == (  # A last CR alone ends no line.
     'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744'
@@ -303,6 +297,7 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
   for changed in (lambda: change(b'wordss'), replaced, lambda: change(b'wOrDs')):
     change(b'words')
     corpus = open_corpus(config_of(tmp_path), 'train')
+    time.sleep(0.02)  # Longer than the clock of a file system takes from one time to the next.
     changed()
     with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
       corpus[:1]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.data.vocabulary.test_adoption import HOSTILE, KINDS, TEXT, train
+from tests.tools.convert.test_adoption import HOSTILE, KINDS, TEXT, train
 from transformer.data.config import DataConfig
-from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.tools.convert.adoption import adopt
 from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
 
 

@@ -5,7 +5,6 @@ of the merge's place in the sentence.
 """
 
 import itertools
-from collections.abc import Iterable
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -15,7 +14,6 @@ from transformer.data.batches.variations import Vary
 from transformer.data.encoding import Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.errors import UserError
 
 _Piece = ModelProto.SentencePiece
 _CHUNK = 1 << 14  # tokens that are cut together, so that the arrays fit into a cache
@@ -42,30 +40,32 @@ class Merges:
   """
 
   def __init__(self, vocabulary: Vocabulary):
-    normal = {
-      token: piece.piece
+    self.size = vocabulary.size
+    pieces = {
+      piece.piece: token
       for token, piece in enumerate(vocabulary.proto().pieces)
       if piece.type == _Piece.NORMAL
     }
-    pieces = {piece: token for token, piece in normal.items()}
-    spelling = [
-      [pieces[character] for character in normal[token]] if token in normal else [token]
-      for token in range(vocabulary.size)
-    ]
+    spelling = [[token] for token in range(self.size)]
+    for piece, token in pieces.items():
+      spelling[token] = [pieces[character] for character in piece]
     self._spelling = Sentences.join(spelling)
-    # Neighbours within a piece belong to one word, even if the two alone make no piece.
-    table = {pair: vocabulary.size for symbols in spelling for pair in itertools.pairwise(symbols)}
-    table |= {
-      (pieces[piece[:cut]], pieces[piece[cut:]]): token
-      for piece, token in pieces.items()
-      for cut in range(1, len(piece))
-      if piece[:cut] in pieces and piece[cut:] in pieces
-    }
-    self.size = vocabulary.size
-    pairs = np.array([*table, (self.size, 0)])  # The last row is larger than any pair.
+    table = {}
+    for symbols in spelling:
+      for pair in itertools.pairwise(symbols):
+        table[pair] = self.size  # Of one word, even if the two alone make no piece.
+    for piece, token in pieces.items():
+      for cut in range(1, len(piece)):
+        left = pieces.get(piece[:cut])
+        right = pieces.get(piece[cut:])
+        if left is not None and right is not None:
+          table[left, right] = token
+    table[self.size, 0] = 0  # Larger than any pair.
+    pairs = np.array(list(table))
     keys = pairs[:, 0] * self.size + pairs[:, 1]
     order = np.argsort(keys)
-    self._keys, self._pieces = keys[order], np.array([*table.values(), 0])[order]
+    self._keys = keys[order]
+    self._pieces = np.array(list(table.values()))[order]
 
   def cut(self, sentences: Sentences, keys: np.ndarray, rate: float) -> Sentences:
     """Cuts encoded sentences anew (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
@@ -73,12 +73,12 @@ class Merges:
     Leaves out each merge, for good, with a probability of `rate`, by the sentences' uint64 keys.
     """
     chunks = np.cumsum(sentences.lengths, dtype=np.int64) // _CHUNK
-    return Sentences.concatenate(
-      [
-        self._cut_together(sentences.lengths[some], sentences.take(some), keys[some], rate)
-        for some in (np.flatnonzero(chunks == number) for number in np.unique(chunks))
-      ]
-    )
+    parts = []
+    for number in np.unique(chunks):
+      some = np.flatnonzero(chunks == number)
+      tokens = sentences.take(some)
+      parts.append(self._cut_together(sentences.lengths[some], tokens, keys[some], rate))
+    return Sentences.concatenate(parts)
 
   def _piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Returns the pieces that symbols make with their right neighbours.
@@ -106,50 +106,34 @@ class Merges:
       return np.where(possible, (pieces << _PLACE_BITS) + first, _NEVER)
 
     # Nothing merges across words. Each has the places of its symbols, and the place behind it.
-    starts = 1 + np.flatnonzero(self._piece(symbols[:-1], symbols[1:]) > self.size)
-    starts = np.concatenate([[0], starts])
+    is_start = self._piece(symbols[:-1], symbols[1:]) > self.size
+    starts = np.concatenate([[0], 1 + np.flatnonzero(is_start)])
     sizes = np.diff(starts, append=len(symbols)) + 1
-    places = np.repeat(starts, sizes) + count_from_zero(sizes)
+    in_word = count_from_zero(sizes)
+    places = np.repeat(starts, sizes) + in_word
     costs = np.full(len(places), _NEVER)
-    left = np.flatnonzero(count_from_zero(sizes) < np.repeat(sizes - 2, sizes))
+    left = np.flatnonzero(in_word < np.repeat(sizes - 2, sizes))
     costs[left] = costs_of(places[left], places[left] + 1, places[left] + 2)
     while len(sizes):  # Makes one merge in each word.
       best = np.minimum.reduceat(costs, np.cumsum(sizes) - sizes)
       going_on = best < _NEVER
       here = np.repeat(going_on, sizes)
-      places, costs, sizes, best = places[here], costs[here], sizes[going_on], best[going_on]
+      places = places[here]
+      costs = costs[here]
+      sizes = sizes[going_on]
+      best = best[going_on]
       left = np.flatnonzero(costs == np.repeat(best, sizes))
       symbols[places[left]] = best >> _PLACE_BITS
       symbols[places[left + 1]] = _JOINED
-      kept = np.ones(len(places), bool)
-      kept[left + 1] = False
-      places, costs, sizes = places[kept], costs[kept], sizes - 1
+      places = np.delete(places, left + 1)
+      costs = np.delete(costs, left + 1)
+      sizes -= 1
       # The merged symbol has new neighbours, if the word continues on that side.
       left -= np.arange(len(left))
       ends = np.cumsum(sizes)
       costs[left] = _NEVER
       changed = np.concatenate([left[left > ends - sizes] - 1, left[left < ends - 2]])
       costs[changed] = costs_of(places[changed], places[changed + 1], places[changed + 2])
-    left = symbols != _JOINED
-    return Sentences.end_to_end(
-      symbols[left], np.add.reduceat(left, np.cumsum(in_sentence) - in_sentence, dtype=np.int32)
-    )
-
-
-def check_merges(vocabulary: Vocabulary, lines: Iterable[str], key: str = 'data.vocabulary'):
-  """Refuses a vocabulary, named by a `key`, that cuts some lines otherwise than merges do."""
-  encoded = Sentences.ended(vocabulary.encode_batch(list(lines)))
-  try:
-    cut = Merges(vocabulary).cut(encoded, np.zeros(len(encoded), np.uint64), 0.0).tokens
-  except KeyError:  # A piece has a character that is no piece.
-    cut = None
-  if (
-    cut is None
-    or not np.array_equal(cut, encoded.tokens)
-    or any(piece.type == _Piece.UNUSED for piece in vocabulary.proto().pieces)
-  ):
-    raise UserError(
-      'data.bpe_dropout needs a vocabulary that cuts sentences by merges alone; '
-      f'{key} does not; train it with --model_type=bpe, or set '
-      '--config.data.bpe_dropout=0'
-    )
+    kept = symbols != _JOINED
+    lengths = np.add.reduceat(kept, np.cumsum(in_sentence) - in_sentence, dtype=np.int32)
+    return Sentences.end_to_end(symbols[kept], lengths)

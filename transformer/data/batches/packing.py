@@ -28,19 +28,17 @@ class Packing:
   """A greedy packing with every pair in exactly one of `num_rows` rows."""
 
   def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
-    """Finds the fillings for pairs of such lengths, each at least 1, in rows of such capacities."""
-    longest = [np.max(side, initial=0) for side in (source_lengths, target_lengths)]
-    if longest[0] > source_capacity or longest[1] > target_capacity:
-      raise ValueError(
-        f'every pair must fit into a row of {source_capacity} source and '
-        f'{target_capacity} target positions; the longest sides are '
-        f'{longest[0]} and {longest[1]}'
-      )
+    """Finds the fillings for pairs of such lengths in rows of such capacities.
+
+    There is at least one pair, and each fits into a row. Lengths are at least 1.
+    """
     # Sorting 16-bit numbers is several times faster than sorting longer ones.
-    kind = np.uint16 if max(longest) < 1 << 16 else np.int32
-    source, target = (np.asarray(side, kind) for side in (source_lengths, target_lengths))
+    kind = np.uint16 if max(source_capacity, target_capacity) < 1 << 16 else np.int32
+    source = np.asarray(source_lengths, kind)
+    target = np.asarray(target_lengths, kind)
     self._pairs = np.lexsort((target, source)).astype(np.int32)  # Ordered by kind.
-    source, target = source[self._pairs], target[self._pairs]
+    source = source[self._pairs]
+    target = target[self._pairs]
     new = np.ones(len(source), bool)
     new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
     self._firsts = np.flatnonzero(new)
@@ -55,9 +53,8 @@ class Packing:
     self._first_rows = np.cumsum([0, *(times for *_, times in fillings)])
     self._sizes = np.array([len(kinds) for kinds, *_ in fillings], np.int64)
     self._first_slots = np.cumsum(self._sizes) - self._sizes
-    self._kinds, self._starts, self._steps = np.concatenate(
-      [np.zeros((3, 0), np.int64), *(slots for *slots, _ in fillings)], axis=1
-    )
+    slots = np.concatenate([slots for *slots, _ in fillings], axis=1)
+    self._kinds, self._starts, self._steps = slots
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
@@ -96,12 +93,17 @@ def _fillings(source, target, counts, source_capacity, target_capacity):
   # The largest kind first.
   size = -np.maximum(source / source_capacity, target / target_capacity)
   order = np.argsort(size, kind='stable')
-  size, source, target, counts = size[order], source[order], target[order], counts[order].copy()
+  size = size[order]
+  source = source[order]
+  target = target[order]
+  counts = counts[order]
   taken = np.zeros_like(counts)
   fillings = []
   while len(order):
-    filling, left = [], counts.copy()
-    source_room, target_room = source_capacity, target_capacity
+    filling = []
+    left = counts.copy()
+    source_room = source_capacity
+    target_room = target_capacity
     best = 0
     while best is not None:
       filling.append(best)

@@ -30,13 +30,11 @@ def batch_shape(tokens_per_batch: int, max_length: int, corpora: Sequence[Encode
 
   If the sources have more tokens than the targets, their side of a row is longer in proportion.
   """
-  source, target = (
-    sum(int(getattr(pairs, side).lengths.sum()) for pairs in corpora)
-    for side in ('source', 'target')
-  )
+  source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
+  target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
   source_length = max_length
   if source > target:
-    source_length = 8 * math.ceil(max_length * source / max(target, 1) / 8)
+    source_length = 8 * math.ceil(max_length * source / target / 8)
   return Shape(tokens_per_batch // max_length, source_length, max_length)
 
 
@@ -80,7 +78,8 @@ class TrainingBatches(BatchesByStep):
       _Cycle([corpora[number] for number in group], weight, shape)
       for weight, group in by_weight.items()
     ]
-    self.shape, self._seed = shape, seed
+    self.shape = shape
+    self._seed = seed
     self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
@@ -98,13 +97,14 @@ class TrainingBatches(BatchesByStep):
     """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
-    dealt, rounds, first_row, first_pair = [Rows(nothing, nothing)], [nothing], 0, 0
+    dealt = [Rows(nothing, nothing)]
+    rounds = [nothing]
+    first_row = first_pair = 0
     for cycle in self._cycles:
       start, stop = cycle.window(epoch)
       # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
-      places = np.arange(
-        start + (index - first_row) % self.batches_in_epoch, stop, self.batches_in_epoch
-      )
+      first = start + (index - first_row) % self.batches_in_epoch
+      places = np.arange(first, stop, self.batches_in_epoch)
       numbers, places = np.divmod(places, cycle.packing.num_rows)
       for number in np.unique(numbers):
         rows = cycle.packing.deal(places[numbers == number], self._seed, int(number))
@@ -112,7 +112,9 @@ class TrainingBatches(BatchesByStep):
         rounds.append(np.full(len(rows.pairs), number))
       first_row += stop - start
       first_pair += cycle.num_pairs
-    return Rows(*map(np.concatenate, zip(*dealt, strict=True))), np.concatenate(rounds)
+    pairs = np.concatenate([rows.pairs for rows in dealt])
+    sizes = np.concatenate([rows.sizes for rows in dealt])
+    return Rows(pairs, sizes), np.concatenate(rounds)
 
 
 class _Cycle:
@@ -143,14 +145,17 @@ class _Cycle:
 
   def window(self, epoch: int) -> tuple[int, int]:
     """Returns the first row of an epoch and of the next, counted from the first epoch on."""
-    return math.floor(epoch * self._rows_in_epoch), math.floor((epoch + 1) * self._rows_in_epoch)
+    first = math.floor(epoch * self._rows_in_epoch)
+    return first, math.floor((epoch + 1) * self._rows_in_epoch)
 
 
 class StagedBatches(BatchesByStep):
   """Batches whose mixture of corpora changes at given steps; each stage begins a new epoch."""
 
   def __init__(self, first_steps: Sequence[int], stages: Sequence[BatchesByStep]):
-    self._first_steps, self._stages, self.shape = first_steps, stages, stages[0].shape
+    self._first_steps = first_steps
+    self._stages = stages
+    self.shape = stages[0].shape
 
   def __getitem__(self, step: int) -> Batch:
     stage = bisect.bisect_right(self._first_steps, step) - 1

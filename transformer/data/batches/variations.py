@@ -8,6 +8,7 @@ resumed run has the batches of an uninterrupted one.
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,18 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
   return checked
 
 
+class _Window(NamedTuple):
+  """Both sides of a window's pairs, as `planned` and `varied`.
+
+  `numbers` are those of the pairs in the plan, and `sizes` the numbers of pairs in planned rows.
+  """
+
+  planned: list[Sentences]
+  varied: list[Sentences]
+  numbers: np.ndarray
+  sizes: np.ndarray
+
+
 class VariedBatches(BatchesByStep):
   """The batches of a plan by step, of varied sentences.
 
@@ -77,12 +90,13 @@ class VariedBatches(BatchesByStep):
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
     self.shape = plan.shape
-    self._plan, self._variations, self._seed = plan, variations, seed
-    windows_in_epoch = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
-    self.planned = min(
-      max(-(-plan.batches_in_epoch // windows_in_epoch), _FEWEST_BATCHES), plan.batches_in_epoch
-    )
-    rows = self._pack(self._vary(0)[1]).num_rows
+    self._plan = plan
+    self._variations = variations
+    self._seed = seed
+    epoch = plan.batches_in_epoch
+    windows = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
+    self.planned = min(max(-(-epoch // windows), _FEWEST_BATCHES), epoch)
+    rows = self._pack(self._vary(0).varied).num_rows
     self.real = max(math.ceil(rows * (1 + _SPARE) / self.shape.rows), self.planned)
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
 
@@ -92,53 +106,49 @@ class VariedBatches(BatchesByStep):
     places = np.arange(index, len(rows.sizes), self.real)
     sizes = rows.sizes[places]
     chosen = rows.pairs[np.repeat(rows.starts[places], sizes) + count_from_zero(sizes)]
-    return assemble([pairs], Rows(chosen, sizes), self.shape, self._plan.corpus_of(numbers[chosen]))
+    corpus_of = self._plan.corpus_of(numbers[chosen])
+    return assemble([pairs], Rows(chosen, sizes), self.shape, corpus_of)
 
   def _make_window(self, number: int) -> tuple[EncodedPairs, np.ndarray, Rows]:
     """Returns the pairs of a window, varied, their numbers in the plan, and their rows.
 
-    Very rarely, there are too many rows. Then some pairs stay as planned, until the rows fit, and
-    in the end all, in the planned rows.
+    Very rarely, there are too many rows. Then the pairs stay as planned, in the planned rows.
     """
-    planned, varied, numbers, sizes = self._vary(number)
-    pairs = np.arange(len(numbers))
-    for sixteenths in range(16, 0, -1):
-      changed = pairs < len(pairs) * sixteenths // 16
-      sides = [_choose(changed, *versions) for versions in zip(varied, planned, strict=True)]
-      packing = self._pack(sides)
-      if packing.num_rows <= self.real * self.shape.rows:
-        rows = packing.deal(np.arange(packing.num_rows), self._seed, number)
-        return EncodedPairs(*sides, {}), numbers, rows
-    return EncodedPairs(*planned, {}), numbers, Rows(pairs, sizes)
+    window = self._vary(number)
+    packing = self._pack(window.varied)
+    if packing.num_rows <= self.real * self.shape.rows:
+      rows = packing.deal(np.arange(packing.num_rows), self._seed, number)
+      return EncodedPairs(*window.varied, {}), window.numbers, rows
+    rows = Rows(np.arange(len(window.numbers)), window.sizes)
+    return EncodedPairs(*window.planned, {}), window.numbers, rows
 
   def _pack(self, sides: Sequence[Sentences]) -> Packing:
-    return Packing(*(side.lengths for side in sides), *self.shape[1:])
+    source, target = sides
+    return Packing(source.lengths, target.lengths, *self.shape[1:])
 
-  def _vary(self, window: int) -> tuple[list[Sentences], list[Sentences], np.ndarray, np.ndarray]:
-    """Returns both sides of a window's pairs, as planned and varied.
-
-    Returns also the numbers of these pairs in the plan, and the sizes of the planned rows.
-    """
-    dealt = [
-      self._plan.deal(step) for step in range(window * self.planned, (window + 1) * self.planned)
-    ]
+  def _vary(self, window: int) -> _Window:
+    steps = range(window * self.planned, (window + 1) * self.planned)
+    dealt = [self._plan.deal(step) for step in steps]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
-    keys = np.tile(np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64), len(pairs))
+    keys = np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64)
     for part in (rounds, pairs):
       keys = mix(keys) + part.astype(np.uint64)
     keys = mix(keys)
-    first, parts = 0, []
+    first = 0
+    places = []
+    parts = []
     for corpus in self._plan.corpora:
-      own = np.flatnonzero((pairs >= first) & (pairs < first + len(corpus)))
-      read = [side.select(pairs[own] - first) for side in (corpus.source, corpus.target)]
-      if len(own):
-        parts.append([*read, *self._vary_corpus(read, keys[:, own]), own])
+      place = np.flatnonzero((pairs >= first) & (pairs < first + len(corpus)))
+      if len(place):
+        read = [side.select(pairs[place] - first) for side in (corpus.source, corpus.target)]
+        parts.append([*read, *self._vary_corpus(read, keys[:, place])])
+        places.append(place)
       first += len(corpus)
-    *sides, places = zip(*parts, strict=True)
-    # Back into the order of the plan.
-    sides = [take(of_corpora, np.argsort(np.concatenate(places))) for of_corpora in sides]
-    return sides[:2], sides[2:], pairs, np.concatenate([rows.sizes for rows, _ in dealt])
+    in_plan = np.argsort(np.concatenate(places))
+    sides = [take(of_corpora, in_plan) for of_corpora in zip(*parts, strict=True)]
+    sizes = np.concatenate([rows.sizes for rows, _ in dealt])
+    return _Window(sides[:2], sides[2:], pairs, sizes)
 
   def _vary_corpus(self, read: Sequence[Sentences], keys: np.ndarray) -> list[Sentences]:
     """Returns both sides of pairs of one corpus, varied; a side that is too long stays as read.
@@ -148,13 +158,13 @@ class VariedBatches(BatchesByStep):
     most = self.shape.target_length  # data.max_length, the most that any sentence may have
     sides = read
     for vary in self._variations:
-      before, sides = sides, vary(*sides, keys)
+      before = sides
+      sides = vary(*sides, keys)
       if sides[0] is not before[0] and sides[1] is not before[1]:
         short = np.maximum(sides[0].lengths, sides[1].lengths) <= most
         read = sides = [_choose(short, *both) for both in zip(sides, read, strict=True)]
-    return [
-      _choose(side.lengths <= most, side, other) for side, other in zip(sides, read, strict=True)
-    ]
+    both_sides = zip(sides, read, strict=True)
+    return [_choose(side.lengths <= most, side, other) for side, other in both_sides]
 
 
 def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:

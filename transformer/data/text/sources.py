@@ -1,5 +1,6 @@
 """Opens sentence pairs of the class that `data.source` names: text files, TFDS, or one's own."""
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +22,16 @@ class Corpus:
   def __init__(self, config: DataConfig, split: str):
     self._what = f'the source {config.source}, split {split!r},'
     with own_code.guarded(f'{self._what} cannot be opened'):
-      self._pairs = pairs = _class_of(config.source)(config, split)
-      self.fingerprint, self._length = str(pairs.fingerprint), len(pairs)
+      pairs = _class_of(config.source)(config, split)
+      self.fingerprint = str(pairs.fingerprint)
+      self._length = len(pairs)
     if not self._length:
       raise UserError(f'a corpus must hold at least one pair; {self._what} is empty')
+    self._pairs = pairs
     self.name = getattr(pairs, 'name', f'{config.source}:{split}')
     self.notes = tuple(getattr(pairs, 'notes', ()))
-    self.folder = Path(pairs.folder) if getattr(pairs, 'folder', None) else None
+    folder = getattr(pairs, 'folder', None)
+    self.folder = Path(folder) if folder else None
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
@@ -41,9 +45,8 @@ class Corpus:
     wanted = len(range(*pairs.indices(len(self))))
     with own_code.guarded(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
-    if len(sentences) != wanted or not all(
-      isinstance(side, str) for pair in sentences for side in pair
-    ):
+    sides = itertools.chain(*sentences)
+    if len(sentences) != wanted or not all(isinstance(side, str) for side in sides):
       raise UserError(
         f'{self._what} must hold a source and a target as text for each of its pairs;'
         f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}'

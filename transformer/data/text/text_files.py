@@ -1,14 +1,12 @@
 r"""Lines of UTF-8 text: of files, by number and from the disk, and of streams.
 
-A line ends only at `\n`. U+2028, U+0085, vertical tabs and lone carriage returns are parts of
-a sentence. A byte order mark is removed, and the CR of CRLF if all lines end in CRLF. A file whose
-name ends in `.gz` or `.zst` is unpacked first.
+A line ends only at `\n` or `\r\n`. U+2028, U+0085, vertical tabs and lone carriage returns are
+parts of a sentence. A byte order mark is removed. A file whose name ends in `.gz` or `.zst` is
+unpacked first.
 """
 
-import contextlib
 import difflib
 import hashlib
-import io
 import os
 import shutil
 import sys
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from absl import logging
 
 from transformer import files, own_code
 from transformer.data.config import DataConfig
@@ -54,30 +51,25 @@ def check_several(lines: Sequence[str]):
 
 def read_lines(path: str | os.PathLike) -> list[str]:
   """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
-  if path == STANDARD_INPUT:
-    if sys.stdin is None:
-      raise UserError('standard input is closed; give it something, or name a file')
-    name, data = 'standard input', sys.stdin.buffer.read()
-  else:
-    name = os.fspath(path)
-    with _unpacked(name) or _open(name) as content:
-      data = content.read()  # Once, since it may be a pipe.
-  text = TextFile(name, data)
-  for note in text.notes:
-    logging.warning('%s', note)
-  return text.read(0, len(text))
+  if path != STANDARD_INPUT:
+    with _open(path) as file:
+      return list(iterate_lines(file, os.fspath(path)))
+  if sys.stdin is None:
+    raise UserError('standard input is closed; give it something, or name a file')
+  return list(iterate_lines(sys.stdin.buffer, 'standard input'))
 
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 stream as they come; the first says whether all end in CRLF."""
-  crlf = False
+  """Yields the lines of a UTF-8 stream as they come."""
   for number, data in enumerate(file, 1):
     if number == 1:
-      data, crlf = data.removeprefix(_BYTE_ORDER_MARK), data.endswith(b'\r\n')
+      data = data.removeprefix(_BYTE_ORDER_MARK)
     try:
-      yield data.removesuffix(b'\n').removesuffix(b'\r' if crlf else b'').decode('utf-8')
+      line = data.decode('utf-8')
     except UnicodeDecodeError as error:
       raise _not_utf8(name, number, error) from error
+    if line:  # A file may hold a byte order mark alone.
+      yield line.removesuffix('\r\n').removesuffix('\n')
 
 
 class TextFile:
@@ -88,43 +80,50 @@ class TextFile:
     notes: what is odd: carriage returns within lines, or compressed files that are not read.
   """
 
-  def __init__(self, name: str, data: bytes | BinaryIO | None = None):
+  def __init__(self, name: str, file: BinaryIO | None = None):
     """Reads the whole file once, or its compressed form if there is no file `name`.
 
-    `data` is the content, if that is known, or a temporary file with it, which this closes.
+    `file` is an open file with the text if none has this name; it is closed with this object.
     """
-    self.name, self.notes, self._data, self._state = name, (), data, None
-    if data is None:
-      there = [
-        path for ending in ('', *files.PACKED) if files.as_path(path := name + ending).exists()
-      ]
-      self.name, *others = there or [name]
+    self.name = name
+    self.notes = ()
+    if file is None:
+      forms = [name + ending for ending in ('', *files.PACKED)]
+      self.name, *others = [form for form in forms if files.as_path(form).exists()] or [name]
       self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
-      self._data = _unpacked(self.name)
-    if hasattr(self._data, 'close'):
-      weakref.finalize(self, self._data.close)
-    with self._opened() as file:
-      self._survey(file)
+      file = _open(self.name)
+    self._file = file
+    weakref.finalize(self, file.close)
+    self._state = self._current_state()
+    self._survey()
 
   def __len__(self) -> int:
     return self._lines
 
   def read(self, start: int, stop: int) -> list[str]:
     """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads."""
-    first, last = start // _EVERY, -(-stop // _EVERY)
-    with self._opened() as file:
-      file.seek(self._starts[first])
-      data = file.read(self._starts[last] - self._starts[first])
-    if self._all_crlf:
-      data = data.replace(b'\r\n', b'\n')
-    return data.decode('utf-8').split('\n')[start - first * _EVERY : stop - first * _EVERY]
+    group = start // _EVERY
+    first = self._starts[group]
+    last = self._starts[-(-stop // _EVERY)]
+    data = os.pread(self._file.fileno(), last - first, first)
+    if self._current_state() != self._state:
+      raise UserError(f'{self.name} was changed while it was being read; start again')
+    lines = data.replace(b'\r\n', b'\n').decode('utf-8').split('\n')
+    return lines[start - group * _EVERY : stop - group * _EVERY]
 
-  def _survey(self, file: BinaryIO):
-    """Finds the lines of a file, a chunk at a time."""
+  def _current_state(self) -> tuple[int, ...]:
+    about = os.fstat(self._file.fileno())
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+  def _survey(self):
+    """Finds the lines of the file, a chunk at a time."""
+    file = self._file
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
       file.seek(0)
-    as_it_is, without_carriages = hashlib.sha256(), hashlib.sha256()
-    lines, counts, starts, offset = 0, np.zeros(3, np.int64), [], file.tell()
+    digest = hashlib.sha256()
+    lines = carriages = 0
+    starts = []
+    offset = file.tell()
     # Chunks end at line ends, which are never inside a character or a CRLF.
     while chunk := file.read(_CHUNK) + file.readline():
       try:
@@ -136,43 +135,23 @@ class TextFile:
           f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
           f'it, such as with iconv -f UTF-16LE -t UTF-8'
         )
-      counts += [chunk.count(mark) for mark in (b'\n', b'\r\n', b'\r')]
       end = b'' if chunk.endswith(b'\n') else b'\n'  # The last line may have none.
-      as_it_is.update(chunk + end)
-      without_carriages.update(chunk.replace(b'\r\n', b'\n') + end)
+      text = chunk.replace(b'\r\n', b'\n') + end
+      digest.update(text)
+      carriages += text.count(b'\r')
       ends = np.flatnonzero(np.frombuffer(chunk + end, np.uint8) == ord('\n')) + 1
       begins = np.concatenate([[0], ends[:-1]])
       starts.append(begins[-lines % _EVERY :: _EVERY] + offset)
-      lines, offset = lines + len(begins), offset + len(chunk)
-    feeds, crlf, carriages = counts.tolist()
-    # A program that writes CRLF does so in all lines; otherwise a CR may be a part of the text.
-    self._all_crlf = 0 < feeds == crlf
-    self._lines, self._starts = lines, np.concatenate([*starts, [offset]])
-    self.fingerprint = (without_carriages if self._all_crlf else as_it_is).hexdigest()
-    kept = carriages - crlf * self._all_crlf
-    self.notes += (
-      (
-        f'{self.name}: {kept} carriage returns are parts of its {lines} lines; '
-        f"sed 's/\\r$//' removes those at the ends; if CR ends a line, convert the file "
-        f"with tr '\\r' '\\n'",
+      lines += len(begins)
+      offset += len(chunk)
+    self._lines = lines
+    self._starts = np.concatenate([*starts, [offset]])
+    self.fingerprint = digest.hexdigest()
+    if carriages:
+      self.notes += (
+        f'{self.name}: {carriages} carriage returns are parts of its {lines} lines; if CR ends '
+        f"a line, convert the file with tr '\\r' '\\n'",
       )
-      if kept
-      else ()
-    )
-
-  @contextlib.contextmanager
-  def _opened(self) -> Iterator[BinaryIO]:
-    """Opens the file, which must be the one that was opened first."""
-    if isinstance(self._data, bytes):
-      yield io.BytesIO(self._data)
-      return
-    with reopened(self._data) if self._data else _open(self.name) as file:
-      about = os.fstat(file.fileno())
-      state = about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
-      self._state = self._state or state
-      if state != self._state:
-        raise UserError(f'{self.name} was changed while it was being read; start again')
-      yield file
 
 
 class TextCorpus:
@@ -182,21 +161,18 @@ class TextCorpus:
     """Opens the files; if they need not be `aligned`, the corpus ends with the shorter one."""
     self.name = str(Path(config.dir) / split)
     self.folder = files.as_path(self.name).parent
-    self._files = source, target = self.sides(config.source_language, config.target_language)
-    self.lines, self.notes = (len(source), len(target)), source.notes + target.notes
+    self._files = self.sides(config.source_language, config.target_language)
+    source, target = self._files
+    self.lines = (len(source), len(target))
+    self.notes = source.notes + target.notes
     if aligned and len(source) != len(target):
-      raise UserError(
-        '; '.join(
-          (
-            f'source and target must have the same number of lines; {source.name} has '
-            f'{len(source)} lines, {target.name} has {len(target)}',
-            *self.notes,
-          )
-        )
+      unequal = (
+        f'source and target must have the same number of lines; {source.name} has '
+        f'{len(source)} lines, {target.name} has {len(target)}'
       )
-    self.fingerprint = hashlib.sha256(
-      (source.fingerprint + target.fingerprint).encode()
-    ).hexdigest()
+      raise UserError('; '.join((unequal, *self.notes)))
+    fingerprints = source.fingerprint + target.fingerprint
+    self.fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()
 
   def sides(self, *languages: str) -> list[TextFile]:
     """Returns the lines of the source and of the target; a subclass may have them otherwise."""
@@ -216,30 +192,28 @@ def reopened(file: BinaryIO) -> BinaryIO:
   return open(f'/dev/fd/{file.fileno()}', 'rb')
 
 
-def _unpacked(name: str) -> BinaryIO | None:
-  """Returns a temporary file with the content of a compressed one; None for other files."""
-  if not (unpack := files.packer(name, 'open')):
-    return None
+def _open(name: str | os.PathLike) -> BinaryIO:
+  """Opens a file, or a temporary file with the content of a compressed one.
+
+  Raises a `UserError` that says what is there if the file cannot be opened.
+  """
+  unpack = files.packer(name, 'open')
+  path = files.as_path(name)
+  try:
+    file = path.open('rb')
+  except OSError as error:
+    names = [other.name for other in path.parent.glob('*')]
+    nearest = ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0)) or 'no files'
+    there = f'{path.parent} holds {nearest}'
+    if not path.parent.is_dir():
+      there = f'there is no folder {path.parent}'
+    raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
+  if not unpack:
+    return file
   failure = f'{name} cannot be unpacked; get the file again if it is damaged'
-  with _open(name) as file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
+  with file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
     shutil.copyfileobj(unpack(file), content, _CHUNK)
     return reopened(content)
-
-
-def _open(path: str | os.PathLike) -> BinaryIO:
-  """Opens a file for reading, or raises a `UserError` that says what lies there."""
-  path = files.as_path(path)
-  try:
-    return path.open('rb')
-  except OSError as error:
-    names = [file.name for file in path.parent.glob('*')]
-    nearest = ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0)) or 'no files'
-    there = (
-      f'{path.parent} holds {nearest}'
-      if path.parent.is_dir()
-      else f'there is no folder {path.parent}'
-    )
-    raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
 
 
 def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:

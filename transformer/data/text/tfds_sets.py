@@ -26,21 +26,21 @@ class TfdsCorpus:
         f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
         f'prepare it as docs/data.md says, or set --config.data.dir to its folder'
       )
-    if not set(self._languages) <= set(languages := languages_of(builder, config.name)):
+    languages = languages_of(builder, config.name)
+    if not set(self._languages) <= set(languages):
       raise UserError(
         f'{config.name} must hold the languages {" and ".join(self._languages)}; '
         f'it has {", ".join(languages)}; set --config.data.source_language and '
         '--config.data.target_language'
       )
     self._examples = builder.as_data_source(split)
+    info = builder.info
+    sizes = {key: [part.num_bytes, list(part.shard_lengths)] for key, part in info.splits.items()}
     record = {
-      'set': builder.info.full_name,
+      'set': info.full_name,
       'split': split,
       'languages': list(self._languages),
-      'splits': {
-        key: [value.num_bytes, list(value.shard_lengths)]
-        for key, value in builder.info.splits.items()
-      },
+      'splits': sizes,
     }
     self.fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     self.folder = Path(builder.data_path)
@@ -50,10 +50,8 @@ class TfdsCorpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     source, target = self._languages
-    return [
-      (example[source].decode('utf-8'), example[target].decode('utf-8'))
-      for example in self._examples.__getitems__(range(*pairs.indices(len(self))))
-    ]
+    examples = self._examples.__getitems__(range(*pairs.indices(len(self))))
+    return [(example[source].decode(), example[target].decode()) for example in examples]
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:

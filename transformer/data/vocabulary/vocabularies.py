@@ -65,16 +65,14 @@ def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> 
   They are named as `fingerprints` does; other entries do not count. None reads what is there.
   """
   first = Path(folder, SEPARATE_VOCABULARIES[0])
-  if first.exists() if wanted is None else first.stem in wanted:
-    vocabulary = SeparateVocabularies(
-      *(Vocabulary.load(Path(folder, name)) for name in SEPARATE_VOCABULARIES)
-    )
-  else:
-    vocabulary = Vocabulary.load(Path(folder, *SHARED_VOCABULARY))
-  for name, digest in fingerprints(vocabulary).items():
-    if wanted is not None and digest != wanted.get(name):
+  separate = first.exists() if wanted is None else first.stem in wanted
+  names = SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY
+  sides = [Vocabulary.load(Path(folder, name)) for name in names]
+  for name, side in zip(names, sides, strict=True):
+    digest = side.fingerprint if wanted is None else wanted.get(Path(name).stem)
+    if side.fingerprint != digest:
       raise UserError(
-        f'{name}.model of {folder} is damaged, or is not the one that the run began '
-        f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'
+        f'{name} of {folder} is damaged, or is not the one that the run began '
+        f'with; its SHA-256 should be {digest}; restore it from a copy'
       )
-  return vocabulary
+  return SeparateVocabularies(*sides) if separate else sides[0]

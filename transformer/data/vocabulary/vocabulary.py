@@ -16,11 +16,12 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.config import NORMALISATIONS, DataConfig
+from transformer.data.config import DataConfig
 from transformer.data.text.text_files import check_several
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
+_BYTES = [f'<0x{byte:02X}>' for byte in range(256)]
 
 # SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So `_escape`
 # replaces both, and the escape character itself, which is from a private plane.
@@ -39,22 +40,16 @@ _SIZE_ERRORS = (
   (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
   (r'smaller than required_chars\. \d+ vs (\d+)', 'is too few for its characters', 'at least'),
 )
-# What becomes of a text by each of `NORMALISATIONS`. Another comes back if a model lacks bytes,
+# What each of `NORMALISATIONS` makes of a text. Another comes back if a model lacks bytes,
 # trims or joins spaces, normalises otherwise, or is truncated in a way that can still be parsed.
 _PROBE = '  \x00 ㏙ \u2581\u2028 '
-_PROBES = dict(
-  zip(
-    (
-      _PROBE,
-      '  \x00 PPM \u2581  ',
-      '  \x00 PPM \u2581\u2028 ',
-      '  \x00 ppm \u2581  ',
-      '  \x00 ppm \u2581\u2028 ',
-    ),
-    NORMALISATIONS,
-    strict=True,
-  )
-)
+_PROBES = {
+  _PROBE: 'identity',
+  '  \x00 PPM \u2581  ': 'nmt_nfkc',
+  '  \x00 PPM \u2581\u2028 ': 'nfkc',
+  '  \x00 ppm \u2581  ': 'nmt_nfkc_cf',
+  '  \x00 ppm \u2581\u2028 ': 'nfkc_cf',
+}
 _Piece = ModelProto.SentencePiece
 _FIRST_TYPES = _Piece.CONTROL, _Piece.UNKNOWN, _Piece.BYTE
 
@@ -75,24 +70,25 @@ class Vocabulary:
 
   def __init__(self, model_bytes: bytes, name: str = 'the vocabulary'):
     """Loads a model; one that has other ids or does not give text back is a `UserError`."""
-    self._processor = processor = sentencepiece.SentencePieceProcessor()
+    processor = sentencepiece.SentencePieceProcessor()
+    self._processor = processor
+    normalisation = None
     try:
       processor.LoadFromSerializedProto(model_bytes)
       ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-      whole = (
-        ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-        and all(self.piece(token) == f'<0x{byte:02X}>' for byte, token in enumerate(BYTE_IDS))
-        and self.written(_PROBE) in _PROBES
-      )
-    except RuntimeError:
-      whole = False
-    if not whole:
+      names = [self.piece(token) for token in BYTE_IDS]
+      if ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID) and names == _BYTES:
+        normalisation = _PROBES.get(self.written(_PROBE))
+    except (RuntimeError, IndexError):
+      pass
+    if normalisation is None:
       raise UserError(
-        f'{name} is damaged, or no SentencePiece model that gives text back as it '
-        f'was; restore it from a copy'
+        f'{name} is damaged, or no SentencePiece model that gives text back as it was; '
+        f'restore it from a copy, or convert it as docs/vocabulary.md says'
       )
-    self.model_bytes, self.size = model_bytes, processor.get_piece_size()
-    self.normalisation = _PROBES[self.written(_PROBE)]
+    self.model_bytes = model_bytes
+    self.size = processor.get_piece_size()
+    self.normalisation = normalisation
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
 
@@ -108,13 +104,11 @@ class Vocabulary:
     sentences: Iterable[str],
     size: int,
     key: str = 'vocabulary_size',
-    full: bool = True,
     config: DataConfig | None = None,
   ) -> 'Vocabulary':
     """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
 
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
-    If not `full`, there are fewer pieces where the text is too little for the size.
     """
     config = config or DataConfig()
     more = {'split_digits': True} if config.split_digits else {}
@@ -140,7 +134,7 @@ class Vocabulary:
         unk_id=UNK_ID,
         pad_piece='<pad>',
         max_sentence_length=_LONGEST_LINE,
-        hard_vocab_limit=full,
+        hard_vocab_limit=True,
         minloglevel=_ERRORS_ONLY,
         **more,
       )

@@ -6,8 +6,8 @@ r"""Reports faults in the text of a config, before a run trains on it.
 The audit reads every pair of the training, validation and test text once, and changes no text.
 docs/data.md has what it reports.
 
-The vocabulary is --vocabulary=RUN, or a SentencePiece model; without that flag the audit learns one
-as train.py does.
+The vocabulary is --vocabulary=RUN, or a run's vocabulary.model; without that flag the audit learns
+one as train.py does.
 """
 
 import sys
@@ -18,7 +18,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.making import adopt
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import split_files
@@ -29,7 +29,7 @@ _CONFIG = shared_flags.define_config()
 _VOCABULARY = flags.DEFINE_string(
   'vocabulary',
   None,
-  'A SentencePiece model, or the directory of a run that has one; default: learn one.',
+  'The directory of a run, or its vocabulary.model; default: learn one.',
 )
 _JSON = flags.DEFINE_string('json', None, 'Also write the report to this file.')
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
@@ -50,7 +50,7 @@ def main(_):
   vocabulary = None
   if _VOCABULARY.value:
     model = files.as_path(_VOCABULARY.value)
-    vocabulary = vocabularies.load(model) if model.is_dir() else adopt(model)
+    vocabulary = vocabularies.load(model) if model.is_dir() else Vocabulary.load(model)
   report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
   if _JSON.value:
     outputs.write(files.as_path(_JSON.value), files.as_json(report))

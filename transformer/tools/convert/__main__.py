@@ -6,6 +6,7 @@
   python -m transformer.tools.convert --workdir=RUN --format=huggingface --output=DIR
   python -m transformer.tools.convert --workdir=RUN --format=safetensors --output=FILE
   python -m transformer.tools.convert --weights=FILE --format=run --output=DIR
+  python -m transformer.tools.convert --weights=FILE --format=vocabulary --output=FILE
 
   --format=     output
   ctranslate2   a folder for `ctranslate2.Translator`, with the SentencePiece model
@@ -14,8 +15,10 @@
   safetensors   one file with weights, config and vocabulary
   run           a run's directory of such a file or of a folder for transformers, for eval.py and
                 --config.train.init_from
+  vocabulary    a vocabulary for --config.data.vocabulary of any SentencePiece model
 
-docs/export.md says what differs in each format, such as the search.
+docs/export.md says what differs in each format, such as the search, and docs/vocabulary.md how a
+vocabulary is converted.
 transformer/tools/convert/requirements.txt has the packages.
 """
 
@@ -28,6 +31,7 @@ from absl import flags
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
+from transformer.data.config import NORMALISATIONS
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import refuse
 from transformer.system import command_line, outputs
@@ -38,9 +42,12 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _WEIGHTS = flags.DEFINE_string(
   'weights',
   None,
-  "A file of --format=safetensors, or a folder of Hugging Face's transformers, for --format=run.",
+  "A file of --format=safetensors, or a folder of Hugging Face's transformers, for --format=run; "
+  'a SentencePiece model for --format=vocabulary.',
 )
-_FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run')
+_FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run', 'vocabulary')
+_TO_FILES = ('safetensors', 'vocabulary')
+_OF_WEIGHTS = ('run', 'vocabulary')
 # CTranslate2's own types except bfloat16, which it writes only with PyTorch.
 _TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
@@ -48,24 +55,31 @@ _OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, o
 _QUANTIZATION = flags.DEFINE_enum(
   'quantization', None, _TYPES, 'The type in which CTranslate2 stores matrices; default: float32.'
 )
+_NORMALISATION = flags.DEFINE_enum(
+  'normalisation',
+  'identity',
+  NORMALISATIONS,
+  'What a converted vocabulary makes of text before it is cut, as data.normalisation.',
+)
 _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 
 def main(_):
   """Writes the format that the flags ask for."""
   output, kind = _checked_output(), _FORMAT.value
-  place = contextlib.nullcontext(output) if kind == 'safetensors' else files.new_folder(output)
+  place = contextlib.nullcontext(output) if kind in _TO_FILES else files.new_folder(output)
+  write = {'run': _to_run, 'vocabulary': _to_vocabulary}.get(kind, _export)
   with place as path:
-    content = _to_run(path) if kind == 'run' else _export(path)
+    content = write(path)
   print(f'{output}: {content}')
 
 
 def _checked_output() -> Path:
   """Checks the flags, and returns the path to write."""
-  kind, is_run = _FORMAT.value, _FORMAT.value == 'run'
-  source, other = (_WEIGHTS, _WORKDIR) if is_run else (_WORKDIR, _WEIGHTS)
+  kind, of_weights = _FORMAT.value, _FORMAT.value in _OF_WEIGHTS
+  source, other = (_WEIGHTS, _WORKDIR) if of_weights else (_WORKDIR, _WEIGHTS)
   output = files.as_path(_OUTPUT.value or '').absolute()
-  empty = kind != 'safetensors' and output.is_dir() and not any(output.iterdir())
+  empty = kind not in _TO_FILES and output.is_dir() and not any(output.iterdir())
   refuse(
     (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
     (
@@ -78,8 +92,12 @@ def _checked_output() -> Path:
       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32',
     ),
     (
-      is_run and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
-      '--checkpoint and --average are for a run with checkpoints; --format=run takes --weights',
+      of_weights and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
+      f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights',
+    ),
+    (
+      kind != 'vocabulary' and _NORMALISATION.value != _NORMALISATION.default,
+      '--normalisation is for --format=vocabulary; leave it out',
     ),
     (
       output.exists() and not empty,
@@ -146,6 +164,18 @@ def _to_run(folder: Path) -> str:
   return (
     f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
     f'--workdir={shlex.quote(_OUTPUT.value)}'
+  )
+
+
+def _to_vocabulary(path: Path) -> str:
+  from transformer.tools.convert.adoption import adopt
+
+  vocabulary = adopt(_WEIGHTS.value, _NORMALISATION.value)
+  vocabulary.save(path)
+  return (
+    f'a vocabulary of {vocabulary.size} pieces; give --config.data.vocabulary={path}, '
+    f'--config.data.vocabulary_size={vocabulary.size} and '
+    f'--config.data.normalisation={vocabulary.normalisation}'
   )
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SHARED_VOCABULARY, DataConfig
-from transformer.data.vocabulary.making import adopt
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
+from transformer.tools.convert.adoption import adopt
 from transformer.tools.convert.vocabulary_pieces import extend, pieces_of
 
 _MODELS = ('source.spm', 'target.spm')

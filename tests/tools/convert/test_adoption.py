@@ -6,26 +6,18 @@ import logging
 import pytest
 import sentencepiece
 
+from tests.data.vocabulary.test_kinds import HOSTILE
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.vocabulary.making import adopt
+from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
+from transformer.tools.convert.adoption import adopt
 
 TEXT = [
   'a man in a red shirt climbs a tall rock face .',
   'two women are sitting on the bench and talking .',
   'ein mann klettert einen hohen felsen hinauf .',
 ] * 4
-HOSTILE = [
-  '',
-  '  two  spaces ',
-  ' ﬁ Ａ ½ \u2028',
-  '▁ \x00 \u2585',
-  'ежедневно',
-  '</s> <pad> <unk>',
-  '<0x41> <zz>',
-  '\U000f25810',
-]
 # What spm_train does by default, and what other toolkits make of it.
 KINDS = {
   'unigram': {'model_type': 'unigram', 'vocab_size': 60, 'hard_vocab_limit': False},
@@ -76,6 +68,11 @@ def path(request, tmp_path_factory):
   return train(tmp_path_factory.mktemp('models') / 'own.model', KINDS[request.param])
 
 
+@pytest.fixture(scope='module')
+def command(start_command):
+  yield from start_command('transformer.tools.convert.__main__')
+
+
 def pieces_of(model):
   return [model.id_to_piece(token) for token in range(model.get_piece_size())]
 
@@ -102,13 +99,30 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
 
 
 def test_what_this_project_made_is_adopted_as_it_is(path, tmp_path):
-  for vocabulary in (
-    adopt(path),
-    Vocabulary.train(TEXT, 330),
-    Vocabulary.train(TEXT, 2000, full=False),
-  ):
+  for vocabulary in (adopt(path), Vocabulary.train(TEXT, 330)):
     vocabulary.save(tmp_path / 'own.model')
     assert adopt(tmp_path / 'own.model').model_bytes == vocabulary.model_bytes
+
+
+def test_a_model_that_normalises_as_the_vocabulary_should_stays_as_it_is(tmp_path):
+  folded = DataConfig(normalisation='nmt_nfkc_cf')
+  vocabulary = Vocabulary.train(TEXT, 330, config=folded)
+  vocabulary.save(tmp_path / 'own.model')
+  assert adopt(tmp_path / 'own.model', 'nmt_nfkc_cf').model_bytes == vocabulary.model_bytes
+  plain = adopt(tmp_path / 'own.model')
+  assert (plain.normalisation, plain.written('ﬁ A')) == ('identity', 'ﬁ A')
+
+
+@pytest.mark.parametrize('flags', [(), ('--normalisation=nmt_nfkc_cf',)], ids=str)
+def test_the_command_writes_what_a_run_takes(command, path, tmp_path, flags):
+  output = tmp_path / 'new.model'
+  status, out, err = command(
+    '--format=vocabulary', f'--weights={path}', f'--output={output}', *flags
+  )
+  assert status == 0, err
+  vocabulary = Vocabulary.load(output)
+  assert vocabulary.normalisation == (flags[0].partition('=')[2] if flags else 'identity')
+  assert f'--config.data.vocabulary_size={vocabulary.size}' in out
 
 
 def test_what_is_no_model_of_pieces_is_refused(tmp_path):
