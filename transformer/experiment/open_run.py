@@ -63,8 +63,6 @@ class OpenRun:
     )
     self.ended = self.done and not self.unfinished
     self._newest = self.step
-    if self.begun and stack:  # A later step may be damaged.
-      processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
     if self._stack:
@@ -130,7 +128,6 @@ def record_start(
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
-    resuming.record_newest(workdir, 0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(
       workdir / run_directory.RUN,

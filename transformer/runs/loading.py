@@ -174,7 +174,7 @@ def check_params(model: Model, params: Any):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
     raise UserError(f'parameters must be nested dicts, as run.params; got {shown(params)}')
-  check_alike(by_name(_shapes_of(model)), by_name(params), np.shape)
+  check_alike(by_name(_shapes_of(model)), by_name(params))
 
 
 @functools.cache

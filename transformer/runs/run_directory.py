@@ -16,7 +16,6 @@ from transformer.system.installation import installed_commit
 CONFIG = 'config.json'
 RUN = 'run.json'
 METRICS = 'metrics.jsonl'
-SAVED = 'saved.json'
 CHECKPOINTS = 'checkpoints'
 EVALUATIONS = 'eval'
 # The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
