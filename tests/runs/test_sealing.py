@@ -140,7 +140,7 @@ def test_a_pickle_in_a_checkpoint_is_not_loaded(written, tmp_path):
       sealing.seal(directory / '3', 3)
     for use in (
       lambda opened: opened.average_params([3], LIKE.params),
-      lambda opened: opened.restore(3, LIKE)[0].params,
+      lambda opened: opened.restore(3, LIKE).params,
     ):
       try:
         with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:

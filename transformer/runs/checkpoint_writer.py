@@ -19,7 +19,7 @@ from transformer.errors import UserError, type_and_message
 from transformer.runs import sealing
 from transformer.runs.checkpoints import AVERAGE, HISTORY, PARAMS, Checkpoints
 from transformer.runs.evaluations import best_evaluation
-from transformer.runs.run_directory import REMOVED, UNFINISHED, check_path
+from transformer.runs.run_directory import REMOVED, UNFINISHED
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -43,7 +43,6 @@ class CheckpointWriter(Checkpoints):
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
     """
-    check_path(directory)
     processes.from_first(lambda: _tidy(Path(directory)))
     super().__init__(directory)
     self._keep = keep
@@ -109,28 +108,26 @@ class CheckpointWriter(Checkpoints):
         self._steps.append(step)
         self._remove_superfluous(history)
 
-  def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Returns the state and the history of a checkpoint, to go on with training.
+  def restore(self, step: int, like: TrainState) -> TrainState:
+    """Returns the state of a checkpoint, to go on with training.
 
     `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
     process was about to delete.
     """
-    history = self.history(step)
     wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)
-    parts = {name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
-    parts = self._read(
-      step, lambda folder: self._checkpointer.restore(folder, args=ocp.args.Composite(**parts))
+    args = ocp.args.Composite(
+      **{name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
     )
+    parts = self._read(step, lambda folder: self._checkpointer.restore(folder, args=args))
     skips = parts.get(_SKIPS) or jax.tree.map(
       lambda leaf: jnp.zeros_like(leaf, device=leaf.sharding), like.skips
     )
-    processes.from_first(lambda: self._remove_superfluous(history))
-    return TrainState(
-      parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'], parts.get(AVERAGE), skips
-    ), history
+    processes.from_first(lambda: self._remove_superfluous(self.history(step)))
+    rest = parts[_REST]
+    return TrainState(rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips)
 
   def _remove_superfluous(self, history: Mapping[str, Any]):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
@@ -151,15 +148,13 @@ class CheckpointWriter(Checkpoints):
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
-    writing = self._writing
-    self._writing = None
-    if writing:
-      writing.result()
+    if self._writing:
+      self._writing.result()
 
   def check(self):
     """Raises `UserError` if a write has failed; does not wait for one that goes on."""
     if self._writing and self._writing.done():
-      self.wait()
+      self._writing.result()
 
   def close(self):
     """Waits as `wait` does, and releases the directory."""

@@ -71,22 +71,21 @@ class Checkpoints:
 
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
-    steps = self._steps
-    if not steps:
+    if not self._steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = which
-    if which in ('best', 'latest'):
-      # A run that was stopped before its first evaluation has only a latest.
-      best = which == 'best' and best_evaluation(self.history(steps[-1])['evaluations'])
-      step = str(best['step'] if best else steps[-1])
-    if step not in map(str, steps):
-      gone = '' if step == which else f', whose step {step} is not there'
+    latest = self._steps[-1]
+    named = {str(step): step for step in self._steps} | {'latest': latest, 'best': latest}
+    # A run that was stopped before its first evaluation has only a latest.
+    if which == 'best' and (best := best_evaluation(self.history(latest)['evaluations'])):
+      named['best'] = best['step']
+    step = named.get(which)
+    if step not in self._steps:
       raise UserError(
-        f'checkpoint must be best, latest or one of the steps '
-        f'{", ".join(map(str, steps))}; got {shown(which)}{gone}'
+        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
+        f'got {shown(which)}' + (f', whose step {step} is not there' if step else '')
       )
-    self._verify(int(step))
-    return int(step)
+    self._verify(step)
+    return step
 
   def average_params(self, steps: list[int], like, sharding=None, item: str = PARAMS) -> Any:
     """Reads parameters (or averages) of the shapes of `like`; of several the mean (section 6.1)."""

@@ -92,13 +92,10 @@ def check_workdir(workdir: Path, config: Config) -> Config:
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
-  return (
-    {}
-    if saved is None
-    else check_same_settings(
-      workdir, flatten(Config.from_dict(saved).to_dict()), flatten(config.to_dict())
-    )
-  )
+  if saved is None:
+    return {}
+  old = Config.from_dict(saved)
+  return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
 
 
 def check_same_settings(

@@ -20,7 +20,6 @@ from transformer.config import check_name
 from transformer.errors import (
   Preempted,
   UserError,
-  advice,
   is_out_of_memory,
   readable,
   shown,
@@ -116,8 +115,7 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
     return 1, installation.spell_commands(_OUT_OF_MEMORY)
   if isinstance(error, OSError):
     name = error.filename or 'a file'
-    reason = error.strerror or error
-    return 1, readable(f'error: {name} cannot be used: {reason}{advice(error)}')
+    return 1, readable(f'error: {name} cannot be used: {error.strerror or error}')
   return None
 
 
