@@ -1,8 +1,6 @@
 """Exceptions whose messages are written for users, and what other exceptions say."""
 
 import contextlib
-import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +12,6 @@ _OUT_OF_MEMORY = (
   'bad_alloc',
   'cannot allocate memory',
 )
-# The operating system's and Python's words for a full disk, perhaps of temporary files.
-_NO_SPACE = 'No space left|quota exceeded|No usable temporary directory'
 
 
 class UserError(ValueError):
@@ -47,20 +43,14 @@ def refuse(*mistakes: tuple[object, str]):
 
 def shown(value: Any) -> str:
   """Returns any value, such as what a user gave, as one line of at most 100 characters."""
-  try:
-    return _shortened(' '.join(repr(value).splitlines()), 100)
-  except ValueError:  # Python refuses to print integers of thousands of digits.
-    return f'one of type {type(value).__name__} that is too long to show'
+  return _shortened(' '.join(repr(value).splitlines()), 100)
 
 
 def readable(message: str) -> str:
-  """Returns a message in one line of at most 1,000 characters.
-
-  Words of more than 300 characters, such as paths, lose their middle.
-  """
+  """Returns a message in one line of at most 1,000 characters."""
   # Names of files and lines of text may hold line feeds, controls or lone surrogates.
   line = ''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in message)
-  return _shortened(re.sub(r'\S{301,}', lambda word: _shortened(word[0], 300), line), 1000)
+  return _shortened(line, 1000)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -72,16 +62,6 @@ def _shortened(text: str, most: int) -> str:
 def type_and_message(error: BaseException) -> str:
   """Returns the type and the message of an error in one line of at most 600 characters."""
   return _shortened(' '.join(f'{type(error).__name__}: {error}'.split()), 600)
-
-
-def advice(error: BaseException) -> str:
-  """Returns what to do about an error, after a semicolon, where a disk is full."""
-  if not re.search(_NO_SPACE, str(error)):
-    return ''
-  return (
-    f'; free disk space; temporary files are in {os.environ.get("TMPDIR") or "/tmp"} unless '
-    f'TMPDIR names another folder'
-  )
 
 
 @contextlib.contextmanager

@@ -28,7 +28,6 @@ PACKED = {
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
-_TAIL = 2 * hashlib.sha256().digest_size + len(_AFTER_DIGEST)
 
 
 def check_local(name: str, path: str):
@@ -85,11 +84,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
   with _renamed_at_end(Path(path)) as unfinished:
     unfinished.mkdir()
     yield unfinished
-    for parent, _, names in os.walk(unfinished):
-      for name in names:
-        with open(os.path.join(parent, name), 'rb') as file:
-          os.fsync(file.fileno())
-      flush_folder(parent)
+    flush_all(unfinished)
 
 
 @contextlib.contextmanager
@@ -135,6 +130,15 @@ def unused_name(path: Path) -> Path:
   return unused
 
 
+def flush_all(folder: str | os.PathLike):
+  """Makes all that is in a folder survive a loss of power."""
+  for parent, _, names in os.walk(folder):
+    for name in names:
+      with open(os.path.join(parent, name), 'rb') as file:
+        os.fsync(file.fileno())
+    flush_folder(parent)
+
+
 def flush_folder(folder: str | os.PathLike):
   """Makes the names in a folder survive a loss of power, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
@@ -161,8 +165,12 @@ def write_json(path: str | os.PathLike, value: Any):
 
 def write_sealed(path: str | os.PathLike, value: Mapping[str, Any]):
   """Writes an object as indented JSON whose last key is a digest of everything before it."""
-  head = as_json({**value, SEAL: ''})[: -len(_AFTER_DIGEST)]
-  write(path, head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST)
+  write(path, _sealed(value))
+
+
+def _sealed(value: Mapping[str, Any]) -> bytes:
+  head = as_json({**value, SEAL: ''}).removesuffix(_AFTER_DIGEST)
+  return head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST
 
 
 def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
@@ -172,28 +180,13 @@ def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
   """
   try:
     content = Path(path).read_bytes()
-    head = content[:-_TAIL]
-    tail = content[-_TAIL:]
-    if tail != hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST:
-      raise ValueError(f'it does not end in its own {SEAL}, so it is damaged or was edited')
     value = json.loads(content)
     del value[SEAL]
+    if content != _sealed(value):
+      raise ValueError('it was edited or is damaged')
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
     raise UserError(
       f'{path} should hold {holds} and cannot be read: '
-      f'{getattr(error, "strerror", None) or error}; restore it from a '
-      f'copy'
+      f'{getattr(error, "strerror", None) or error}; restore it from a copy'
     ) from error
   return value
-
-
-def machine_id() -> str | None:
-  """Returns an id shared by the processes that see the same process numbers; None if unknown.
-
-  The host's name would not do, since containers may share it.
-  """
-  try:
-    boot = Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()
-    return f'{boot} {os.readlink("/proc/self/ns/pid")}'
-  except OSError:
-    return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.errors import UserError, advice, shown, type_and_message
+from transformer.errors import UserError, shown, type_and_message
 
 # A setting that names a part: MODULE:NAME, or a tuple of that, the numbers that it takes, and at
 # the end a dict of what it takes by name.
@@ -119,4 +119,4 @@ def guarded(failure: str) -> Iterator[None]:
   except UserError:
     raise
   except (Exception, SystemExit) as error:  # A program may raise anything.
-    raise UserError(f'{failure}: {type_and_message(error)}{advice(error)}') from error
+    raise UserError(f'{failure}: {type_and_message(error)}') from error

@@ -23,7 +23,7 @@ def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
   )
   model = Transformer(config.model, 300)
   params = jax.eval_shape(lambda: init_params(model, 0))
-  return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
+  return Run(Path('nowhere'), config, vocabulary, model, params, [1])
 
 
 def load(monkeypatch, others, *chosen):

@@ -33,7 +33,6 @@ from transformer.decoding.constraint import Constraint
 from transformer.decoding.trained_run import TrainedRun
 from transformer.decoding.translator import Translation
 from transformer.model.transformer import Transformer
-from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import smoothed
 from transformer.training.step import init_state, make_train_step
 
@@ -56,9 +55,7 @@ def run():
     }
   )
   model = model.clone(config=config.model)
-  return TrainedRun(
-    Path('nowhere'), config, vocabulary, model, make_params(model), [7], sentence_mesh(2)
-  )
+  return TrainedRun(Path('nowhere'), config, vocabulary, model, make_params(model), [7])
 
 
 @pytest.fixture(scope='module')

@@ -51,9 +51,6 @@ def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(model, uninterrupted
   (tmp_path / 'run' / 'checkpoints' / '12' / 'rest' / 'manifest.ocdbt').unlink()
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'run', fatal=10)
-  # Training has warned that the folder may be removed.
-  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '12.damaged')
-  resuming.check_none_lost(tmp_path / 'run')
   outcome = run(model, tmp_path / 'run')
   chex.assert_trees_all_equal(final_state(tmp_path / 'run'), final_state(whole))
   assert rows_of(tmp_path / 'run') == rows_of(whole)
@@ -231,7 +228,7 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
         yield batch
 
   monkeypatch.setattr(sealing, 'seal', fail)
-  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*: No space left on'):
+  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*No space left on'):
     run(model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100)
   assert max(served) < 79  # The next checkpoint is due after this batch.
 

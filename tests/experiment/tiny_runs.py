@@ -1,15 +1,14 @@
 """Runs of the tiny model, and what they leave on disk."""
 
-import contextlib
 import dataclasses
 import json
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 from tests.tiny_training import NumberedBatches, Settings, train_tiny
 from transformer.experiment.meter import WALL_CLOCK
-from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 
 ADAM = Settings().optimizer
@@ -71,7 +70,11 @@ def steps_in(folder):
 
 def final_state(workdir):
   """Returns everything that the last checkpoint holds."""
-  with contextlib.closing(CheckpointWriter(workdir / 'checkpoints')) as checkpoints:
-    state = dict(checkpoints._manager.restore(checkpoints.steps()[-1]))
+  checkpoints = Checkpoints(workdir / 'checkpoints')
+  step = checkpoints.steps()[-1]
+  reader = ocp.StandardCheckpointer()
+  parts = (workdir / 'checkpoints' / str(step)).glob('*/_METADATA')
+  state = {part.parent.name: reader.restore(part.parent.absolute()) for part in parts}
+  state['history'] = checkpoints.history(step)
   state['history'].pop('log')  # It holds lines of metrics.
   return state

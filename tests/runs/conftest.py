@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
+from absl import logging
 
 from tests.runs.saved_checkpoints import save
-from transformer.runs import sealing
 
 
 @pytest.fixture(scope='module')
@@ -25,5 +25,5 @@ def directory(written, tmp_path):
 @pytest.fixture
 def warnings(monkeypatch):
   said = []
-  monkeypatch.setattr(sealing.logging, 'warning', lambda text, *values: said.append(text % values))
+  monkeypatch.setattr(logging, 'warning', lambda text, *values: said.append(text % values))
   return said

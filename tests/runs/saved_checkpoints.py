@@ -49,4 +49,5 @@ def looked_at(directory, action):
 def resumed(directory):
   """Returns the state that training would resume from, and its history."""
   with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:
-    return checkpoints.restore(checkpoints.fall_back(), LIKE)
+    step = checkpoints.fall_back()
+    return checkpoints.restore(step, LIKE), checkpoints.history(step)

@@ -6,7 +6,6 @@ import pytest
 
 from transformer.runs.evaluations import (
   best_evaluation,
-  best_steps,
   deciding_metric,
   is_out_of_patience,
   write_translations,
@@ -114,35 +113,11 @@ def test_patience_is_the_number_of_evaluations_since_the_best():
     assert not is_out_of_patience(history[:count], 0)
 
 
-def test_the_best_of_now_and_of_the_oldest_kept_checkpoint_stay():
-  history = evaluations([5, 7, 9, 10], [1.0] * 4)
-  saved = [20, 40, 60, 80]
-  assert [best_steps(history, saved, keep) for keep in (1, 2, 3, 9)] == [
-    {80},
-    {60, 80},
-    {40, 80},
-    {20, 80},
-  ]
-  assert best_steps(history, [], 2) == {80} and best_steps([], saved, 2) == set()
-
-
-def test_the_latest_translations_of_each_set_are_kept(tmp_path):
-  folder = tmp_path / 'eval'
-  for step in (5, 10, 15, 100):
-    write_translations(tmp_path, 'valid', step, [f'ü {step}', ''], keep=2)
-    write_translations(tmp_path, 'valid/talks', step, ['t'], keep=3)
-  others = ['valid.step5.beam4.json', 'valid.step5.beam4.sentences.jsonl', 'valid.all.9.txt']
-  for name in others:
-    (folder / name).touch()
-  write_translations(tmp_path, 'valid', 15, ['again'], keep=2)  # The run went on from step 10.
-  assert {path.name for path in folder.iterdir()} == {
-    'valid.15.txt',
-    'valid.talks.10.txt',
-    'valid.talks.15.txt',
-    'valid.talks.100.txt',
-    *others,
+def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
+  write_translations(tmp_path, 'valid', 15, ['ü', ''])
+  write_translations(tmp_path, 'valid/talks', 15, ['t'])
+  write_translations(tmp_path, 'valid', 15, ['again', ''])  # The run went on from step 10.
+  assert {path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()} == {
+    'valid.15.txt': 'again\n\n',
+    'valid.talks.15.txt': 't\n',
   }
-  assert (folder / 'valid.15.txt').read_text('utf-8') == 'again\n'
-  write_translations(tmp_path, 'valid', 20, ['ü', ''], keep=2)
-  assert (folder / 'valid.20.txt').read_text('utf-8') == 'ü\n\n'
-  assert (folder / 'valid.15.txt').exists()

@@ -1,115 +1,64 @@
-"""`metrics.jsonl` loses no line to a full disk, and tells of damage."""
+"""`metrics.jsonl` holds whole lines, also after a kill or on a full disk."""
 
 import contextlib
-import errno
-import hashlib
-import json
 import os
 
 import pytest
 
-from transformer.runs.metrics_file import MetricsFile
-
-
-class Full:
-  """Replaces `os.write`: a disk with room for so many bytes."""
-
-  def __init__(self, room):
-    self.room = room
-
-  def __call__(self, file, data):
-    if not self.room:
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    written = WRITE(file, data[: self.room])
-    self.room -= written
-    return written
-
-
-WRITE = os.write
+from transformer.errors import UserError
+from transformer.runs.metrics_file import MetricsFile, read_metrics
 
 
 def steps_in(workdir):
-  return [
-    json.loads(line)['step']
-    for line in (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
-    if line.endswith('\n')
-  ]
+  return [row['step'] for row in read_metrics(workdir / 'metrics.jsonl')]
 
 
-def line_of(step):
-  return json.dumps({'step': step, 'a': 1.0}) + '\n'
+def opened(workdir, written=None):
+  return contextlib.closing(MetricsFile(workdir / 'metrics.jsonl', written or {}))
 
 
-@contextlib.contextmanager
-def opened(workdir, warnings, step=0, written=None):
-  lines = MetricsFile(workdir / 'metrics.jsonl', step, written or {}, warnings.append)
-  try:
-    yield lines
-  finally:
-    lines.close()
-
-
-def test_a_line_that_does_not_fit_is_kept_and_no_part_of_it_written(tmp_path, monkeypatch):
-  warnings, full = [], Full(22 + 17)
-  monkeypatch.setattr(os, 'write', full)
-  with opened(tmp_path, warnings) as lines:
+@pytest.fixture
+def written(tmp_path):
+  """Returns what a checkpoint says of a file, which got more lines since."""
+  with opened(tmp_path) as lines:
     for step in (1, 2, 3):
-      lines.write(line_of(step))
-      assert (tmp_path / 'metrics.jsonl').read_text() == line_of(1)
-    assert len(lines.written()['unwritten']) == 2 and lines.written()['bytes'] == 22
-    assert len(warnings) == 1 and 'metrics.jsonl cannot be written: No space left' in warnings[0]
-    full.room = 10_000
-    lines.write(line_of(4))
-    assert steps_in(tmp_path) == [1, 2, 3, 4] and lines.written()['unwritten'] == []
-    full.room = 0
-    lines.write(line_of(5))
-    assert len(warnings) == 2  # A new fault is reported again.
-    full.room = 10_000
-  assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
+      lines.write(f'{{"step": {step}, "a": 1.0}}\n')
+      if step == 2:
+        written = lines.written()
+  with (tmp_path / 'metrics.jsonl').open('a') as file:
+    file.write('{"st')  # A kill came.
+  assert steps_in(tmp_path) == [1, 2, 3]
+  return written
 
 
-def test_lines_from_a_checkpoint_are_written_once(tmp_path):
-  warnings, lines = [], [line_of(step) for step in (1, 2, 3, 4)]
-  # The checkpoint of step 3 holds lines 2 and 3. Line 2 was written later, and then line 4.
-  (tmp_path / 'metrics.jsonl').write_text(''.join(lines[:2]) + lines[3] + '{"st')
-  written = {
-    'bytes': len(lines[0]),
-    'sha256': hashlib.sha256(lines[0].encode()).hexdigest(),
-    'unwritten': lines[1:3],
-  }
-  with opened(tmp_path, warnings, 3, written):
-    assert steps_in(tmp_path) == [1, 2, 3]
-  (tmp_path / 'metrics.jsonl').write_text('?' + ''.join(lines))
-  with opened(tmp_path, warnings, 3, written):
-    assert steps_in(tmp_path) == [2, 3]  # Line 1 is damaged; the others are there already.
+def test_a_resumed_run_goes_on_after_the_lines_of_its_checkpoint(tmp_path, written):
+  with opened(tmp_path, written) as lines:
+    assert steps_in(tmp_path) == [1, 2]
+    lines.write('{"step": 4}\n')
+  assert (tmp_path / 'metrics.jsonl').read_text() == (
+    '{"step": 1, "a": 1.0}\n{"step": 2, "a": 1.0}\n{"step": 4}\n'
+  )
+  with opened(tmp_path):  # A new run.
+    assert steps_in(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-  ('old', 'new', 'left'),
-  [
-    (b'{"step": 2', b'["step": 2', [1, 3]),
-    (b'"step": 2, "a": 1', b'"step": 2, "a": 7', [1, 2, 3]),
-    (b'3, "a": 1.0}\n', b'3, "a"', [1, 2]),
-    (b'{"step": 1, "a": 1.0}\n', b'', [2, 3]),
-  ],
-)
-def test_changed_metrics_are_reported_and_copied_aside(tmp_path, old, new, left):
-  warnings = []
-  with opened(tmp_path, warnings) as lines:
-    for step in (1, 2, 3):
-      lines.write(line_of(step))
-    written = lines.written()
-    lines.write(line_of(4))
-  path = tmp_path / 'metrics.jsonl'
-  with opened(tmp_path, warnings, 3, written):
-    assert steps_in(tmp_path) == [1, 2, 3] and warnings == []
-  damaged = path.read_bytes().replace(old, new)
-  path.write_bytes(damaged)
-  with opened(tmp_path, warnings, 3, written) as lines:
-    assert steps_in(tmp_path) == left
-    lines.write(line_of(5))
-    later = lines.written()
-  assert len(warnings) == 1 and 'metrics.jsonl is not as it was written up to step 3' in warnings[0]
-  assert (tmp_path / 'metrics.jsonl.damaged').read_bytes() == damaged
-  with opened(tmp_path, warnings, 5, later):  # It is reported once.
-    assert steps_in(tmp_path) == [*left, 5] and len(warnings) == 1
+@pytest.mark.parametrize(('content', 'left'), [('{"step": 1}\n{"st', [1, 4]), (None, [4])])
+def test_a_file_that_somebody_shortened_or_removed_is_gone_on_with(
+  tmp_path, written, content, left
+):
+  (tmp_path / 'metrics.jsonl').unlink()
+  if content:
+    (tmp_path / 'metrics.jsonl').write_text(content)
+  with opened(tmp_path, written) as lines:
+    lines.write('{"step": 4}\n')
+  assert steps_in(tmp_path) == left
+
+
+def test_a_line_that_does_not_fit_is_one_error_and_no_part_of_it_stays(tmp_path):
+  with opened(tmp_path) as lines, open('/dev/full', 'ab', buffering=0) as full:
+    lines.write('{"step": 1}\n')
+    whole, lines._file = lines._file, full
+    with pytest.raises(UserError, match=r'metrics\.jsonl cannot be written: No space left'):
+      lines.write('{"step": 2}\n')
+    lines._file = whole
+    assert lines.written() == {'bytes': os.path.getsize(tmp_path / 'metrics.jsonl')}

@@ -34,8 +34,6 @@ def test_a_renamed_checkpoint_or_one_without_a_file_or_digests_is_damaged(direct
   path = directory / '3' / 'params' / '_METADATA'
   path.unlink()
   assert sealing.find_damage(directory / '3', 3) == 'params/_METADATA is missing'
-  path.mkdir()
-  assert 'params/_METADATA cannot be read' in sealing.find_damage(directory / '3', 3)
   (directory / '3' / DIGESTS).unlink()
   with pytest.raises(UserError, match=f'{directory}/3 is damaged: .*{DIGESTS} .*No such file'):
     looked_at(directory, lambda opened: opened.resolve('3'))
@@ -51,15 +49,11 @@ def test_files_that_other_programs_add_are_ignored(directory, warnings):
 
 
 @pytest.mark.parametrize(
-  ('name', 'number', 'is_damage'),
-  [
-    (DIGESTS, errno.EACCES, False),
-    ('params/_METADATA', errno.EACCES, False),
-    (DIGESTS, errno.EIO, True),
-  ],
+  ('name', 'number'),
+  [(DIGESTS, errno.EACCES), ('params/_METADATA', errno.EACCES), ('params/_METADATA', errno.EIO)],
 )
-def test_a_file_without_permission_does_not_count_as_damaged(
-  directory, warnings, monkeypatch, name, number, is_damage
+def test_a_file_that_cannot_be_read_does_not_count_as_damaged(
+  directory, warnings, monkeypatch, name, number
 ):
   path = directory / '3' / name
   whole = pathlib.Path.open
@@ -70,13 +64,9 @@ def test_a_file_without_permission_does_not_count_as_damaged(
     return whole(self, *arguments, **options)
 
   monkeypatch.setattr(pathlib.Path, 'open', fails)
-  if is_damage:
-    chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
-    assert name in warnings[0] and os.strerror(number) in warnings[0]
-  else:
-    with pytest.raises(OSError, match=os.strerror(number)):
-      resumed(directory)
-    assert looked_at(directory, Checkpoints.steps) == [1, 2, 3] and warnings == []
+  with pytest.raises((OSError, UserError), match=os.strerror(number)):
+    resumed(directory)
+  assert looked_at(directory, Checkpoints.steps) == [1, 2, 3] and warnings == []
 
 
 @pytest.mark.parametrize(
@@ -101,9 +91,9 @@ def test_training_falls_back_and_moves_damaged_checkpoints_aside(directory, warn
   state, history = resumed(directory)
   chex.assert_trees_all_equal(state, state_of(2))
   assert history == history_of((4, 6))
-  assert len(warnings) == 1 and '\n' not in warnings[0]
-  assert f'{directory}/3 is damaged: params/_METADATA should have' in warnings[0]
-  assert 'goes on from step 2' in warnings[0] and '3.damaged' in warnings[0]
+  damage, moved = warnings
+  assert f'{directory}/3 is damaged: params/_METADATA should have' in damage
+  assert 'goes on from step 2' in moved and '3.damaged' in moved
   # The step can be saved again, and damaged again.
   save(directory, (3,), bleu=(4, 6, 5))
   (directory / '3' / 'rest' / 'manifest.ocdbt').unlink()
@@ -116,14 +106,11 @@ def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(director
   for step in (1, 2, 3):
     (directory / str(step) / 'params' / '_METADATA').unlink()
   before = sorted(directory.rglob('*'))
-  with pytest.raises(
-    UserError,
-    match=r'no checkpoint in .* is whole: 3: params/_METADATA .*; 2: '
-    r'params/_METADATA .*; 1: params/.*; restore one',
-  ) as error:
+  with pytest.raises(UserError, match=r'no checkpoint in .* is whole; restore one'):
     resumed(directory)
-  assert '\n' not in str(error.value)
-  assert sorted(directory.rglob('*')) == before and warnings == []
+  assert sorted(directory.rglob('*')) == before
+  for step, warning in zip((3, 2, 1), warnings, strict=True):
+    assert f'{directory}/{step} is damaged: params/_METADATA is missing' in warning
 
 
 class Mark:
@@ -153,7 +140,7 @@ def test_a_pickle_in_a_checkpoint_is_not_loaded(written, tmp_path):
       sealing.seal(directory / '3', 3)
     for use in (
       lambda opened: opened.average_params([3], LIKE.params),
-      lambda opened: opened.restore(3, LIKE)[0].params,
+      lambda opened: opened.restore(3, LIKE).params,
     ):
       try:
         with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:

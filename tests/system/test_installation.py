@@ -10,8 +10,6 @@ import pytest
 from transformer.runs import run_directory
 from transformer.system import installation
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
@@ -22,7 +20,7 @@ def installed(tmp_path, monkeypatch):
     (site / 'attention_commands' / 'configs' / f'{name}.py').write_text(f'{name} = "installed"\n')
   (tmp_path / 'here').mkdir()
   monkeypatch.chdir(tmp_path / 'here')
-  monkeypatch.setattr(installation, '_TOP', site)
+  monkeypatch.setattr(installation, 'TOP', site)
   monkeypatch.setattr(sys, 'path', [])
   return site
 
@@ -34,7 +32,7 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installe
     assert not installation.is_ours(installed / name)
   checkout = installed.parents[3]
   assert not installation.is_ours(checkout / 'train.py')  # Here, that is another copy.
-  monkeypatch.setattr(installation, '_TOP', checkout)
+  monkeypatch.setattr(installation, 'TOP', checkout)
   for name in ('train.py', 'eval.py', 'transformer/runs/lock.py', 'launch/sweeping/trials.py'):
     assert installation.is_ours(checkout / name)
   for name in ('jax/_src/api.py', 'transformer/runs/lock.py'):
@@ -108,8 +106,7 @@ def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(installed, 
       ),
     )
 
-  # The repository of this checkout has no such file.
-  monkeypatch.setattr(run_directory, '__file__', str(ROOT / 'tests' / 'nothing.py'))
+  monkeypatch.setattr(run_directory, 'TOP', installed)
   install(installed, '{"vcs_info": {"commit_id": "abc"}}')
   assert run_directory.commit() == 'abc'
   install(installed.parent, '{"vcs_info": {"commit_id": "abc"}}')  # Another copy.

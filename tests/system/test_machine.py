@@ -4,7 +4,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from absl import logging
@@ -104,32 +103,15 @@ def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
   assert environment == before and not (tmp_path / 'no').exists()
 
 
-@pytest.mark.parametrize('home', ['file/under', 'forbidden', 'relative'])
+@pytest.mark.parametrize('home', ['file/under', ''])
 def test_an_unusable_folder_gives_a_warning_and_no_cache(tmp_path, monkeypatch, warnings, home):
   (tmp_path / 'file').write_text('mine')
-  monkeypatch.chdir(tmp_path)
-  if home == 'forbidden':
-    monkeypatch.setattr(machine.os, 'access', lambda *_: False)
-  environment = {'XDG_CACHE_HOME': home if home == 'relative' else str(tmp_path / home)}
+  monkeypatch.setenv('HOME', str(tmp_path / 'file'))
+  environment = {'XDG_CACHE_HOME': home and str(tmp_path / home)}
   machine.keep_compiled_programs(environment)
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
   (warning,) = warnings
-  assert home in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
-  assert not os.path.exists('relative')
-
-
-def test_programs_unused_for_long_are_removed(tmp_path):
-  environment = {'XDG_CACHE_HOME': str(tmp_path)}
-  machine.keep_compiled_programs(environment)
-  folder = environment.pop('JAX_COMPILATION_CACHE_DIR')
-  days_ago = {'old': (90, 90), 'read': (3, 90), 'written': (90, 3)}
-  for name, days in days_ago.items():
-    path = os.path.join(folder, name)
-    with open(path, 'w') as file:
-      file.write('program')
-    os.utime(path, tuple(time.time() - day * 86_400 for day in days))
-  machine.keep_compiled_programs(environment)
-  assert set(os.listdir(folder)) == {'read', 'written'}
+  assert 'file' in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
 
 
 def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from transformer.config import Config
 from transformer.data.corpora import EncodedCorpora
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.errors import UserError
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -63,8 +62,6 @@ class OpenRun:
     )
     self.ended = self.done and not self.unfinished
     self._newest = self.step
-    if self.begun and stack:  # A later step may be damaged.
-      processes.from_first(lambda: resuming.record_newest(workdir, self.step or 0))
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
     if self._stack:
@@ -88,7 +85,7 @@ class OpenRun:
       self._checkpoints = self._open_checkpoints()
     if self.step is None:
       return update.first_state(params)
-    return self._checkpoints.restore(self.step, update.state)[0]
+    return self._checkpoints.restore(self.step, update.state)
 
   def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
     """Saves a step; if it is unfinished, only if it is not saved, and waits until it is written."""
@@ -104,13 +101,8 @@ class OpenRun:
     self._checkpoints.wait()
 
   def check_writes(self):
-    """Ends the run if a checkpoint could not be written."""
-    try:
-      self._checkpoints.check()
-    except UserError as error:
-      if jax.process_count() == 1:
-        raise
-      processes.fail(error)
+    """Raises `UserError` if a checkpoint could not be written."""
+    self._checkpoints.check()
 
 
 def record_start(
@@ -130,7 +122,6 @@ def record_start(
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(vocabulary, workdir)
   if not run.begun:
-    resuming.record_newest(workdir, 0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     files.write_sealed(
       workdir / run_directory.RUN,

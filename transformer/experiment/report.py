@@ -66,7 +66,7 @@ class Report:
     self._first = processes.is_first()
 
     def open_files():
-      self._metrics = MetricsFile(workdir / METRICS, step, history.get('log', {}), warn)
+      self._metrics = MetricsFile(workdir / METRICS, history.get('log', {}))
       parts = {str(workdir / TENSORBOARD): Events} | {
         f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report
       }
@@ -142,7 +142,7 @@ class Report:
       return
     for key, texts in evaluation.translations.items():
       with optional(f'step {step}, {key}: no translations in {EVALUATIONS}/', warn):
-        write_translations(self._workdir, key, step, texts, self._config.keep)
+        write_translations(self._workdir, key, step, texts)
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     self._reporters.tell('samples', step, evaluation.samples)

@@ -1,28 +1,24 @@
 """The checkpoints of a run in training, which Orbax writes and restores."""
 
-import asyncio
 import contextlib
 import copy
-import errno
 import os
 import shutil
-import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
-from etils import epath
+from absl import logging
 
+from transformer import files
 from transformer.errors import UserError, type_and_message
-from transformer.files import flush_folder
 from transformer.runs import sealing
 from transformer.runs.checkpoints import AVERAGE, HISTORY, PARAMS, Checkpoints
-from transformer.runs.evaluations import best_steps
-from transformer.runs.resuming import record_newest
+from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import REMOVED, UNFINISHED
 from transformer.system import processes
 from transformer.training.step import TrainState
@@ -32,22 +28,13 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
-_REASONS = (
-  errno.ENOSPC,
-  errno.EDQUOT,
-  errno.EFBIG,
-  errno.EACCES,
-  errno.EPERM,
-  errno.EROFS,
-  errno.EIO,
-)
 
 
 class CheckpointWriter(Checkpoints):
   """Saves, restores and deletes checkpoints.
 
   A thread writes a checkpoint while training goes on. Its folder gets its name last, so no half of
-  it is seen.
+  it is seen. The first process alone seals, names and deletes checkpoints.
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1):
@@ -56,37 +43,16 @@ class CheckpointWriter(Checkpoints):
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
     """
+    processes.from_first(lambda: _tidy(Path(directory)))
     super().__init__(directory)
     self._keep = keep
-    self._evaluations: Sequence[dict[str, Any]] = ()
-    self._saving = False
-    processes.from_first(self._tidy)
-    self._manager = ocp.CheckpointManager(
-      epath.Path(self._directory),
-      options=ocp.CheckpointManagerOptions(
-        create=True,
-        cleanup_tmp_directories=True,
-        temporary_path_class=_SealedPath,
-        todelete_subdir=REMOVED,
-        async_options=ocp.AsyncOptions(barrier_sync_fn=_wait_for_all),
-        lightweight_initialize=True,  # Else Orbax reads every checkpoint before it is verified.
-        preservation_policy=self,
-      ),
-    )
+    self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+    self._thread = ThreadPoolExecutor(max_workers=1)
+    self._writing: Future[None] | None = None
+
+  def is_unfinished(self, step: int) -> bool:
     # On a network file system, several processes may see different folders for a while.
-    self._unfinished = set(processes.from_first(lambda: list(self._unfinished)))
-
-  def _tidy(self):
-    """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
-    for left in self._directory.glob(f'*{_UNSEALED}*'):
-      shutil.rmtree(left)
-    for path in self._directory.glob(f'{REMOVED}/*'):
-      if path.name.isdecimal() and int(path.name) > max(self._steps, default=-1):
-        self._unfinished.add(int(path.name))
-        path.rename(self._directory / path.name)
-
-  def steps(self) -> list[int]:
-    return sorted(self._manager.all_steps())
+    return processes.from_first(lambda: super(CheckpointWriter, self).is_unfinished(step))
 
   def fall_back(self) -> int | None:
     """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
@@ -94,103 +60,120 @@ class CheckpointWriter(Checkpoints):
     Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
-    step = processes.from_first(
-      lambda: sealing.newest_whole(self._directory, self.steps(), move=True)
-    )
-    self._verified |= {step} - {None}
-    self._unfinished = {unfinished for unfinished in self._unfinished if unfinished <= (step or 0)}
-    self._manager.reload()
-    return step
+    return processes.from_first(self._fall_back)
+
+  def _fall_back(self) -> int | None:
+    whole = super().fall_back()
+    for step in [step for step in self._steps if step > (whole or 0)]:
+      folder = self._directory / str(step)
+      aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
+      os.rename(folder, aside)
+      self._steps.remove(step)
+      logging.warning(
+        '%s is moved to %s, which may be removed; the run goes on from step %d',
+        folder,
+        aside.name,
+        whole,
+      )
+    return whole
 
   def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
-    An `unfinished` step may lack its evaluation. Its checkpoint is deleted before the finished one
-    is written. The `evaluations` of the history, JSON data, tell which checkpoint is the best.
+    An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
+    The `evaluations` of the history, JSON data, tell which checkpoint is the best.
     """
     self.wait()
     step = int(state.step)
     parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
     # Orbax reads the history later, in a thread, while the caller's may grow.
-    parts[HISTORY] = ocp.args.JsonSave(copy.deepcopy(history))
-    if step in self._unfinished:
-      self._manager.delete(step)
-      self._unfinished.remove(step)
+    history = copy.deepcopy(history)
+    parts[HISTORY] = ocp.args.JsonSave(history)
     if unfinished:
       parts[UNFINISHED] = ocp.args.JsonSave({})
-      self._unfinished.add(step)
-    self._evaluations = history['evaluations']
+    unsealed = self._directory / f'{step}{_UNSEALED}'
     with _one_line_errors(self._directory):
-      if not self._manager.save(step, args=ocp.args.Composite(**parts)):
-        raise FileExistsError(f'step {self._manager.latest_step()} is there; {step} is no later')
-    self._saving = True
+      self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
+    self._writing = self._thread.submit(self._finish, step, unsealed, history)
 
-  def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """Returns the state and the history of a checkpoint, to go on with training.
+  def _finish(self, step: int, unsealed: Path, history: Mapping[str, Any]):
+    """Waits for Orbax, names the checkpoint, and removes those that it makes superfluous."""
+    with _one_line_errors(self._directory):
+      self._checkpointer.wait_until_finished()
+      if processes.is_first():
+        sealing.seal(unsealed, step)
+        self._remove({step} & set(self._steps))
+        os.rename(unsealed, self._directory / str(step))
+        files.flush_folder(self._directory)
+        self._steps.append(step)
+        self._remove_superfluous(history)
+
+  def restore(self, step: int, like: TrainState) -> TrainState:
+    """Returns the state of a checkpoint, to go on with training.
 
     `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
     process was about to delete.
     """
-    history = self.history(step)
     wanted = _parts(like)
     # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)
-    parts = {name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
-    parts = self._read(
-      step, lambda _: self._manager.restore(step, args=ocp.args.Composite(**parts))
+    args = ocp.args.Composite(
+      **{name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
     )
+    parts = self._read(step, lambda folder: self._checkpointer.restore(folder, args=args))
     skips = parts.get(_SKIPS) or jax.tree.map(
-      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), like.skips
+      lambda leaf: jnp.zeros_like(leaf, device=leaf.sharding), like.skips
     )
-    self._evaluations = history['evaluations']
-    for other in set(self.steps()) - self._kept(self.steps()):
-      self._manager.delete(other)
-    self._empty_removed()
-    return TrainState(
-      parts[_REST]['step'], parts[PARAMS], parts[_REST]['optimizer'], parts.get(AVERAGE), skips
-    ), history
+    processes.from_first(lambda: self._remove_superfluous(self.history(step)))
+    rest = parts[_REST]
+    return TrainState(rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips)
 
-  def should_preserve(self, checkpoints, *, context) -> list[bool]:
-    """Tells Orbax which checkpoints stay."""
-    del context
-    kept = self._kept([checkpoint.step for checkpoint in checkpoints])
-    return [checkpoint.step in kept for checkpoint in checkpoints]
+  def _remove_superfluous(self, history: Mapping[str, Any]):
+    """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
+    finished = [step for step in self._steps if not Checkpoints.is_unfinished(self, step)]
+    kept = {self._steps[-1], *finished[-self._keep :]}
+    if best := best_evaluation(history['evaluations']):
+      kept.add(best['step'])
+    self._remove(set(self._steps) - kept)
+    shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
-  def _kept(self, steps: Sequence[int]) -> set[int]:
-    """Returns those of the steps, ascending, whose checkpoints stay."""
-    finished = [step for step in steps if step not in self._unfinished]
-    return {
-      *finished[-self._keep :],
-      *steps[-1:],
-      *best_steps(self._evaluations, finished, self._keep),
-    }
+  def _remove(self, steps: Iterable[int]):
+    """Moves checkpoints to where no reader looks, so that a kill leaves no half of one."""
+    removed = self._directory / REMOVED
+    removed.mkdir(exist_ok=True)
+    for step in steps:
+      os.rename(self._directory / str(step), removed / str(step))
+      self._steps.remove(step)
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
-    saving, self._saving = self._saving, False
-    with _one_line_errors(self._directory):
-      self._manager.wait_until_finished()
-    if saving:  # Not after a fault: what was to be replaced is still there.
-      self._empty_removed()
+    if self._writing:
+      self._writing.result()
 
   def check(self):
     """Raises `UserError` if a write has failed; does not wait for one that goes on."""
-    # Orbax's `check_for_errors` does not see the errors that its own thread has met.
-    if self._saving and not self._manager.is_saving_in_progress():
-      self.wait()
+    if self._writing and self._writing.done():
+      self._writing.result()
 
   def close(self):
     """Waits as `wait` does, and releases the directory."""
     try:
       self.wait()
     finally:
-      with _one_line_errors(self._directory):  # Orbax may raise an error again.
-        self._manager.close()
+      self._thread.shutdown()
+      self._checkpointer.close()
 
-  def _empty_removed(self):
-    if processes.is_first():
-      shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
+
+def _tidy(directory: Path):
+  """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
+  directory.mkdir(parents=True, exist_ok=True)
+  for left in directory.glob(f'*{_UNSEALED}*'):
+    shutil.rmtree(left)
+  newest = max(Checkpoints(directory).steps(), default=-1)
+  for path in directory.glob(f'{REMOVED}/*'):
+    if path.name.isdecimal() and int(path.name) > newest:
+      path.rename(directory / path.name)
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -205,70 +188,17 @@ def _parts(state: TrainState) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _one_line_errors(directory: Path) -> Iterator[None]:
-  """Turns any failure to write a checkpoint into a `UserError`."""
+  """Turns any failure to write a checkpoint into a `UserError`.
+
+  One of several processes ends at once, since the others would wait for its part for ever.
+  """
   try:
     yield
   except Exception as error:  # Orbax and TensorStore raise many types.
-    raise _write_error(error, f' to {directory}') from error
-
-
-def _write_error(error: BaseException, where: str = '') -> UserError:
-  reasons = map(os.strerror, _REASONS)
-  reason = next((text for text in reasons if text in str(error)), type_and_message(error))
-  return UserError(
-    f'a checkpoint cannot be written{where}: {reason}; free disk space or allow writing there, '
-    f'then start again, and the run goes on from the checkpoint before'
-  )
-
-
-def _wait_for_all(*, key: str, timeout_ms: int):
-  """Waits at one of Orbax's barriers for all processes.
-
-  After a failed write, Orbax's thread reaches another barrier than the other processes: all would
-  wait for ever. So this process ends, and the others notice.
-  """
-  error = sys.exc_info()[1]
-  if (
-    error and jax.process_count() > 1 and threading.current_thread() is not threading.main_thread()
-  ):
-    processes.fail(_write_error(error))
-  try:
-    ocp.multihost.get_barrier_sync_fn()(key=key, timeout_ms=timeout_ms)
-  except jax.errors.JaxRuntimeError:
-    processes.fail(
-      UserError(
-        f'another process has ended, or has not written its part of a checkpoint in '
-        f'{round(timeout_ms / 60_000)} minutes; read its output, then start again, and the run '
-        f'goes on from the checkpoint before'
-      )
+    refusal = UserError(
+      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
+      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
     )
-
-
-class _SealedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
-  """Orbax's renaming of a complete checkpoint, with digests added first, all in Orbax's thread.
-
-  Orbax calls `temporary_path_class` deprecated. Its successor `atomicity_options` takes only
-  Orbax's own classes. Digests that Orbax's callback adds after the renaming would leave a
-  checkpoint without them where a process is killed in between.
-  """
-
-  async def finalize(self):
-    """Renames to `STEP.unsealed`, which no reader takes for a checkpoint; seals; renames."""
-    final = self._final_path
-    whole = final.name.isdecimal()  # Else it is a part of a checkpoint.
-    if whole:
-      self._final_path = final.with_name(final.name + _UNSEALED)
-    await super().finalize()
-    if whole:
-      await asyncio.to_thread(_finish, self._final_path, final)
-      self._final_path = final
-
-
-def _finish(folder: epath.Path, final: epath.Path):
-  for part in folder.iterdir():
-    if (part / '_METADATA').exists():
-      ocp.StandardCheckpointHandler().metadata(part)  # Raises an error if no array is there.
-  sealing.seal(folder, int(final.name))
-  os.rename(folder, final)
-  flush_folder(final.parent)
-  record_newest(Path(final.parent.parent), int(final.name))
+    if jax.process_count() > 1:
+      processes.fail(refusal)
+    raise refusal from error

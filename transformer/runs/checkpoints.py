@@ -11,7 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tensorstore
+from absl import logging
 
 from transformer.errors import UserError, is_out_of_memory, shown, type_and_message
 from transformer.runs import sealing
@@ -39,9 +41,6 @@ class Checkpoints:
     self._steps = sorted(
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
-    self._unfinished = {
-      step for step in self._steps if (self._directory / str(step) / UNFINISHED).is_dir()
-    }
 
   def steps(self) -> list[int]:
     """The steps that have a checkpoint, ascending."""
@@ -49,33 +48,44 @@ class Checkpoints:
 
   def is_unfinished(self, step: int) -> bool:
     """Whether training saved the step for a signal, so that its evaluation may be missing."""
-    return step in self._unfinished
+    return (self._directory / str(step) / UNFINISHED).is_dir()
 
   def fall_back(self) -> int | None:
     """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
 
-    Raises `UserError` if all are damaged.
+    Warns of damaged ones; raises `UserError` if all are damaged.
     """
-    return sealing.newest_whole(self._directory, self.steps(), move=False)
+    for step in reversed(self._steps):
+      folder = self._directory / str(step)
+      damage = sealing.find_damage(folder, step)
+      if damage is None:
+        self._verified.add(step)
+        return step
+      logging.warning('%s is damaged: %s', folder, damage)
+    if self._steps:
+      raise UserError(
+        f'no checkpoint in {self._directory} is whole; restore one from a copy, or train anew in '
+        f'another --workdir'
+      )
+    return None
 
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
-    steps = self.steps()
-    if not steps:
+    if not self._steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = which
-    if which in ('best', 'latest'):
-      # A run that was stopped before its first evaluation has only a latest.
-      best = which == 'best' and best_evaluation(self.history(steps[-1])['evaluations'])
-      step = str(best['step'] if best else steps[-1])
-    if step not in map(str, steps):
-      gone = '' if step == which else f', whose step {step} is not there'
+    latest = self._steps[-1]
+    named = {str(step): step for step in self._steps} | {'latest': latest, 'best': latest}
+    # A run that was stopped before its first evaluation has only a latest.
+    if which == 'best' and (best := best_evaluation(self.history(latest)['evaluations'])):
+      named['best'] = best['step']
+    step = named.get(which)
+    if step not in self._steps:
       raise UserError(
-        f'checkpoint must be best, latest or one of the steps '
-        f'{", ".join(map(str, steps))}; got {shown(which)}{gone}'
+        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
+        f'got {shown(which)}' + (f', whose step {step} is not there' if step else '')
       )
-    self._verify(int(step))
-    return int(step)
+    self._verify(step)
+    return step
 
   def average_params(self, steps: list[int], like, sharding=None, item: str = PARAMS) -> Any:
     """Reads parameters (or averages) of the shapes of `like`; of several the mean (section 6.1)."""
@@ -91,33 +101,35 @@ class Checkpoints:
 
   def _read(self, step: int, function: Callable[[Path], Any]) -> Any:
     """Returns what a function reads from the folder of a checkpoint, which is verified first."""
-    self._verify(step)
+    folder = self._directory / str(step)
     try:
-      return function(self._directory / str(step))
+      self._verify(step)
+      return function(folder)
     except Exception as error:  # Orbax and TensorStore raise many types.
       if is_out_of_memory(error):
         raise
-      raise self._refusal(
-        step,
-        f'is as it was written, and cannot be read or does not fit the '
-        f"run's config.json ({type_and_message(error)})",
+      if not folder.exists():
+        raise UserError(
+          f'{folder} was there and has been removed, as a run in training removes old '
+          f'checkpoints; start again, or choose another checkpoint'
+        ) from error
+      if isinstance(error, UserError):
+        raise
+      raise UserError(
+        f"{folder} is as it was written, and cannot be read or does not fit the run's config.json "
+        f'({type_and_message(error)}); restore it from a copy, or choose another checkpoint'
       ) from error
 
   def _verify(self, step: int):
-    """Refuses a checkpoint that differs from what was written; compares each only once."""
-    if step not in self._verified:
-      if damage := sealing.find_damage(self._directory / str(step), step):
-        raise self._refusal(step, f'is damaged: {damage}')
-      self._verified.add(step)
-
-  def _refusal(self, step: int, problem: str) -> UserError:
+    """Raises `UserError` if a checkpoint differs from what was written; compares it only once."""
     folder = self._directory / str(step)
-    if not folder.exists():
-      return UserError(
-        f'{folder} was there and has been removed, as a run in training removes old '
-        f'checkpoints; start again, or choose another checkpoint'
+    if step in self._verified:
+      return
+    if damage := sealing.find_damage(folder, step):
+      raise UserError(
+        f'{folder} is damaged: {damage}; restore it from a copy, or choose another checkpoint'
       )
-    return UserError(f'{folder} {problem}; restore it from a copy, or choose another checkpoint')
+    self._verified.add(step)
 
 
 def by_name(arrays) -> dict[str, Any]:
@@ -128,37 +140,29 @@ def by_name(arrays) -> dict[str, Any]:
   }
 
 
-def check_alike(
-  wanted: Mapping[str, Any],
-  given: Mapping[str, Any],
-  about: Callable = lambda leaf: f'{list(leaf.shape)} of {leaf.dtype.name}',
-):
-  """Refuses parameters, by name, that `about` does not call the same as those of a config."""
-  wanted, given = (
-    {name: about(leaf) for name, leaf in arrays.items()} for arrays in (wanted, given)
-  )
+def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
+  """Raises `UserError` if parameters, by name, lack the names and shapes of a config's."""
   for name in sorted(wanted.keys() | given.keys()):
-    if wanted.get(name) != given.get(name):
+    shapes = [np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)]
+    if shapes[0] != shapes[1]:
       raise UserError(
-        f'the parameter {name} should be {wanted.get(name)}, as the config says; it '
-        f'is {given.get(name)}'
+        f'the parameter {name} should have the shape {shapes[0]}, as the config says; it has '
+        f'{shapes[1]}'
       )
 
 
 def _read_arrays(folder: Path, like, sharding):
   """Reads nested dicts of arrays, which Orbax wrote to a database of TensorStore's."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
-  keys = tensorstore.KvStore.open(store).result().list().result()
-  opened = {
-    name: tensorstore.open(
+  wanted = by_name(like)
+  opening = [
+    tensorstore.open(
       {'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}}, open=True, read=True
     )
-    for name in {key.decode().partition('/')[0] for key in keys}
-  }
-  opened = {name: array.result() for name, array in opened.items()}
-  wanted = by_name(like)
-  check_alike(wanted, opened)
-  arrays = [opened[name].read() for name in wanted]
-  return jax.tree.unflatten(
-    jax.tree.structure(like), [jax.device_put(array.result(), sharding) for array in arrays]
-  )
+    for name in wanted
+  ]
+  opened = [array.result() for array in opening]
+  check_alike(wanted, dict(zip(wanted, opened, strict=True)))
+  reading = [array.read() for array in opened]
+  arrays = [jax.device_put(array.result(), sharding) for array in reading]
+  return jax.tree.unflatten(jax.tree.structure(like), arrays)

@@ -1,7 +1,6 @@
 """The evaluations of a run: the best one, the end of patience, and the translations on disk."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,19 +30,6 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
   the same validation set, and then to the first evaluation.
   """
   return max(evaluations, key=_rank, default=None)
-
-
-def best_steps(
-  evaluations: Sequence[Mapping[str, Any]], saved: Sequence[int], keep: int
-) -> set[int]:
-  """Returns the steps of the best evaluation now and when the oldest kept checkpoint was saved.
-
-  A run that falls back to one of the latest `keep` checkpoints needs the best of that time. `saved`
-  are the steps that have a checkpoint, ascending.
-  """
-  oldest = min(saved[-keep:], default=0)
-  before = [evaluation for evaluation in evaluations if evaluation['step'] <= oldest]
-  return {best['step'] for best in map(best_evaluation, (evaluations, before)) if best}
 
 
 def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
@@ -77,20 +63,10 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
   return metric == 'f1', *(-math.inf if math.isnan(number) else number for number in (score, -loss))
 
 
-def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str], keep: int):
-  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`, and keeps the latest `keep` of them.
+def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str]):
+  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`.
 
-  Files of later steps are deleted: they are from before the run was resumed. `key` is one of
-  `DataConfig.valid_sets`.
+  `key` is one of `DataConfig.valid_sets`.
   """
-  folder = workdir / EVALUATIONS
-  name = key.replace('/', '.')
-  files.write(folder / f'{name}.{step}.txt', ''.join(f'{line}\n' for line in lines).encode())
-  pattern = re.compile(rf'{re.escape(name)}\.(\d+)\.txt')
-  steps = {
-    path: int(parts[1]) for path in folder.iterdir() if (parts := pattern.fullmatch(path.name))
-  }
-  latest = sorted(number for number in steps.values() if number <= step)[-keep:]
-  for path, number in steps.items():
-    if number not in latest:
-      path.unlink()
+  path = workdir / EVALUATIONS / f'{key.replace("/", ".")}.{step}.txt'
+  files.write(path, ''.join(f'{line}\n' for line in lines).encode())

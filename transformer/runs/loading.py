@@ -37,7 +37,6 @@ class Run:
     vocabulary: its vocabulary, or one for each language.
     params: its parameters, or their moving average if the run keeps one.
     steps: the checkpoints whose mean the parameters are, ascending.
-    mesh: the devices; each holds all parameters.
   """
 
   workdir: Path
@@ -46,21 +45,13 @@ class Run:
   model: Model
   params: Any
   steps: list[int]
-  mesh: jax.sharding.Mesh
 
   def __post_init__(self):
     check_params(self.model, self.params)
 
   def __getstate__(self) -> dict[str, Any]:
-    """Returns what a pickle holds: all fields, with arrays of NumPy, and no devices."""
-    fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-    return {**fields, 'params': jax.device_get(self.params), 'mesh': None}
-
-  def __setstate__(self, fields: dict[str, Any]):
-    """Puts the arrays of a pickle on the devices of this process."""
-    mesh = sentence_mesh(fields['config'].decode.batch_size)
-    params = jax.device_put(fields['params'], replicated(mesh))
-    vars(self).update(fields, params=params, mesh=mesh)
+    """Returns what a pickle holds: the fields, and nothing that was compiled."""
+    return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def load_run(
@@ -104,11 +95,10 @@ def load_run(
       f'than the {average} to average; average fewer, or train with a larger '
       f'train.keep'
     )
-  mesh = sentence_mesh(config.decode.batch_size)
-  params = checkpoints.average_params(
-    steps, _shapes_of(model), replicated(mesh), AVERAGE if config.train.ema_decay else PARAMS
-  )
-  run = Run(workdir, config, vocabulary, model, params, steps, mesh)
+  item = AVERAGE if config.train.ema_decay else PARAMS
+  devices = replicated(sentence_mesh(config.decode.batch_size))
+  params = checkpoints.average_params(steps, _shapes_of(model), devices, item)
+  run = Run(workdir, config, vocabulary, model, params, steps)
   for name, leaf in by_name(params).items():
     if not np.isfinite(leaf).all():
       raise diverged([run], f'the parameter {name} is not finite')
@@ -174,7 +164,7 @@ def check_params(model: Model, params: Any):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
     raise UserError(f'parameters must be nested dicts, as run.params; got {shown(params)}')
-  check_alike(by_name(_shapes_of(model)), by_name(params), np.shape)
+  check_alike(by_name(_shapes_of(model)), by_name(params))
 
 
 @functools.cache

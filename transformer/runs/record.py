@@ -11,18 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 from absl import logging
 
 from transformer import files
-from transformer.runs.metrics_file import read_metrics
-from transformer.runs.run_directory import (
-  FORMAT,
-  METRICS,
-  RUN,
-  commit,
-  read_record,
-  read_settings,
-)
+from transformer.runs.run_directory import FORMAT, RUN, commit, read_record
+from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
 
 _PACKAGES = (
@@ -56,11 +50,9 @@ def add_session(
   Refuses other values of JAX's switches than in the process that trained before. Warns of another
   number of CPU cores, and of another digest `own` of a module of one's own.
   """
-  from transformer.system.jax_backend import check_switches  # It imports JAX.
-
   about = read_record(workdir)
   session = _session(reproducible) | {'own_code': dict(own)}
-  last = _sessions_that_train(about)[-1]
+  last = [about, *(earlier for earlier in about['resumed'] if earlier['trains'])][-1]
   before = last['devices']
   now = session['devices']
   if trains:
@@ -83,17 +75,8 @@ def add_session(
   files.write_sealed(Path(workdir) / RUN, about)
 
 
-def _sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-  """Returns the sessions in the content of `run.json` that made updates, in their order."""
-  return [about, *(session for session in about['resumed'] if session['trains'])]
-
-
 def _session(reproducible: bool) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
-  import jax  # Imported here so that commands can read a directory without a device.
-
-  from transformer.system.jax_backend import recorded_switches
-
   devices = jax.devices()
   versions = {}
   for name in _PACKAGES:
@@ -120,39 +103,9 @@ def _session(reproducible: bool) -> dict[str, Any]:
 
 
 def record_cost(workdir: Path, step: int):
-  """Logs and records in `run.json` what the first `step` updates cost, as in the paper's table 2.
-
-  The hours are those of updates, times the number of devices, without compiling, evaluating and
-  saving. They are None if no line of metrics has a speed, or the number of devices has changed.
-  """
+  """Logs and records in `run.json` the operations of `step` updates, as in the paper's table 2."""
   about = read_record(workdir)
-  if about['flops_per_update'] is None:
-    return
-  flops = step * about['flops_per_update']
-  if about.get('cost', {}).get('flops') == flops:
-    return
-  tokens = read_settings(workdir).train.tokens_per_batch
-  # Updates without a speed, such as the first of a process, take the mean time of the others.
-  seconds = timed = before = 0
-  for line in read_metrics(workdir / METRICS):
-    if 'train/fill' not in line or line['step'] > step:
-      continue
-    if line.get('tokens_per_second'):
-      updates = line['step'] - before
-      seconds += line['train/fill'] * updates * tokens / line['tokens_per_second']
-      timed += updates
-    before = line['step']
-  sessions = [session['devices'] for session in _sessions_that_train(about)]
-  last = sessions[-1]
-  counts = {devices['count'] for devices in sessions}
-  hours = seconds * step / timed * last['count'] / 3600 if timed and len(counts) == 1 else None
-  devices = f'{last["count"]} {last["kind"]}'
-  logging.info(
-    'trained with %.2e FLOPs%s on %s',
-    flops,
-    '' if hours is None else f' in {hours:.3g} device hours',
-    devices,
-  )
-  files.write_sealed(
-    workdir / RUN, about | {'cost': {'flops': flops, 'device_hours': hours, 'devices': devices}}
-  )
+  if about['flops_per_update'] is not None:
+    flops = step * about['flops_per_update']
+    logging.info('trained with %.2e FLOPs', flops)
+    files.write_sealed(workdir / RUN, about | {'cost': {'flops': flops}})

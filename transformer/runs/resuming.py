@@ -11,15 +11,12 @@ from typing import Any
 
 from absl import logging
 
-from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import UserError, optional, shown
+from transformer.errors import UserError, shown
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
-  REMOVED,
-  SAVED,
   WEIGHTS_ALONE,
   check_path,
   has_begun,
@@ -86,20 +83,17 @@ def check_workdir(workdir: Path, config: Config) -> Config:
       f'{workdir} holds weights alone, with which a run cannot go on; start another '
       f'from them: --workdir=NEW --config.train.init_from={workdir}'
     )
-  check_none_lost(workdir)
+  check_not_lost(workdir, old.train.checkpoint_every)
   return config
 
 
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
-  return (
-    {}
-    if saved is None
-    else check_same_settings(
-      workdir, flatten(Config.from_dict(saved).to_dict()), flatten(config.to_dict())
-    )
-  )
+  if saved is None:
+    return {}
+  old = Config.from_dict(saved)
+  return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
 
 
 def check_same_settings(
@@ -139,37 +133,17 @@ def check_same_settings(
   return changes
 
 
-def record_newest(workdir: Path, step: int):
-  """Records the step of the newest complete checkpoint, 0 before the first; warns if that fails.
+def check_not_lost(workdir: Path, every: int):
+  """Raises `UserError` if a run has no checkpoint though it has trained on after its second one.
 
-  A kill before this leaves an earlier step, which demands less than is there.
+  `every` is its `train.checkpoint_every`. A kill may have interrupted the first one.
   """
-  with optional('a later loss of checkpoints may go unnoticed', logging.warning):
-    files.write_sealed(workdir / SAVED, {'step': step})
-
-
-def check_none_lost(workdir: Path):
-  """Raises `UserError` if the newest checkpoint of a run is gone, or all are.
-
-  Checkpoints that were moved aside count as there, since training has warned of them.
-  """
-  folder = workdir / CHECKPOINTS
-  record = workdir / SAVED
-  there = (*folder.glob('*'), *folder.glob(f'{REMOVED}/*'))
-  names = [path.name.partition('.damaged')[0] for path in there]
-  newest = max((int(name) for name in names if name.isdecimal()), default=0)
   reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
-  saved = 0 if newest else reached  # The record may be missing or damaged.
-  if record.exists():
-    with optional('checkpoints that are gone may go unnoticed', logging.warning):
-      saved = files.read_sealed(record, 'the step of the newest checkpoint')['step']
-  if saved > newest:
-    now = f'its newest checkpoint is that of step {newest}' if newest else 'it has no checkpoint'
-    signs = record if newest else f'{record} and {workdir / METRICS}'
+  if reached > 2 * every and not any((workdir / CHECKPOINTS).glob('*')):
     raise UserError(
-      f'{workdir} has trained to step {max(reached, saved)}, and {now}; restore '
-      f'{folder} or mount it again, or choose another --workdir; to go on without, '
-      f'remove {signs}'
+      f'{workdir} has trained to step {reached}, and it has no checkpoint; restore '
+      f'{workdir / CHECKPOINTS} or mount it again, or choose another --workdir; to begin anew, '
+      f'remove {workdir / METRICS}'
     )
 
 
@@ -197,16 +171,6 @@ def check_same_start(
   ):
     if now is not None and then != now:
       raise UserError(
-        f'{workdir} began with other {setting}, or their best steps have changed: '
-        f'they were {_named(then)}, and are {_named(now)}; choose another --workdir '
-        f'to use the present ones'
+        f'{workdir} began with other {setting}, or their best steps have changed; choose another '
+        f'--workdir to use the present ones'
       )
-
-
-def _named(sources: Sequence[Mapping[str, Any]]) -> str:
-  return (
-    ', '.join(
-      f'step {source["steps"][-1]} with digest {source["sha256"][:8]}' for source in sources
-    )
-    or 'none'
-  )

@@ -11,12 +11,11 @@ from transformer.config import Config
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError, shown
 from transformer.runs.lock import LOCK
-from transformer.system.installation import installed_commit
+from transformer.system.installation import TOP, installed_commit
 
 CONFIG = 'config.json'
 RUN = 'run.json'
 METRICS = 'metrics.jsonl'
-SAVED = 'saved.json'
 CHECKPOINTS = 'checkpoints'
 EVALUATIONS = 'eval'
 # The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
@@ -57,13 +56,7 @@ def read_settings(workdir: str | os.PathLike) -> Config:
 
 def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
   """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`."""
-  fingerprints = read_record(workdir).get('data')
-  if not isinstance(fingerprints, dict):
-    raise UserError(
-      f'{Path(workdir) / RUN} should hold the fingerprints of its data; got '
-      f'{shown(fingerprints)}; restore it from a copy'
-    )
-  return fingerprints
+  return read_record(workdir)['data']
 
 
 def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
@@ -109,16 +102,13 @@ def commit() -> str:
   """Returns the commit of this code, with `+` if files differ; `unknown` if nothing tells it."""
 
   def git(*arguments: str) -> str:
-    return subprocess.run(
-      ['git', '-C', str(Path(__file__).parent), *arguments],
-      capture_output=True,
-      text=True,
-      check=True,
-    ).stdout.strip()
+    command = ['git', '-C', str(TOP), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
+  # An installation may lie in the repository of another project.
+  if not (TOP / '.git').exists():
+    return installed_commit()
   try:
-    # A virtual environment may lie in the repository of another project, which lacks this file.
-    git('ls-files', '--error-unmatch', Path(__file__).name)
     return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
   except (OSError, subprocess.CalledProcessError):
-    return installed_commit()
+    return 'unknown'

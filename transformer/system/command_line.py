@@ -20,7 +20,6 @@ from transformer.config import check_name
 from transformer.errors import (
   Preempted,
   UserError,
-  advice,
   is_out_of_memory,
   readable,
   shown,
@@ -58,16 +57,9 @@ def run(
     launches: whether `main` starts other commands, or measures: no compiled programs are kept.
   """
   status = None
-  for name in ('stdout', 'stderr'):
-    if getattr(sys, name) is None:  # It was closed, as `>&-` does.
-      setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
 
   def leave():
     """Ends the process at once; Python would spend half a second on cleaning up."""
-    try:
-      sys.stdout.flush()
-    except BrokenPipeError:  # Python would flush it again at its end, and print an error.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status is not None:
       os._exit(status)
 
@@ -85,32 +77,18 @@ def run(
         machine.keep_compiled_programs(os.environ)
       main(argv)
       sys.stdout.flush()
-      sys.stderr.flush()
-      status = 0
-    except UserError as error:
-      sys.exit(f'error: {error}')
-    except KeyboardInterrupt as stop:
-      status = EXIT_STATUS if isinstance(stop, Preempted) else 130
+      ending = 0, ''
+    except BaseException as error:
+      ending = _ending(error)
+      if ending is None:
+        raise
+    for number in SIGNALS:  # A signal that comes now changes nothing.
+      signal.signal(number, signal.SIG_IGN)
+    status, message = ending
+    if message:
       with contextlib.suppress(OSError):  # The reader of standard error may have ended too.
-        print(str(stop) or 'interrupted', file=sys.stderr, flush=True)
-      sys.exit(status)
-    except BrokenPipeError:  # The reader of standard output has ended, as `head` does.
-      status = 0
-    except Exception as error:
-      if is_out_of_memory(error):
-        sys.exit(installation.spell_commands(_OUT_OF_MEMORY))
-      if isinstance(error, OSError):
-        sys.exit(
-          readable(
-            f'error: {error.filename or "a file"} cannot be used: '
-            f'{error.strerror or error}{advice(error)}'
-          )
-        )
-      raise
-    finally:
-      if status is not None:  # A signal that comes now changes nothing.
-        for number in SIGNALS:
-          signal.signal(number, lambda *_: os._exit(status))
+        print(message, file=sys.stderr, flush=True)
+    sys.exit(status)
 
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
@@ -123,6 +101,24 @@ def run(
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
 
 
+def _ending(error: BaseException) -> tuple[int, str] | None:
+  """Returns the status and the line with which an error ends a command; None for a bug."""
+  if isinstance(error, UserError):
+    return 1, f'error: {error}'
+  if isinstance(error, Preempted):
+    return EXIT_STATUS, str(error)
+  if isinstance(error, KeyboardInterrupt):
+    return 130, str(error) or 'interrupted'
+  if isinstance(error, BrokenPipeError):  # The reader of standard output has ended, as `head` does.
+    return 0, ''
+  if is_out_of_memory(error):
+    return 1, installation.spell_commands(_OUT_OF_MEMORY)
+  if isinstance(error, OSError):
+    name = error.filename or 'a file'
+    return 1, readable(f'error: {name} cannot be used: {error.strerror or error}')
+  return None
+
+
 def _parse(argv, hint):
   """Parses flags, and loads the config that they name."""
   try:
@@ -133,8 +129,10 @@ def _parse(argv, hint):
     remaining = flags.FLAGS(_with_config(argv))
     _check_values(remaining[1:])
     return remaining
-  except (BrokenPipeError, SystemExit):  # The reader of the help has ended; absl has printed it.
-    sys.exit(0)
+  except (BrokenPipeError, SystemExit):  # absl has printed the help; its reader may have ended.
+    with contextlib.suppress(BrokenPipeError):
+      sys.stdout.flush()
+    os._exit(0)
   except (UserError, flags.Error) as error:
     name = getattr(error, 'flagname', '')  # Of an unknown flag.
     if name.startswith('config.') and 'config' in flags.FLAGS:

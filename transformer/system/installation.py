@@ -11,8 +11,8 @@ from pathlib import Path
 
 from transformer import files
 
-_TOP = Path(__file__).absolute().parents[2]
-# What is this project's in `_TOP`, where packages of others may lie too.
+TOP = Path(__file__).absolute().parents[2]
+# What is this project's in `TOP`, where packages of others may lie too.
 _OURS = (
   'transformer',
   'attention_commands',
@@ -30,21 +30,21 @@ _COMMAND = re.compile(
 
 def is_ours(path: Path) -> bool:
   """Returns whether a file belongs to this project, rather than to a library."""
-  return path.is_relative_to(_TOP) and path.relative_to(_TOP).parts[0] in _OURS
+  return path.is_relative_to(TOP) and path.relative_to(TOP).parts[0] in _OURS
 
 
 def spell_commands(text: str) -> str:
   """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
   started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
-  if not started_installed and folder() == _TOP:
+  if not started_installed and folder() == TOP:
     return text
   return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
 
 
 def folder() -> Path:
   """Returns the folder with train.py, eval.py and configs/."""
-  installed = _TOP / 'attention_commands'
-  return installed if installed.is_dir() else _TOP
+  installed = TOP / 'attention_commands'
+  return installed if installed.is_dir() else TOP
 
 
 def find_config(value: str) -> str:
@@ -73,7 +73,7 @@ def installed_commit() -> str:
     origin = importlib.metadata.distribution('attention-is-all-you-need-jax')
   except importlib.metadata.PackageNotFoundError:
     return 'unknown'
-  if Path(origin.locate_file('')).resolve() != _TOP.resolve():
+  if Path(origin.locate_file('')).resolve() != TOP.resolve():
     return 'unknown'  # Another copy is installed.
   about = json.loads(origin.read_text('direct_url.json') or '{}')
   return about.get('vcs_info', {}).get('commit_id', 'unknown')

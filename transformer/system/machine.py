@@ -8,20 +8,16 @@ import itertools
 import os
 import platform
 import sys
-import time
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from absl import logging
 
 _GPUS = Path('/proc/driver/nvidia/gpus')
-# <malloc.h> and <sys/mman.h>
+# <malloc.h>
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
-_MADV_HUGEPAGE = 14
-_HUGE_PAGE = 2 << 20
-_UNUSED_DAYS = 60
 # The first rules out kernels whose order of addition varies, such as scatter. The second keeps XLA
 # from choosing kernels by measured speed, which varies.
 _REPRODUCIBLE = '--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0'
@@ -32,6 +28,32 @@ def usable_cores() -> int:
   if hasattr(os, 'sched_getaffinity'):  # Linux.
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
+
+
+def free_memory(root: Path = Path('/')) -> int | None:
+  """Returns the bytes of memory that this process may still take; None if they are not known.
+
+  They are the machine's or the limit of the process's control groups, without what the process
+  uses. `root` has /proc and /sys.
+  """
+  limits = _memory_lines(root / 'proc/meminfo', 'MemTotal:')
+  for line in _lines(root / 'proc/self/cgroup'):  # A container's root is its own group.
+    group = Path(line.split(':', 2)[2].strip().lstrip('/'))
+    for folder in (group, *group.parents):
+      limits += map(
+        int, filter(str.isdecimal, _lines(root / 'sys/fs/cgroup' / folder / 'memory.max'))
+      )
+  used = sum(_memory_lines(root / 'proc/self/status', 'RssAnon:'))  # Without pages of files.
+  return max(min(limits) - used, 0) if limits else None
+
+
+def _memory_lines(path: Path, name: str) -> list[int]:
+  """Returns the bytes of each line such as `MemTotal: 12 kB`."""
+  return [1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name)]
+
+
+def _lines(path: Path) -> list[str]:
+  return path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
@@ -50,29 +72,18 @@ def named_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def keep_freed_memory():
-  """Makes glibc keep freed memory, in huge pages, for the next step.
+  """Makes glibc keep freed memory for the next step.
 
   A step on a CPU takes its temporary arrays from `malloc` and frees them at its end. By default
   glibc returns blocks of that size to the system at once, and the next step pays for every page
-  again: a fifth of a small model's step. Must be called before threads are started.
+  again: a seventh of a small model's step. Must be called before threads are started.
   """
   libc = ctypes.CDLL(None) if sys.platform.startswith('linux') else None
-  if not hasattr(libc, 'gnu_get_libc_version'):
-    return
-  # Allocate everything in one arena, which only grows.
-  libc.mallopt(_M_ARENA_MAX, 1)
-  libc.mallopt(_M_MMAP_MAX, 0)
-  libc.mallopt(_M_TRIM_THRESHOLD, -1)
-  libc.malloc.restype = ctypes.c_void_p
-  libc.malloc.argtypes = [ctypes.c_size_t]
-  libc.free.restype = None
-  libc.free.argtypes = [ctypes.c_void_p]
-  libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-  size = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 2
-  if start := libc.malloc(size):
-    aligned = -(-start // _HUGE_PAGE) * _HUGE_PAGE
-    libc.madvise(aligned, start + size - aligned, _MADV_HUGEPAGE)
-    libc.free(start)
+  if hasattr(libc, 'gnu_get_libc_version'):
+    # Allocate everything in one arena, which only grows.
+    libc.mallopt(_M_ARENA_MAX, 1)
+    libc.mallopt(_M_MMAP_MAX, 0)
+    libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]):
@@ -80,24 +91,18 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
 
   Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
   XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
-  to it. If this process cannot write to the folder, it warns and keeps nothing.
+  to it. If this process cannot make the folder, it warns and keeps nothing.
   """
   if 'JAX_COMPILATION_CACHE_DIR' not in environment:
-    home = environment.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    folder = Path(home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}')
     try:
-      if not folder.is_absolute():
-        raise FileNotFoundError(2, 'there is no home directory')
+      home = environment.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+      folder = Path(home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}')
       folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-      if not os.access(folder, os.W_OK):
-        raise PermissionError(13, 'it may not be written to')
-      _remove_unused(folder)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # There may be no home.
       logging.warning(
-        'compiled programs are not kept for the next start: %s: %s; set '
-        'JAX_COMPILATION_CACHE_DIR to another folder',
-        folder,
-        error.strerror,
+        'compiled programs are not kept for the next start: %s; set JAX_COMPILATION_CACHE_DIR to '
+        'another folder',
+        error,
       )
       return
     environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
@@ -115,15 +120,6 @@ def _kind_of_processor() -> str:
   with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8') as lines:
     features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
   return hashlib.sha256(features.encode()).hexdigest()[:8]
-
-
-def _remove_unused(folder: Path):
-  """Removes programs that no process has read for a long time."""
-  oldest = time.time() - _UNUSED_DAYS * 86_400
-  for entry in os.scandir(folder):
-    with contextlib.suppress(FileNotFoundError):  # Another process was quicker.
-      if entry.is_file() and max(entry.stat().st_atime, entry.stat().st_mtime) < oldest:
-        os.unlink(entry.path)
 
 
 def set_reproducible_flags(environment: MutableMapping[str, str]):

@@ -75,7 +75,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
     writer = CheckpointWriter(folder)
     writer.save(half, {'evaluations': []})
     writer.wait()
-    restored, _ = writer.restore(1, update.state)
+    restored = writer.restore(1, update.state)
     writer.close()
   require(
     _equal(half, restored),

@@ -12,6 +12,7 @@ from absl import logging
 
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
+from transformer.system.machine import free_memory
 from transformer.training.mesh import row_devices
 from transformer.training.update import Update
 
@@ -145,26 +146,8 @@ def device_memory(root: Path = Path('/')) -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  limits = _kilobytes(root / 'proc/meminfo', 'MemTotal:')
-  for line in _lines(root / 'proc/self/cgroup'):  # A container's root is its own group.
-    group = Path(line.split(':', 2)[2].strip().lstrip('/'))
-    for folder in (group, *group.parents):
-      limits += [
-        int(text)
-        for text in _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')
-        if text.isdecimal()
-      ]
-  used = sum(_kilobytes(root / 'proc/self/status', 'RssAnon:'))  # Without pages of files.
-  return max(min(limits) - used, 0) // jax.local_device_count() if limits else None
-
-
-def _kilobytes(path: Path, name: str) -> list[int]:
-  """Returns the bytes of each line such as `MemTotal: 12 kB`."""
-  return [1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name)]
-
-
-def _lines(path: Path) -> list[str]:
-  return path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
+  free = free_memory(root)
+  return None if free is None else free // jax.local_device_count()
 
 
 def _size(count: float) -> str:

@@ -38,7 +38,7 @@ def run_of(model, params, vocabulary, batch_size, most=MOST):
       'decode': {'max_extra_length': most[1] - most[0], 'batch_size': batch_size},
     }
   )
-  return Run(Path('nowhere'), config, vocabulary, model, params, [1], None)
+  return Run(Path('nowhere'), config, vocabulary, model, params, [1])
 
 
 @pytest.fixture(scope='module')

@@ -83,7 +83,7 @@ def run():
     data=types.SimpleNamespace(max_length=MAX_SOURCE),
     decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE),
   )
-  return TrainedRun(Path('nowhere'), config, vocabulary, model, params, [1], None)
+  return TrainedRun(Path('nowhere'), config, vocabulary, model, params, [1])
 
 
 @pytest.fixture(scope='module')

@@ -64,11 +64,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
-  assert re.search(
-    r'began with other train\.objective_runs.*: they were step 2 with .*, step 2 '
-    r'with .*, and are step 2 with digest \w{8}; choose another --workdir',
-    message,
-  )
+  assert re.search(r'began with other train\.objective_runs.*; choose another --workdir', message)
 
 
 def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(

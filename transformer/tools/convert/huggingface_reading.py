@@ -83,10 +83,8 @@ def load_huggingface(folder: str | os.PathLike[str]) -> TrainedRun:
   folder = files.as_path(folder)
   config, vocabulary, params = read_model(folder)
   model = Transformer(config.model, vocabulary.target.size, vocabulary.source.size)
-  mesh = sentence_mesh(config.decode.batch_size)
-  return TrainedRun(
-    folder, config, vocabulary, model, jax.device_put(params, replicated(mesh)), [0], mesh
-  )
+  devices = replicated(sentence_mesh(config.decode.batch_size))
+  return TrainedRun(folder, config, vocabulary, model, jax.device_put(params, devices), [0])
 
 
 def read_model(folder: Path) -> Imported:
