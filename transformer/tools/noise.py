@@ -34,26 +34,24 @@ def source_noise(
   typing_errors: float = 0.0,
 ) -> Vary:
   """Returns the variation of a run's sources, of which it changes a share in each way."""
-  shares = upper_case, title_case, typing_errors
+  shares = (upper_case, title_case, typing_errors)
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError(
       'the shares of upper case, title case and typing errors must be at least 0, '
       f'and at most 1 together; got {", ".join(map(str, shares))}'
     )
-  kinds = [
-    _but_for(vocabulary.source.symbols, kind)
-    for kind in (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
-  ]
+  ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  kinds = [_but_for(vocabulary.source.symbols, change) for change in ways]
   bounds = np.cumsum(shares)
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
     keys = mix(keys[0] ^ _OTHER)
     kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))
-    texts = [
-      kinds[kind[number]](vocabulary.source.decode(source[number]), int(keys[number]))
-      for number in chosen
-    ]
+    texts = []
+    for number in chosen:
+      text = vocabulary.source.decode(source[number])
+      texts.append(kinds[kind[number]](text, int(keys[number])))
     return replaced(source, chosen, texts, vocabulary.source), target
 
   return vary
@@ -64,9 +62,8 @@ def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
   if not symbols:
     return change
   longest_first = sorted(symbols, key=len, reverse=True)
-  pattern = re.compile(
-    '|'.join(re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first)
-  )
+  patterns = [re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first]
+  pattern = re.compile('|'.join(patterns))
 
   def changed(text: str, key: int) -> str:
     kept = iter(pattern.findall(text))
@@ -99,7 +96,9 @@ def misspelt(text: str, key: int) -> str:
   errors = -(-len(text.split()) // _WORDS_PER_ERROR)
   draws = iter(mix(np.uint64(key) + np.arange(1, 1 + 3 * errors, dtype=np.uint64)).tolist())
   for _ in range(errors):
-    place, kind, other = places[next(draws) % len(places)], next(draws) % 4, next(draws)
+    place = places[next(draws) % len(places)]
+    kind = next(draws) % 4
+    other = next(draws)
     left, right = letters[place : place + 2]
     if kind == 0:
       letters[place : place + 2] = right, left

@@ -83,7 +83,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
-  downloader.MAX_RETRIES, extractor.tf = _RETRIES, _FILES
+  downloader.MAX_RETRIES = _RETRIES
+  extractor.tf = _FILES
   logging.getLogger('urllib3').setLevel(logging.ERROR)
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()

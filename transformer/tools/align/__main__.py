@@ -61,28 +61,20 @@ def main(_):
   (text,) = request.read_texts(run.config.data)
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    result = translating.result_for(
-      request,
-      text,
-      run,
-      kind='alignment',
-      **{flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value},
-    )
+    settings = {flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value}
+    result = translating.result_for(request, text, run, kind='alignment', **settings)
   if text.references:
     targets = text.references[0]
   else:
     answers, _ = translating.translate(run, decoding, text)
-    write_lines(targets := [answer.text for answer in answers], _TRANSLATIONS.value)
+    targets = [answer.text for answer in answers]
+    write_lines(targets, _TRANSLATIONS.value)
   links = align(run.members, text.sources, targets, _LAYER.value, _SHIFT.value)
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)
   if _GOLD.value:
-    report.report(
-      result,
-      [error_rate.evaluate(text.sources, targets, gold, links)],
-      request.people,
-      error_rate.more_lines,
-    )
+    scores = error_rate.evaluate(text.sources, targets, gold, links)
+    report.report(result, [scores], request.people, error_rate.more_lines)
 
 
 def _request() -> Request:

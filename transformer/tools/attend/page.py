@@ -47,7 +47,8 @@ def page_of_run(
     (0, 'sources', 'data.max_length'),
     (1, 'translations', 'data.max_length + decode.max_extra_length'),
   ):
-    if cut := sum(shown.cut[side] for shown in maps):
+    cut = sum(shown.cut[side] for shown in maps)
+    if cut:
       logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
   about = f'{run.workdir.resolve().name}, step {", ".join(map(str, run.steps))}'
   return attention_page(maps, run.vocabulary, about, numbers)
@@ -130,7 +131,8 @@ def _sentence(shown: AttentionMap, vocabulary, number: int) -> dict:
     'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii'),
   }
   for side in ('source', 'target'):
-    language, ids = getattr(vocabulary, side), getattr(shown, side)
+    language = getattr(vocabulary, side)
+    ids = getattr(shown, side)
     data[side] = [_token(language.piece(token)) for token in ids]
     data[f'{side}Words'] = _words(language, ids)
   return data
@@ -144,9 +146,7 @@ def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
   pieces = [vocabulary.piece(token) for token in ids]
   starts = [len(ids)]
   for place in reversed(range(len(ids))):
-    ends_clause = starts[-1] == place + 1 and all(
-      unicodedata.category(character).startswith('P') for character in pieces[place]
-    )
+    ends_clause = starts[-1] == place + 1 and all(map(_is_punctuation, pieces[place]))
     if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
       starts.append(place)
   words = []
@@ -156,6 +156,11 @@ def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
   return words
 
 
+def _is_punctuation(character: str) -> bool:
+  return unicodedata.category(character).startswith('P')
+
+
 def _digest(content: str) -> str:
   """Returns the digest by which a content security policy allows a script or a style."""
-  return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+  digest = hashlib.sha256(content.encode()).digest()
+  return f"'sha256-{base64.b64encode(digest).decode()}'"

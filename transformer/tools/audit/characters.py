@@ -35,8 +35,9 @@ def count_kinds(lines: Sequence[str]) -> np.ndarray:
   names, kinds = script_table()
   codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
   owner = np.repeat(np.arange(len(lines)), np.fromiter(map(len, lines), np.int64, len(lines)))
-  shape = len(lines), FIRST_SCRIPT + len(names)
-  return np.bincount(owner * shape[1] + kinds[codes], minlength=shape[0] * shape[1]).reshape(shape)
+  width = FIRST_SCRIPT + len(names)
+  counts = np.bincount(owner * width + kinds[codes], minlength=len(lines) * width)
+  return counts.reshape(len(lines), width)
 
 
 def shown(text: str, width: int) -> str:

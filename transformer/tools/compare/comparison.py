@@ -1,6 +1,5 @@
 """Comparison of systems by their scores on one text."""
 
-import itertools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -174,20 +173,11 @@ def _differences(
 ) -> list[list[dict[str, Any]]]:
   """Tests each system against the first by each metric, all seeds together.
 
-  A test that fails is left out with a warning: scores are worth printing without it.
+  Metrics without a test are left out; so are tests that fail, with a warning: scores are worth
+  printing without them.
   """
   first = systems[0][0]
   tested: list[list[dict[str, Any]]] = [[] for _ in systems[1:]]
-  if 'mends' in first.result.content:  # It is of transformer.tools.parse.
-    with optional('p of F1 is left out', logging.warning):
-      from transformer.tools.parse import bracketing
-
-      baseline, *others = [
-        [bracketing.Counts(*row['brackets']) for row in _joined_sentences(seeds)]
-        for seeds in systems
-      ]
-      return [bracketing.differences(baseline, counts) for counts in others]
-    return tested
   references = list(zip(*(sentence['references'] for sentence in first.sentences), strict=True))
   baseline, *others = [list(map(_translations, seeds)) for seeds in systems]
   for metric in metrics.NAMES:
@@ -200,10 +190,6 @@ def _differences(
       for of_system, difference in zip(tested, differences, strict=True):
         of_system.append(difference)
   return tested
-
-
-def _joined_sentences(seeds: Sequence[ScoredRun]) -> list[dict[str, Any]]:
-  return list(itertools.chain(*(scored.sentences for scored in seeds)))
 
 
 def _translations(scored: ScoredRun) -> list[str]:

@@ -137,9 +137,15 @@ def _adjectives(groups, before):
     for entry in entries.split(', '):
       english, french = entry.split()
       masculine, *others = french.split('/')
-      regular = masculine if masculine.endswith('e') else f'{masculine}e', masculine
+      regular = [masculine if masculine.endswith('e') else f'{masculine}e', masculine]
       feminine, liaison = [*others, *regular[len(others) :]]
       yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
+
+
+def _regular_forms(stem: str) -> list[str]:
+  """Returns the present and the participle of a French verb in -er."""
+  nous = 'eons' if stem.endswith('g') else 'ons'
+  return [f'{stem}{ending}' for ending in ('e', 'e', nous, 'ez', 'ent', 'é')]
 
 
 def _verbs():
@@ -147,16 +153,9 @@ def _verbs():
     forms, _, kinds = entry.partition(':')
     objects, _, subjects = kinds.partition('/')
     english, past, infinitive, *irregular = forms.split()
-    stem = infinitive[:-2]
-    nous = f'{stem}eons' if stem.endswith('g') else f'{stem}ons'
-    *present, participle = irregular or (
-      f'{stem}e',
-      f'{stem}e',
-      nous,
-      f'{stem}ez',
-      f'{stem}ent',
-      f'{stem}é',
-    )
+    if not irregular:
+      irregular = _regular_forms(infinitive[:-2])
+    *present, participle = irregular
     third = 'has' if english == 'have' else _with_s(english)
     yield Verb(
       english,
@@ -172,5 +171,6 @@ def _verbs():
     )
 
 
-NOUNS, VERBS = tuple(_nouns()), tuple(_verbs())
+NOUNS = tuple(_nouns())
+VERBS = tuple(_verbs())
 ADJECTIVES = (*_adjectives(_BEFORE, True), *_adjectives(_AFTER, False))

@@ -59,11 +59,13 @@ def main(_):
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 
   lists = read_lists(files.as_path(_NBEST.value))
-  result, tokenize = None, _BLEU_TOKENIZE.value or '13a'
-  own_metrics = list(map(scores.load_metric, _METRIC.value))
+  result = None
+  tokenize = _BLEU_TOKENIZE.value or '13a'
+  custom_metrics = list(map(scores.load_metric, _METRIC.value))
   if _RESULT.value:
     result = results.read(files.as_path(_RESULT.value))
-    sentences, tokenize = result.read_sentences(), result.decoding['bleu_tokenize']
+    sentences = result.read_sentences()
+    tokenize = result.decoding['bleu_tokenize']
     if len(sentences) != len(lists):
       raise UserError(
         f'--nbest and --result must be of one text; {_NBEST.value} has {len(lists)} '
@@ -71,20 +73,16 @@ def main(_):
       )
   metrics.check_tokenizer(tokenize)
   started = time.perf_counter()
-  choices = choose(
-    [[text for text, _ in candidates] for candidates in lists],
-    _UTILITY.value,
-    tokenize,
-    usable_cores(),
-  )
+  texts = [[text for text, _ in candidates] for candidates in lists]
+  choices = choose(texts, _UTILITY.value, tokenize, usable_cores())
   seconds = time.perf_counter() - started
   if _OUTPUT.value or not result:
     write_lines(choices, _OUTPUT.value or '-')
   if result:
-    _score(result, sentences, lists, choices, seconds, own_metrics)
+    _score(result, sentences, lists, choices, seconds, custom_metrics)
 
 
-def _score(result, sentences, lists, choices, seconds: float, own_metrics):
+def _score(result, sentences, lists, choices, seconds: float, custom_metrics):
   """Prints the scores of the choices, and writes them beside the result of the lists."""
   from transformer.decoding.translator import Translation
   from transformer.evaluation import report, results
@@ -92,13 +90,12 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
 
   content = result.content
   references = zip(*(sentence['references'] for sentence in sentences), strict=True)
-  text = Text(
-    content['text'], [sentence['source'] for sentence in sentences], list(map(list, references))
-  )
-  answers = [
-    Translation(line, dict(reversed(candidates)).get(line, 0.0), False, ())
-    for line, candidates in zip(choices, lists, strict=True)
-  ]
+  sources = [sentence['source'] for sentence in sentences]
+  text = Text(content['text'], sources, list(map(list, references)))
+  answers = []
+  for line, candidates in zip(choices, lists, strict=True):
+    score = next((score for candidate, score in candidates if candidate == line), 0.0)
+    answers.append(Translation(line, score, False, ()))
   german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
   stages = report.evaluate(
     text,
@@ -106,18 +103,13 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
     content['seconds'] + seconds,
     content['decode']['bleu_tokenize'],
     'de' if german else '',
-    own_metrics,
+    custom_metrics,
   )
   more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}
   place = results.place(result.path.parent, {**content, 'command': sys.argv[1:], 'more': more})
-  report.report(
-    place,
-    (
-      (of_text | {'cut_sources': content['cut_sources']}, of_sentences)
-      for of_text, of_sentences in stages
-    ),
-    sys.stderr if _OUTPUT.value == '-' else sys.stdout,
-  )
+  cut = {'cut_sources': content['cut_sources']}
+  kept = ((of_text | cut, of_sentences) for of_text, of_sentences in stages)
+  report.report(place, kept, sys.stderr if _OUTPUT.value == '-' else sys.stdout)
 
 
 start = command_line.starter(main)  # `attention-rerank` calls it.

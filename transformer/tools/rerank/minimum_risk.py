@@ -64,8 +64,10 @@ def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
   if len(counts) < 2:
     return candidates[0] if candidates else ''
   metric = metric_of(utility, tokenize, effective_order=True)
-  expected = {
-    text: sum(count * metric.sentence_score(text, [other]).score for other, count in counts.items())
-    for text in counts
-  }
-  return max(counts, key=expected.__getitem__)
+
+  def expected(text: str) -> float:
+    return sum(
+      count * metric.sentence_score(text, [other]).score for other, count in counts.items()
+    )
+
+  return max(counts, key=expected)
