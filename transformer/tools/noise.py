@@ -6,6 +6,7 @@ What happens to a sentence is a function of the sentence and its key alone. Symb
 vocabulary, such as placeholders, stay as they are.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection
@@ -67,7 +68,8 @@ def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
 
   def changed(text: str, key: int) -> str:
     kept = iter(pattern.findall(text))
-    return re.sub(_HOLE, lambda _: next(kept), change(pattern.sub(_HOLE, text), key))
+    with_holes = change(pattern.sub(_HOLE, text), key)
+    return re.sub(_HOLE, lambda _: next(kept), with_holes)
 
   return changed
 
@@ -88,13 +90,13 @@ def misspelt(text: str, key: int) -> str:
   letters = _letters(text)
   alphabetic = [letter[0].isalpha() for letter in letters]
   # Where a letter begins a pair of letters, all in one word.
-  places = [
-    place for place in range(len(letters) - 1) if alphabetic[place] and alphabetic[place + 1]
-  ]
+  pairs = itertools.pairwise(alphabetic)
+  places = [place for place, pair in enumerate(pairs) if all(pair)]
   if not places:
     return text
   errors = -(-len(text.split()) // _WORDS_PER_ERROR)
-  draws = iter(mix(np.uint64(key) + np.arange(1, 1 + 3 * errors, dtype=np.uint64)).tolist())
+  numbers = np.arange(1, 1 + 3 * errors, dtype=np.uint64)
+  draws = iter(mix(np.uint64(key) + numbers).tolist())
   for _ in range(errors):
     place = places[next(draws) % len(places)]
     kind = next(draws) % 4

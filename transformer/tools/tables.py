@@ -112,7 +112,8 @@ class Tsv(Table):
     if all(names.count(language) == 1 for language in wanted):
       self.columns = tuple(map(names.index, wanted))
       return True
-    if {*names} & {*wanted} or len({*filter(_is_of_column, names)}) > 1:
+    known = set(filter(_is_of_column, names))
+    if set(names) & set(wanted) or len(known) > 1:
       header = '⇥'.join(languages)
       raise ValueError(
         f'it looks like a header that does not name each of the columns '
@@ -170,4 +171,5 @@ def _is_of_column(name: str) -> bool:
 def _numbered(table: TextFile) -> Iterator[tuple[int, str]]:
   """Yields the lines with their numbers from 1."""
   for start in range(0, len(table), _CHUNK):
-    yield from enumerate(table.read(start, min(start + _CHUNK, len(table))), start + 1)
+    lines = table.read(start, min(start + _CHUNK, len(table)))
+    yield from enumerate(lines, start + 1)

@@ -21,14 +21,13 @@ def align(
   sources: Sequence[str],
   targets: Sequence[str],
   layer: int | None = None,
-  shift: bool = False,
 ) -> list[list[Link]]:
   """Links the words of sources to those of their translations, by a run or by an ensemble.
 
   Each word of a target has one link, if its source has any word. Words beyond the longest sentence
-  of a search get none. `layer` and `shift` are as in `mean_attention`.
+  of a search get none. `layer` is as in `mean_attention`.
   """
-  attention = jax.jit(mean_attention([run.model for run in runs], layer, shift))
+  attention = jax.jit(mean_attention([run.model for run in runs], layer))
   config = runs[0].config
   vocabulary = runs[0].vocabulary
   most_source, most_target = most = longest(config)
@@ -67,14 +66,11 @@ def check_layer(models: Sequence[Model], layer: int | None):
     )
 
 
-def mean_attention(
-  models: Sequence[Model], layer: int | None = None, shift: bool = False
-) -> Callable[..., jax.Array]:
+def mean_attention(models: Sequence[Model], layer: int | None = None) -> Callable[..., jax.Array]:
   """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
 
   Ids are padded, with end tokens. Row t is for target token t. `layer` counts from 1 at the bottom;
-  None is the mean of all layers. With `shift`, row t is the attention of the position at which
-  token t is the decoder's input: SHIFT-ATT of Chen et al., 2020. Then the last row is zero.
+  None is the mean of all layers.
   """
 
   def attention(params, source_BS, target_BT):
@@ -82,11 +78,9 @@ def mean_attention(
     for model, own in zip(models, params, strict=True):
       layers = attention_weights(model, own, *forced(source_BS, target_BT)).cross
       chosen = layers if layer is None else [layers[layer - 1]]
-      means.append(sum(jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen) / len(chosen))
-    mean_BTS = sum(means) / len(means)
-    if not shift:
-      return mean_BTS
-    return jnp.pad(mean_BTS, ((0, 0), (0, 1), (0, 0)))[:, 1:]
+      of_layers = [jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen]
+      means.append(sum(of_layers) / len(chosen))
+    return sum(means) / len(means)
 
   return attention
 
@@ -100,5 +94,8 @@ def link_words(
   true where a token is a part of a word.
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
-  links = [(int(np.argmax(sums_I)), j) for j, sums_I in enumerate(sums_JI) if sums_I.any()]
+  links = []
+  for j, sums_I in enumerate(sums_JI):
+    if sums_I.any():
+      links.append((int(np.argmax(sums_I)), j))
   return sorted(links)

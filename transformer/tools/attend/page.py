@@ -102,7 +102,8 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
   exact *= PRECISION / exact.sum(-1, keepdims=True)
   whole = np.floor(exact)
   missing = np.round(PRECISION - whole.sum(-1, keepdims=True))
-  rank = np.argsort(np.argsort(whole - exact, axis=-1, kind='stable'), axis=-1)
+  by_loss = np.argsort(whole - exact, axis=-1, kind='stable')
+  rank = np.argsort(by_loss, axis=-1)
   return (whole + (rank < missing)).astype(np.uint16)
 
 
@@ -113,7 +114,9 @@ def visible(text: str) -> str:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
       return f'⟨U+{ord(character):04X}⟩'
-    return '␣' if category == 'Zs' and character != ' ' else character
+    if category == 'Zs' and character != ' ':
+      return '␣'
+    return character
 
   return ''.join(map(shown, text))
 
@@ -146,12 +149,15 @@ def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
   pieces = [vocabulary.piece(token) for token in ids]
   starts = [len(ids)]
   for place in reversed(range(len(ids))):
-    ends_clause = starts[-1] == place + 1 and all(map(_is_punctuation, pieces[place]))
-    if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
+    is_mark = starts[-1] == place + 1 and all(map(_is_punctuation, pieces[place]))
+    begins = not place or pieces[place].startswith('▁')
+    if begins or is_mark or ids[place] == EOS_ID:
       starts.append(place)
   words = []
   for start, stop in itertools.pairwise(reversed(starts)):
-    text = pieces[start] if ids[start] == EOS_ID else vocabulary.decode(ids[start:stop])
+    text = pieces[start]
+    if ids[start] != EOS_ID:
+      text = vocabulary.decode(ids[start:stop])
     words.append((_token(text) or '␣', start, stop))
   return words
 

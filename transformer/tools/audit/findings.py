@@ -92,7 +92,8 @@ class _Side:
     self.tokens[here] = encoded.lengths + 1  # The end token.
     spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
     owner = np.repeat(np.arange(len(lines)), encoded.lengths)
-    return np.stack([kinds[:, ODD], np.bincount(owner[spelt], minlength=len(lines))])
+    in_bytes = np.bincount(owner[spelt], minlength=len(lines))
+    return np.stack([kinds[:, ODD], in_bytes])
 
   def as_json(self) -> dict[str, Any]:
     """Returns the letters by script, and the median, 99th percentile and maximum of the tokens."""

@@ -19,10 +19,11 @@ def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]
   for first in range(0, len(source), _WINDOW):
     last = min(first + _WINDOW, len(source))
     shift = _shift(np.log1p(source[first:last]), np.log1p(target[first:last]))
-    if shift and runs and runs[-1][1:] == (first, shift):
+    if not shift:
+      continue
+    if runs and runs[-1][1:] == (first, shift):
       first, *_ = runs.pop()
-    if shift:
-      runs.append((first, last, shift))
+    runs.append((first, last, shift))
   return runs
 
 

@@ -60,9 +60,13 @@ def main(arguments: Sequence[str]):
 
 def _show_examples(baseline: str, name: str, systems, metric: str):
   """Prints the sentences whose scores differ most, by the first seed of each system."""
-  pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
-  differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
-  differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))
+  ours = systems[baseline][0].sentences
+  theirs = systems[name][0].sentences
+  differing = []
+  for one, two in zip(ours, theirs, strict=True):
+    if one['translation'] != two['translation']:
+      differing.append((one, two))
+  differing.sort(key=lambda pair: abs(pair[1][metric] - pair[0][metric]), reverse=True)
   for one, two in differing[: _EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
     for label, sentence in ((baseline, one), (name, two)):

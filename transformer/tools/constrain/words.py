@@ -26,27 +26,23 @@ class Words(Constraint):
     prefixes: Sequence[str] = (),
   ):
     """Encodes what each sentence's translation contains and begins with, and what none may hold."""
-    for lines in (prefixes, avoided, *([required] if isinstance(required, str) else required)):
+    lists = [required] if isinstance(required, str) else required
+    for lines in (prefixes, avoided, *lists):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [
       [encode_phrase(vocabulary, phrase) for phrase in _distinct(phrases)] for phrases in required
     ]
     avoided = [vocabulary.written(phrase) for phrase in avoided]
-    self.tables = (
-      avoid(avoided, vocabulary) if avoided else None,
-      np.asarray(continue_words(vocabulary)) if any(self._phrases) else None,
-    )
+    automaton = avoid(avoided, vocabulary) if avoided else None
+    continues = np.asarray(continue_words(vocabulary)) if any(self._phrases) else None
+    self.tables = (automaton, continues)
 
   def rows(self, vocabulary, limits, room, first):
     prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
     phrases = self._phrases or [[]] * len(limits)
-    check_room(
-      'the phrases that must appear in',
-      [sum(map(len, several)) for several in phrases],
-      limits,
-      first,
-    )
+    lengths = [sum(map(len, several)) for several in phrases]
+    check_room('the phrases that must appear in', lengths, limits, first)
     rows = []
     for prefix_P, several in zip(prefixes, phrases, strict=True):
       steered = self.tables[0] is not None or prefix_P.any()
@@ -91,8 +87,10 @@ def _distinct(phrases: Sequence[str]) -> list[str]:
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
   """Returns the ids of words as they stand after a space, at the beginning of a line too."""
   ids = vocabulary.encode(phrase)
+  if vocabulary.piece(ids[0]).startswith(SPACE):
+    return ids
   # Some vocabularies put no space of their own before a line.
-  return ids if vocabulary.piece(ids[0]).startswith(SPACE) else vocabulary.encode(f' {phrase}')
+  return vocabulary.encode(f' {phrase}')
 
 
 def continue_words(vocabulary: Vocabulary) -> list[bool]:
@@ -100,16 +98,20 @@ def continue_words(vocabulary: Vocabulary) -> list[bool]:
 
   Padding and the begin token write nothing, so that another piece may continue the word.
   """
-  firsts = [vocabulary.piece(token)[:1] for token in range(vocabulary.size)]
-  return [
-    token in (PAD_ID, BOS_ID) or token in BYTE_IDS or (token > UNK_ID and is_in_word(first))
-    for token, first in enumerate(firsts)
-  ]
+  continues = []
+  for token in range(vocabulary.size):
+    if token in (PAD_ID, BOS_ID) or token in BYTE_IDS:
+      continues.append(True)
+    else:
+      first = vocabulary.piece(token)[:1]
+      continues.append(token > UNK_ID and is_in_word(first))
+  return continues
 
 
 def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
   """Returns the tokens of a sentence's phrases; their shape is that of powers of two."""
-  shape = [1 << (size - 1).bit_length() for size in (len(phrases), max(map(len, phrases)))]
+  longest = max(map(len, phrases))
+  shape = [1 << (size - 1).bit_length() for size in (len(phrases), longest)]
   tokens_JL = np.full(shape, PAD_ID, np.int32)
   for place, phrase in enumerate(phrases):
     tokens_JL[place, : len(phrase)] = phrase

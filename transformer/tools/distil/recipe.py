@@ -141,9 +141,14 @@ def _leaves_folder(name: str) -> bool:
 
 def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
   """Returns the student's settings with the new corpora, and without those of other directions."""
-  new = [f'{name}_{direction}' for direction in directions for name in names]
-  left_out = [direction for direction in ('back', 'forward') if direction not in directions]
-  others = [f'{name}_{direction}' for direction in left_out for name in names]
+  new = []
+  others = []
+  for direction in dict.fromkeys([*directions, *DIRECTIONS]):
+    corpora = [f'{name}_{direction}' for name in names]
+    if direction in directions:
+      new += corpora
+    else:
+      others += corpora
   train = student.data.train
   if train == names:
     return changed(student, {'data.train': (*names, *new)})

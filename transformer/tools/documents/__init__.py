@@ -89,10 +89,12 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   for first in range(0, len(sentences), _CHUNK):
     places = sentences.starts[first : first + _CHUNK, None] + columns
     # Beyond the text, its last end token comes again, as if a blank line followed.
-    is_end = sentences.tokens[np.minimum(places, len(sentences.tokens) - 1)] == EOS_ID
+    places = np.minimum(places, len(sentences.tokens) - 1)
+    is_end = sentences.tokens[places] == EOS_ID
     lines = np.cumsum(is_end, axis=1, dtype=np.int32)
     within = is_end & (columns + 2 - lines <= most)
-    within[:, 1:] &= ~np.logical_or.accumulate(is_end[:, 1:] & is_end[:, :-1], axis=1)
+    is_blank = is_end[:, 1:] & is_end[:, :-1]
+    within[:, 1:] &= ~np.logical_or.accumulate(is_blank, axis=1)
     row, column = np.nonzero(within)
     ends[first + row, lines[row, column] - 1] = column + 1
   return ends[:, : np.count_nonzero(ends.any(axis=0))]
@@ -120,7 +122,8 @@ def _joined(
   if vocabulary.decode([*pieces, *pieces]) == f'a{between}a':
     inner = tokens == EOS_ID
     inner[np.cumsum(whole.lengths) - 1] = False
-    return Sentences.end_to_end(tokens[~inner], whole.lengths - lines.astype(np.int32) + 1)
+    lengths = whole.lengths - lines.astype(np.int32) + 1
+    return Sentences.end_to_end(tokens[~inner], lengths)
   # The pieces of one line would not say this text behind those of another.
   line_starts = 1 + np.flatnonzero(tokens == EOS_ID)[:-1]
   texts = iter([vocabulary.decode(line) for line in np.split(tokens, line_starts)])

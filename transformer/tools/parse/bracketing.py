@@ -63,7 +63,9 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
     if not _DELETED.issuperset(reference.tags):
       exact.append(of_tree.matched == of_tree.wanted == of_tree.found)
   f1, precision, recall = figures(short)
-  mends = collections.Counter(kind for answer in answers for kind in answer.mends)
+  mends = collections.Counter()
+  for answer in answers:
+    mends.update(answer.mends.keys())
   return {
     'metrics': scored(NAMES, SIGNATURE, counts, _figures),
     'short': {

@@ -63,7 +63,8 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
     builder.brackets[0] = builder.brackets[0]._replace(stop=len(words))
   for word in words[present:]:
     builder.add(word, TAG)
-  return Mended(builder.tree(), {kind: count for kind, count in sorted(mends.items()) if count})
+  found = {kind: count for kind, count in sorted(mends.items()) if count}
+  return Mended(builder.tree(), found)
 
 
 def _add(token: str, builder: Builder, words: Sequence[str], mends: collections.Counter):

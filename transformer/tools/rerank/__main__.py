@@ -24,14 +24,6 @@ _NBEST = flags.DEFINE_string('nbest', None, 'The file that eval.py --nbest=N --o
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'Where the choices go; - is standard output, and the default without --result.'
 )
-_UTILITY = flags.DEFINE_enum(
-  'utility', 'chrF2++', ['chrF2++', 'BLEU'], 'What candidates are compared by.'
-)
-_BLEU_TOKENIZE = flags.DEFINE_string(
-  'bleu_tokenize',
-  None,
-  "sacreBLEU's tokenizer, such as ja-mecab or zh; default: that of --result, or 13a.",
-)
 _RESULT = flags.DEFINE_string(
   'result', None, 'The JSON file of the scores that eval.py wrote for these translations.'
 )
@@ -50,7 +42,6 @@ def main(_):
       _METRIC.value and not _RESULT.value,
       '--metric compares translations with references; give --result=FILE',
     ),
-    (_BLEU_TOKENIZE.value and _RESULT.value, '--bleu_tokenize is that of --result; leave it out'),
   )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and a mistake answer at once.
@@ -60,21 +51,19 @@ def main(_):
 
   lists = read_lists(files.as_path(_NBEST.value))
   result = None
-  tokenize = _BLEU_TOKENIZE.value or '13a'
   custom_metrics = list(map(scores.load_metric, _METRIC.value))
   if _RESULT.value:
     result = results.read(files.as_path(_RESULT.value))
     sentences = result.read_sentences()
-    tokenize = result.decoding['bleu_tokenize']
+    metrics.check_tokenizer(result.decoding['bleu_tokenize'])
     if len(sentences) != len(lists):
       raise UserError(
         f'--nbest and --result must be of one text; {_NBEST.value} has {len(lists)} '
         f'sentences, {result.path} has {len(sentences)}'
       )
-  metrics.check_tokenizer(tokenize)
   started = time.perf_counter()
   texts = [[text for text, _ in candidates] for candidates in lists]
-  choices = choose(texts, _UTILITY.value, tokenize, usable_cores())
+  choices = choose(texts, usable_cores())
   seconds = time.perf_counter() - started
   if _OUTPUT.value or not result:
     write_lines(choices, _OUTPUT.value or '-')
@@ -105,7 +94,7 @@ def _score(result, sentences, lists, choices, seconds: float, custom_metrics):
     'de' if german else '',
     custom_metrics,
   )
-  more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}
+  more = content['more'] | {'mbr': f'chrF2++.{max(map(len, lists))}'}
   place = results.place(result.path.parent, {**content, 'command': sys.argv[1:], 'more': more})
   cut = {'cut_sources': content['cut_sources']}
   kept = ((of_text | cut, of_sentences) for of_text, of_sentences in stages)
