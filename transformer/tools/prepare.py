@@ -83,6 +83,7 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
+  """Downloads and writes a set; raises `UserError` with the reason if that fails."""
   downloader.MAX_RETRIES = _RETRIES
   extractor.tf = _FILES
   logging.getLogger('urllib3').setLevel(logging.ERROR)

@@ -69,4 +69,5 @@ class _Sampler:
     return drawn if self._symbols_of(drawn) == self._symbols_of(plain) else plain
 
   def _symbols_of(self, ids: list[int]) -> list[int]:
+    """Returns the symbols among ids, in order."""
     return [token for token in ids if token in self._symbols]

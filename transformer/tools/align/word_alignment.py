@@ -50,10 +50,12 @@ def align(
 
 
 def _cut(ids: Sequence[int], most: int) -> list[int]:
+  """Returns ids of at most `most` tokens, the last of which is the end token."""
   return [*ids[:-1][: most - 1], EOS_ID]
 
 
 def _words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> np.ndarray:
+  """Returns which tokens are parts of which words, bool [tokens, words]."""
   return word_parts([piece_bytes(vocabulary, token) for token in ids])
 
 

@@ -46,4 +46,5 @@ def attention_maps(
 
 
 def _cut(ids: Sequence[int], most: int) -> list[int]:
+  """Returns ids of at most `most` tokens, the last of which is the end token."""
   return [*ids[:-1][: most - 1], EOS_ID]

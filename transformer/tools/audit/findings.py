@@ -59,6 +59,7 @@ class Findings:
     return found
 
   def _example(self, index: int, note: str) -> dict[str, Any]:
+    """Returns the line number, the note and the beginning of the texts of a pair."""
     ((source, target),) = self._corpus[index : index + 1]
     return {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
 

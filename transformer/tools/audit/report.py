@@ -88,6 +88,7 @@ def _is_training(name: str) -> bool:
 def _about_vocabulary(
   vocabulary: RunVocabulary, config: DataConfig, origin: str
 ) -> dict[str, dict[str, Any]]:
+  """Returns the size and the origin of each vocabulary."""
   of_target = {
     'size': vocabulary.target.size,
     'from': origin or config.vocabulary or 'the training text',
@@ -128,6 +129,7 @@ class _Known:
       )
 
   def _line(self, number: int) -> str:
+    """Returns where the pair of a number stands, for people."""
     begun = [name for name, start in self._starts.items() if start <= number]
     name = max(begun, key=self._starts.get)
     return f'as {name}, line {number - self._starts[name] + 1}'
@@ -156,6 +158,7 @@ def as_table(report: Mapping[str, Any]) -> str:
 
 
 def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
+  """Returns the lines of a report about a corpus: its sides, then its findings with examples."""
   pairs = about['pairs']
   lines = [f'{name}: {about["corpus"]}, {pairs:,} pairs']
   if not about['aligned']:
@@ -177,6 +180,7 @@ def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
 
 
 def _side(side: Mapping[str, Any]) -> str:
+  """Returns the line about a language: its commonest scripts, and the lengths of its sentences."""
   letters = sum(side['scripts'].values())
   commonest = list(side['scripts'].items())[:3]
   parts = [f'{_share(number, letters)} {name.capitalize()}' for name, number in commonest]
@@ -187,4 +191,5 @@ def _side(side: Mapping[str, Any]) -> str:
 
 
 def _share(part: int, whole: int) -> str:
+  """Returns a part of a whole in percent."""
   return f'{100 * part / whole if whole else 0:.2f} %'

@@ -120,6 +120,7 @@ def _check_same_text(first: ScoredRun, other: ScoredRun):
 
 
 def _text(scored: ScoredRun) -> list[tuple[str, list[str]]]:
+  """Returns the sources and the references that a run was scored on."""
   return [(sentence['source'], sentence['references']) for sentence in scored.sentences]
 
 
@@ -146,6 +147,7 @@ def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _about(scored: ScoredRun) -> dict[str, Any]:
+  """Returns which result of a run was taken."""
   content = scored.result.content
   return {
     'run': scored.run,
@@ -157,6 +159,7 @@ def _about(scored: ScoredRun) -> dict[str, Any]:
 
 
 def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
+  """Returns the scores of all seeds by a metric, their mean and, of several, their deviation."""
   scores = []
   for scored in seeds:
     rows = scored.result.content['metrics']
@@ -222,6 +225,7 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
 
 
 def _mean(score: Mapping[str, Any]) -> str:
+  """Returns a mean, with the deviation over seeds if there are several."""
   if score['deviation'] is None:
     return f'{score["mean"]:.2f}'
   return f'{score["mean"]:.2f} ± {score["deviation"]:.2f}'

@@ -45,4 +45,5 @@ def check_decoded_alike(runs: Sequence[str], results: Sequence[Result]):
 
 
 def _settings(decoding, keys: Sequence[str]) -> str:
+  """Returns the settings of a decoding as text."""
   return ', '.join(f'{key}={decoding.get(key, "none")}' for key in keys)

@@ -89,6 +89,7 @@ def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
 
 
 def _spelt(text: str) -> list[_Byte]:
+  """Returns the bytes of a text; a line feed counts as a space."""
   spelt = []
   for character in text.replace('\n', ' '):
     in_word = is_in_word(character)
@@ -102,6 +103,7 @@ def is_in_word(character: str) -> bool:
 
 
 def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
+  """Returns whether all bytes of a phrase were just read."""
   return any(n == len(wanted[i]) for i, n in state)
 
 

@@ -81,6 +81,7 @@ class Words(Constraint):
 
 
 def _distinct(phrases: Sequence[str]) -> list[str]:
+  """Returns phrases without white space around them, each once."""
   return list(dict.fromkeys(phrase.strip() for phrase in phrases if not is_blank(phrase)))
 
 

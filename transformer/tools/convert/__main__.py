@@ -124,6 +124,7 @@ def _export(path: Path) -> str:
 
 
 def _to_run(folder: Path) -> str:
+  """Writes a run of exported weights; returns what was written, in words."""
   from transformer.runs.loading import save_run
 
   path = files.as_path(_WEIGHTS.value)

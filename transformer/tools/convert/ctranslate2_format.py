@@ -148,6 +148,7 @@ def _stack(stack, given, config, side: str, positions: int):
 
 
 def _norm(spec, given, path):
+  """Sets a layer norm."""
   spec.gamma = given.pop(f'{path}.scale')
   if f'{path}.bias' in given:  # RMS norm has none.
     spec.beta = given.pop(f'{path}.bias')

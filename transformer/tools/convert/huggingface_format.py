@@ -95,6 +95,7 @@ def write_model(
 def _model_config(
   model: ModelConfig, source_size: int, size: int, positions: int
 ) -> dict[str, Any]:
+  """Returns the content of config.json, the settings of the library's model."""
   if model.norm == 'pre':
     kind = {'architectures': ['PegasusForConditionalGeneration']}
   else:

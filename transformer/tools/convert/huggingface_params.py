@@ -70,6 +70,7 @@ def read_params(
 
 
 def _tensor_of(folder: Path, place, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+  """Returns the tensor of a parameter; raises `UserError` if it is missing or of another size."""
   names = [place.name]
   if place.name == _SHARED_TABLE:
     names += _ALIASES

@@ -35,6 +35,7 @@ def write(folder: Path, vocabulary: Vocabulary, max_length: int):
 
 
 def _tokenizer(pieces: list[str]) -> dict[str, Any]:
+  """Returns the content of tokenizer.json."""
   name = pieces[EOS_ID]
   first, second = ({'Sequence': {'id': side, 'type_id': 0}} for side in 'AB')
   end = {'SpecialToken': {'id': name, 'type_id': 0}}

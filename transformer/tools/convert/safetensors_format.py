@@ -112,6 +112,7 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
+  """Returns the SHA-256 of all tensors and of what is said of them."""
   digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
   for name, array in sorted(tensors.items()):
     digest.update(f'\n{name} {array.dtype} {array.shape}\n'.encode())

@@ -136,6 +136,7 @@ def plan(
 
 
 def _leaves_folder(name: str) -> bool:
+  """Returns whether the name of a corpus leads out of the folder of the data."""
   return Path(name).is_absolute() or '..' in Path(name).parts
 
 

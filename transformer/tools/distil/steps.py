@@ -44,6 +44,7 @@ def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
 
 
 def _train(workdir: Path, name: str) -> list[str]:
+  """Returns the command that trains a model."""
   return [
     sys.executable,
     str(installation.folder() / 'train.py'),
@@ -101,6 +102,7 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
 
 
 def _prepare_student(recipe: Recipe, workdir: Path):
+  """Makes the student's text; leaves out corpora without a pair."""
   empty = make_text(recipe, workdir)
   if empty:
     logging.info('the student is trained without %s', ', '.join(empty))

@@ -37,6 +37,7 @@ def count(reference: Tree, found: Tree) -> Counts:
 
 
 def _brackets(tree: Tree, kept: Sequence[int]) -> collections.Counter:
+  """Counts the brackets of a tree by label and by span, without deleted words."""
   brackets = collections.Counter()
   for name, start, stop in tree.brackets:
     label = plain_label(name)

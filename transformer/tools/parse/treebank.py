@@ -60,10 +60,12 @@ class Builder:
     return None
 
   def begin(self, label: str):
+    """Opens a constituent."""
     self.open.append(len(self.brackets))
     self.brackets.append(Bracket(plain_label(label), len(self.words), -1))
 
   def add(self, word: str, tag: str):
+    """Adds a word."""
     self.words.append(word)
     self.tags.append(tag)
 

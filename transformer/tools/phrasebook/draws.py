@@ -26,6 +26,7 @@ class Draws:
     self._begin()
 
   def _begin(self):
+    """Forgets the words of the sentence before."""
     self.pairs: set[tuple[str, str]] = set()
     self._nouns: set[str] = set()  # No noun occurs twice in a sentence.
 
@@ -33,6 +34,7 @@ class Draws:
     return self._rng.random() < probability
 
   def _verb(self, names: tuple[str, ...] = (), of: frozenset[str] = THINGS) -> Verb:
+    """Draws a verb with objects of some kinds, and of some names if any are given."""
     verbs = [verb for verb in VERBS if verb.kinds & of and (not names or verb.en in names)]
     return self._rng.choice(verbs)
 
@@ -85,6 +87,7 @@ class Draws:
     return self._rng.choice(clear)
 
   def _place(self) -> Phrase:
+    """Draws where something is."""
     preposition, kinds = self._rng.choice(WHERE)
     return preposition + self._thing(kinds, plain=self._chance(0.5))
 

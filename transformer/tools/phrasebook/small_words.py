@@ -8,6 +8,7 @@ from transformer.tools.phrasebook.grammar import Nominal, Phrase
 
 
 def _phrases(text: str) -> tuple[Phrase, ...]:
+  """Returns phrases from a text such as `me/me; us/nous`."""
   return tuple(Phrase(*entry.split('/')) for entry in text.split('; '))
 
 

@@ -125,6 +125,7 @@ def _with_s(word: str) -> str:
 
 
 def _nouns():
+  """Yields the nouns of `_NOUNS`."""
   for kind, entries in _NOUNS.items():
     for entry in entries.split(', '):
       english, french, gender = entry.split()
@@ -133,6 +134,7 @@ def _nouns():
 
 
 def _adjectives(groups, before):
+  """Yields the adjectives of a table; `before` is whether they precede a French noun."""
   for kinds, entries in groups.items():
     for entry in entries.split(', '):
       english, french = entry.split()
@@ -149,6 +151,7 @@ def _regular_forms(stem: str) -> list[str]:
 
 
 def _verbs():
+  """Yields the verbs of `_VERBS`."""
   for entry in re.split(r'\n  (?! )', _VERBS)[1:]:
     forms, _, kinds = entry.partition(':')
     objects, _, subjects = kinds.partition('/')

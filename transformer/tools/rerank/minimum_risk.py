@@ -55,6 +55,7 @@ def choose(lists: Sequence[Sequence[str]], processes: int) -> list[str]:
 
 
 def _best(candidates: Sequence[str]) -> str:
+  """Returns the candidate of the highest expected utility; the first of equal ones."""
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''
