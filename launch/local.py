@@ -110,7 +110,8 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
         child.kill()
     if first is None:
       return
-    status, lines = children[first].returncode, []
+    status = children[first].returncode
+    lines = []
     if first:
       errors[first].seek(0)
       lines = errors[first].read().decode(errors='replace').splitlines()[-_LINES:]

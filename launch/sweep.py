@@ -129,14 +129,10 @@ def _sweep(sweep: Sweep):
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
     reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
-    raise UserError(
-      'no trial is complete; '
-      + (
-        f'the last failed trial says: {reasons[-1]}'
-        if reasons
-        else f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'
-      )
-    )
+    reason = f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'
+    if reasons:
+      reason = f'the last failed trial says: {reasons[-1]}'
+    raise UserError(f'no trial is complete; {reason}')
   logging.info('%s', results.summary(sweep))
   logging.info(
     '%s shows all trials; train the best one again with: python train.py --config=%s --workdir=…',
@@ -166,17 +162,11 @@ def _arguments() -> list[str]:
 
 def _command() -> str:
   """Returns the command for people, without the password of a database."""
-  url = _STORAGE.value or ''
-  return shlex.join(
-    [
-      'python',
-      'launch/sweep.py',
-      *(
-        argument.replace(url, without_password(url)) if url else argument
-        for argument in _arguments()
-      ),
-    ]
-  )
+  arguments = _arguments()
+  url = _STORAGE.value
+  if url:
+    arguments = [argument.replace(url, without_password(url)) for argument in arguments]
+  return shlex.join(['python', 'launch/sweep.py', *arguments])
 
 
 def _local() -> list[list[str]]:

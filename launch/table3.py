@@ -24,7 +24,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from ml_collections import config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import child_process
+from launch import child_process, table3_page
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
@@ -52,32 +52,8 @@ _SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim an
 _LAYERS = flags.DEFINE_integer('layers', BASE_LAYERS, 'The layers of the base row.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
 
-_JSON, _MARKDOWN = 'table3.json', 'table3.md'
-_PREFACE = """# Table 3 of the paper, row by row
-
-Perplexity is per word piece, without smoothing. BLEU is computed by sacreBLEU for the last
-checkpoint on the validation split. The paper's columns are for newstest2013, after 100,000 updates
-(`big`: 300,000) on WMT 2014 English to German. With other data or another scale, compare a row with
-the other rows, and not with the paper's figures. A scale of 1/4 means that model_dim, ff_dim,
-key_dim and value_dim are a quarter of the paper's. If the base row has fewer layers than the
-paper's 6, rows C1 to C3 have fewer in proportion.
-
-"""
-_COLUMNS = (
-  'row',
-  'differs from base by',
-  'scale',
-  'steps',
-  'PPL',
-  'paper',
-  'BLEU',
-  'paper',
-  'parameters',
-  'paper, millions',
-  'otherwise',
-  'data',
-  'commit',
-)
+_JSON = 'table3.json'
+_MARKDOWN = 'table3.md'
 
 
 def main(_):
@@ -127,7 +103,7 @@ def run_rows(
     if _read(workdir).get(row.name, {}).get('settings') == settings:
       logging.info('row %s is done', row.name)
       continue
-    logging.info('row %s: %s', row.name, _differences(row.differs) or 'the base model')
+    logging.info('row %s: %s', row.name, table3_page.differences(row.differs) or 'the base model')
     for command in commands(row, filename, workdir):
       if status := start(command):
         raise UserError(
@@ -148,7 +124,7 @@ def _add(workdir: Path, name: str, result: dict[str, Any]):
     results = {**_read(workdir), name: result}
     results = {row: results[row] for row in PAPER if row in results}
     files.write_json(workdir / _JSON, results)
-    files.write(workdir / _MARKDOWN, (_PREFACE + _markdown(results)).encode())
+    files.write(workdir / _MARKDOWN, table3_page.page(results).encode())
   finally:
     os.close(folder)
 
@@ -207,49 +183,6 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
     'commit': about['commit'],
     'devices': about['devices'],
   }
-
-
-def _markdown(results: Mapping[str, Any]) -> str:
-  """Returns the table."""
-  lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
-  for name, row in results.items():
-    settings, paper, data = row['settings'], row['paper'], row['data']
-    otherwise = (
-      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, '
-      f'schedule {settings["optimizer.schedule"]}, '
-      f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
-      f'{settings["data.vocabulary_size"]:,}'
-    )
-    # JSON has no infinity, which a perplexity may be.
-    perplexity = 'infinite' if row['perplexity'] is None else f'{row["perplexity"]:.2f}'
-    prints = ', '.join(
-      f'{what} {digest[:8]}'
-      for what, digest in data['fingerprints'].items()
-      if what != 'vocabulary'
-    )
-    lines.append(
-      (
-        name,
-        _differences(row['differs']),
-        '1' if row['scale'] == 1 else f'1/{row["scale"]}',
-        f'{row["steps"]:,}',
-        perplexity,
-        f'{paper["perplexity"]:.2f}',
-        f'{row["bleu"]:.2f}',
-        f'{paper["bleu"]:.1f}',
-        f'{row["parameters"]:,}',
-        str(paper['millions'] or ''),
-        otherwise,
-        f'{data["name"]}, {" to ".join(data["languages"])}, {prints}',
-        row['commit'][:7],
-      )
-    )
-  return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
-
-
-def _differences(differs: Mapping[str, Any]) -> str:
-  """Returns settings as text, their names without the groups."""
-  return ', '.join(f'{name.partition(".")[2]} {value}' for name, value in differs.items())
 
 
 if __name__ == '__main__':

@@ -17,7 +17,8 @@ from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.commands.config_file import changed, config_file
 
-BEST, PAGE = 'best.py', 'sweep.html'
+BEST = 'best.py'
+PAGE = 'sweep.html'
 _STATES = {
   TrialState.WAITING: 'waiting',
   TrialState.RUNNING: 'running',
@@ -96,15 +97,15 @@ def table(sweep: Sweep) -> list[list[str]]:
 
   The column `checkpoints` is there only if some were deleted.
   """
-  trials, best = sweep.all(), sweep.best()
-  kept = {
-    trial.number: checkpoints.state(sweep.folder / TRIALS / str(trial.number)) for trial in trials
-  }
+  trials = sweep.all()
+  best = sweep.best()
+  kept = {}
+  names = {}
+  for trial in trials:
+    kept[trial.number] = checkpoints.state(sweep.folder / TRIALS / str(trial.number))
+    names |= dict.fromkeys(trial.user_attrs.get('settings', {}))
   if 'deleted' not in kept.values():
     kept = {}
-  names = list(
-    dict.fromkeys(name for trial in trials for name in trial.user_attrs.get('settings', {}))
-  )
   rows = [
     [
       'trial',
@@ -157,14 +158,12 @@ def summary(sweep: Sweep) -> str:
     f'{states.count(state)} {name}' for state, name in _STATES.items() if state in states
   )
   best = sweep.best()
-  outcome = (
-    'none is complete'
-    if best is None
-    else (
+  outcome = 'none is complete'
+  if best is not None:
+    outcome = (
       f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
-  )
   parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
   return '; '.join(filter(None, parts))
 
@@ -173,7 +172,8 @@ def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
   """Returns the config of the best trial, with a docstring that says where it comes from."""
   run = sweep.folder / TRIALS / str(best.number)
   completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
-  path, objective = shlex.quote(str(sweep.folder / BEST)), sweep.space.objective
+  path = shlex.quote(str(sweep.folder / BEST))
+  objective = sweep.space.objective
   docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.
 
   python train.py --config={path} --workdir=runs/best

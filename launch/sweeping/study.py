@@ -59,7 +59,11 @@ class Sweep:
       url: a database; the folder's name is the name of the study there.
       keep_best: the number of trials whose checkpoints are kept; None keeps all.
     """
-    self.folder, self.space, self.config, self.trials, self.url = folder, space, config, trials, url
+    self.folder = folder
+    self.space = space
+    self.config = config
+    self.trials = trials
+    self.url = url
     self.keep_best = keep_best
     self.study: Study | None = None
     self._journal = folder / storage.JOURNAL
@@ -137,7 +141,8 @@ class Sweep:
     it sets the attribute `reason`, and returns NaN. Any other exception leaves the trial to the
     next worker.
     """
-    number, gone = None, False
+    number = None
+    gone = False
 
     def objective(trial):
       nonlocal number, gone

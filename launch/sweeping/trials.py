@@ -94,7 +94,10 @@ class Evaluations:
   """
 
   def __init__(self, trial: Trial, run: Path, objective: str, train: TrainConfig):
-    self._trial, self._run, self._objective, self._train = trial, run, objective, train
+    self._trial = trial
+    self._run = run
+    self._objective = objective
+    self._train = train
     self._reported = set(trial.study.records()[trial.number].intermediate_values)
 
   def rows(self) -> list[dict[str, float]]:
@@ -163,11 +166,13 @@ def _train(
   signals: Sequence[str],
 ) -> int:
   """Runs train.py until it ends or is pruned; returns its exit status."""
-  began, spent = time.monotonic(), trial.user_attrs.get('seconds', 0.0)
+  began = time.monotonic()
+  spent = trial.user_attrs.get('seconds', 0.0)
   command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
   with Path(f'{run}.log').open('ab') as log:
     child_process.add(children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-  process, logged = children[-1], began
+  process = children[-1]
+  logged = began
   try:
     status = None
     while status is None:

@@ -37,7 +37,8 @@ def work(sweep: Sweep, alone: bool, command: str):
   Raises:
     UserError: its first trials all failed at once, for the same reason.
   """
-  children, reasons = [], []
+  children = []
+  reasons = []
   with child_process.passing_on_signals(children) as signals:
     while not signals:
       trial = sweep.run_next(lambda trial: run_trial(sweep, trial, children, signals))

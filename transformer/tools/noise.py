@@ -6,6 +6,7 @@ What happens to a sentence is a function of the sentence and its key alone. Symb
 vocabulary, such as placeholders, stay as they are.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection
@@ -34,26 +35,24 @@ def source_noise(
   typing_errors: float = 0.0,
 ) -> Vary:
   """Returns the variation of a run's sources, of which it changes a share in each way."""
-  shares = upper_case, title_case, typing_errors
+  shares = (upper_case, title_case, typing_errors)
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError(
       'the shares of upper case, title case and typing errors must be at least 0, '
       f'and at most 1 together; got {", ".join(map(str, shares))}'
     )
-  kinds = [
-    _but_for(vocabulary.source.symbols, kind)
-    for kind in (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
-  ]
+  ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  kinds = [_but_for(vocabulary.source.symbols, change) for change in ways]
   bounds = np.cumsum(shares)
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
     keys = mix(keys[0] ^ _OTHER)
     kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))
-    texts = [
-      kinds[kind[number]](vocabulary.source.decode(source[number]), int(keys[number]))
-      for number in chosen
-    ]
+    texts = []
+    for number in chosen:
+      text = vocabulary.source.decode(source[number])
+      texts.append(kinds[kind[number]](text, int(keys[number])))
     return replaced(source, chosen, texts, vocabulary.source), target
 
   return vary
@@ -64,13 +63,13 @@ def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
   if not symbols:
     return change
   longest_first = sorted(symbols, key=len, reverse=True)
-  pattern = re.compile(
-    '|'.join(re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first)
-  )
+  patterns = [re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first]
+  pattern = re.compile('|'.join(patterns))
 
   def changed(text: str, key: int) -> str:
     kept = iter(pattern.findall(text))
-    return re.sub(_HOLE, lambda _: next(kept), change(pattern.sub(_HOLE, text), key))
+    with_holes = change(pattern.sub(_HOLE, text), key)
+    return re.sub(_HOLE, lambda _: next(kept), with_holes)
 
   return changed
 
@@ -91,15 +90,17 @@ def misspelt(text: str, key: int) -> str:
   letters = _letters(text)
   alphabetic = [letter[0].isalpha() for letter in letters]
   # Where a letter begins a pair of letters, all in one word.
-  places = [
-    place for place in range(len(letters) - 1) if alphabetic[place] and alphabetic[place + 1]
-  ]
+  pairs = itertools.pairwise(alphabetic)
+  places = [place for place, pair in enumerate(pairs) if all(pair)]
   if not places:
     return text
   errors = -(-len(text.split()) // _WORDS_PER_ERROR)
-  draws = iter(mix(np.uint64(key) + np.arange(1, 1 + 3 * errors, dtype=np.uint64)).tolist())
+  numbers = np.arange(1, 1 + 3 * errors, dtype=np.uint64)
+  draws = iter(mix(np.uint64(key) + numbers).tolist())
   for _ in range(errors):
-    place, kind, other = places[next(draws) % len(places)], next(draws) % 4, next(draws)
+    place = places[next(draws) % len(places)]
+    kind = next(draws) % 4
+    other = next(draws)
     left, right = letters[place : place + 2]
     if kind == 0:
       letters[place : place + 2] = right, left

@@ -37,8 +37,8 @@ def main(_):
   if not _NAME.value:
     raise UserError('--name=SET is needed, the TFDS name of a set such as wmt14_translate/de-en')
   builder = prepare(_NAME.value, _DATA_DIR.value)
-  splits = ', '.join(f'{key} {value.num_examples:,}' for key, value in builder.info.splits.items())
-  print(f'{_NAME.value} lies in {builder.data_path}: {splits}')
+  sizes = [f'{name} {split.num_examples:,}' for name, split in builder.info.splits.items()]
+  print(f'{_NAME.value} lies in {builder.data_path}: {", ".join(sizes)}')
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
@@ -83,7 +83,9 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
-  downloader.MAX_RETRIES, extractor.tf = _RETRIES, _FILES
+  """Downloads and writes a set; raises `UserError` with the reason if that fails."""
+  downloader.MAX_RETRIES = _RETRIES
+  extractor.tf = _FILES
   logging.getLogger('urllib3').setLevel(logging.ERROR)
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()

@@ -21,18 +21,16 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(
-      smoothed_cross_entropy(
-        x_BTD,
-        output_ND,
-        batch.target_tokens,
-        weights_BT,
-        smoothing,
-        terms=[twin_term(alpha)],
-        devices=devices,
-      ),
-      losses,
+    cross_entropy = smoothed_cross_entropy(
+      x_BTD,
+      output_ND,
+      batch.target_tokens,
+      weights_BT,
+      smoothing,
+      terms=[twin_term(alpha)],
+      devices=devices,
     )
+    return add_losses(cross_entropy, losses)
 
   return Objective(loss, passes=2)
 
@@ -71,7 +69,6 @@ def _distance(predictions: Predictions):
   log_probs = predictions.logits - predictions.log_normaliser[..., None]
   difference = log_probs - twin(log_probs)
   to_twin = jnp.sum(probabilities * difference, axis=-1)
-  twin_gradient = (
-    probabilities * (difference - to_twin[..., None]) + probabilities - twin(probabilities)
-  )
+  from_mean = difference - to_twin[..., None]
+  twin_gradient = probabilities * from_mean + probabilities - twin(probabilities)
   return to_twin + twin(to_twin), twin_gradient

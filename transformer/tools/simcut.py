@@ -41,20 +41,19 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
       cut_key, dropout_key = jax.random.split(dropout_key)
     model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
-    first_B = (jnp.arange(len(weights_BT)) % 2 == 0).astype(jnp.float32)
-    return add_losses(
-      smoothed_cross_entropy(
-        x_BTD,
-        output_ND[:-1],
-        batch.target_tokens,
-        weights_BT,
-        smoothing,
-        terms=[cut_term(alpha)],
-        text_share_BT=jnp.broadcast_to(2.0 * first_B[:, None], weights_BT.shape),
-        devices=devices,
-      ),
-      losses,
+    is_first_B = jnp.arange(len(weights_BT)) % 2 == 0
+    text_share_B1 = jnp.where(is_first_B, 2.0, 0.0)[:, None]
+    cross_entropy = smoothed_cross_entropy(
+      x_BTD,
+      output_ND[:-1],
+      batch.target_tokens,
+      weights_BT,
+      smoothing,
+      terms=[cut_term(alpha)],
+      text_share_BT=jnp.broadcast_to(text_share_B1, weights_BT.shape),
+      devices=devices,
     )
+    return add_losses(cross_entropy, losses)
 
   return Objective(loss, passes=2)
 
@@ -69,11 +68,10 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
   def with_zeros(table_ND):
     return jnp.pad(table_ND, [(0, 1)] + [(0, 0)] * (table_ND.ndim - 1))
 
-  tables = {
-    name: jax.tree.map(with_zeros, params[name])
-    for name in ('source_embedding', 'target_embedding', 'output', 'output_bias')
-    if name in params
-  }
+  tables = {}
+  for name in ('source_embedding', 'target_embedding', 'output', 'output_bias'):
+    if name in params:
+      tables[name] = jax.tree.map(with_zeros, params[name])
   target_size = model.vocabulary_size
   source_size = model.source_vocabulary_size or target_size
   wider = model.clone(vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1)
@@ -88,14 +86,11 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
 
   source_key, target_key = jax.random.split(key)
   # A target's end token is no input of the decoder: its begin token stands there.
-  return (
-    wider,
-    params,
-    batch._replace(
-      source_tokens=cut(batch.source_tokens, source_size, source_key),
-      target_tokens=cut(batch.target_tokens, target_size, target_key),
-    ),
+  cut_batch = batch._replace(
+    source_tokens=cut(batch.source_tokens, source_size, source_key),
+    target_tokens=cut(batch.target_tokens, target_size, target_key),
   )
+  return wider, params, cut_batch
 
 
 def cut_term(alpha: float) -> Term:
@@ -105,17 +100,13 @@ def cut_term(alpha: float) -> Term:
   """
 
   def function(predictions: Predictions, by_position, whole):
-    rows = predictions.probabilities.shape[0] // 2
     log_probs = predictions.logits - predictions.log_normaliser[..., None]
-    p, q, log_p, log_q = (
-      array.reshape(rows, 2, *array.shape[1:])[:, row]
-      for array in (predictions.probabilities, log_probs)
-      for row in range(2)
-    )
-    distance = jnp.sum(p * (log_p - log_q), axis=-1)
-    gradient_p = p * (log_p - log_q - distance[..., None])
-    return alpha * twice(distance), 2.0 * alpha * jnp.stack([gradient_p, q - p], axis=1).reshape(
-      predictions.logits.shape
-    )
+    p = predictions.probabilities[0::2]
+    q = predictions.probabilities[1::2]
+    log_ratio = log_probs[0::2] - log_probs[1::2]
+    distance = jnp.sum(p * log_ratio, axis=-1)
+    gradient_p = p * (log_ratio - distance[..., None])
+    gradient = jnp.stack([gradient_p, q - p], axis=1).reshape(log_probs.shape)
+    return alpha * twice(distance), 2.0 * alpha * gradient
 
   return Term(function)

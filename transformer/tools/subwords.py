@@ -29,15 +29,11 @@ def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
     raise UserError(
       f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1; got {alpha}'
     )
-  samplers = [_Sampler(side, alpha) for side in (vocabulary.source, vocabulary.target)]
+  source_sampler = _Sampler(vocabulary.source, alpha)
+  target_sampler = _Sampler(vocabulary.target, alpha)
 
-  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, ...]:
-    return tuple(
-      Sentences.ended(
-        sampler.cut(side[number], int(key) % 2**32) for number, key in enumerate(of_side)
-      )
-      for sampler, side, of_side in zip(samplers, (source, target), keys, strict=True)
-    )
+  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
+    return source_sampler.cut_all(source, keys[0]), target_sampler.cut_all(target, keys[1])
 
   return vary
 
@@ -53,17 +49,25 @@ class _Sampler:
         'unigram; the run has another; for one of the kind bpe, set '
         '--config.data.bpe_dropout'
       )
-    self._vocabulary, self._symbols = vocabulary, set(vocabulary.symbols.values())
+    self._vocabulary = vocabulary
+    self._symbols = set(vocabulary.symbols.values())
     self._processor = sentencepiece.SentencePieceProcessor(
       model_proto=vocabulary.model_bytes, enable_sampling=True, alpha=alpha, nbest_size=-1
     )
+
+  def cut_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
+    """Returns the sentences in other pieces; each is cut by its key."""
+    cuts = (self.cut(sentences[number], int(key) % 2**32) for number, key in enumerate(keys))
+    return Sentences.ended(cuts)
 
   def cut(self, ids: np.ndarray, seed: int) -> list[int]:
     """Returns a sentence in other pieces, without its end; as it was if a symbol would be cut."""
     text = self._vocabulary.decode(ids).translate(_ESCAPES)
     sentencepiece.set_random_generator_seed(seed)
-    drawn, plain = self._processor.encode(text), ids[:-1].tolist()
+    drawn = self._processor.encode(text)
+    plain = ids[:-1].tolist()
     return drawn if self._symbols_of(drawn) == self._symbols_of(plain) else plain
 
   def _symbols_of(self, ids: list[int]) -> list[int]:
+    """Returns the symbols among ids, in order."""
     return [token for token in ids if token in self._symbols]

@@ -41,23 +41,31 @@ class Table(TextCorpus):
 
   def sides(self, *languages: str) -> list[TextFile]:
     """Reads the whole table once."""
-    table, broken = TextFile(f'{self.name}{self.ending}'), 0
+    table = TextFile(f'{self.name}{self.ending}')
+    broken = 0
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as target:
       for number, line in _numbered(table):
         try:
           pair = self.pair(line, languages)
-          for file, text in zip((source, target) if pair else (), pair or (), strict=True):
-            if '\n' in text:
-              broken += 1
-              text = text.strip('\r\n').replace('\r\n', ' ').replace('\n', ' ')
-            file.write(text.encode() + b'\n')
+          if pair:
+            broken += _write(source, pair[0]) + _write(target, pair[1])
         except ValueError as error:
           raise UserError(f'{table.name}, line {number}: {error}; it is {shown(line)}') from error
-      sides = [TextFile(table.name, reopened(file)) for file in (source, target)]
-    sides[0].notes, sides[1].notes = table.notes, ()
+      sides = [TextFile(table.name, reopened(source)), TextFile(table.name, reopened(target))]
+    sides[0].notes = table.notes
+    sides[1].notes = ()
     if broken:
       sides[0].notes += (f'{table.name}: {broken} texts have line feeds, which become spaces',)
     return sides
+
+
+def _write(file, text: str) -> bool:
+  """Writes a text as a line; returns whether it had line feeds."""
+  line = text
+  if '\n' in text:
+    line = text.strip('\r\n').replace('\r\n', ' ').replace('\n', ' ')
+  file.write(line.encode() + b'\n')
+  return '\n' in text
 
 
 class Tsv(Table):
@@ -68,7 +76,7 @@ class Tsv(Table):
   """
 
   ending = '.tsv'
-  columns = 0, 1
+  columns = (0, 1)
   _width = 0
 
   def pair(self, line: str, languages: Sequence[str]) -> list[str] | None:
@@ -78,15 +86,15 @@ class Tsv(Table):
     if not self._width:
       self._width = max(len(cells), max(self.columns) + 1)
       named = self._read_header(cells, languages)
+      source, target = self.columns
       logging.info(
         '%s%s: %s is column %d and %s column %d, %s',
         self.name,
         self.ending,
-        *(
-          part
-          for language, column in zip(languages, self.columns, strict=True)
-          for part in (language, column + 1)
-        ),
+        languages[0],
+        source + 1,
+        languages[1],
+        target + 1,
         'by its header' if named else 'without a header',
       )
       if named:
@@ -99,11 +107,13 @@ class Tsv(Table):
 
   def _read_header(self, cells: Sequence[str], languages: Sequence[str]) -> bool:
     """Returns whether a first line is a header, whose columns are then those of the languages."""
-    names, wanted = list(map(_name, cells)), list(map(_name, languages))
+    names = list(map(_name, cells))
+    wanted = list(map(_name, languages))
     if all(names.count(language) == 1 for language in wanted):
       self.columns = tuple(map(names.index, wanted))
       return True
-    if {*names} & {*wanted} or len({*filter(_is_of_column, names)}) > 1:
+    known = set(filter(_is_of_column, names))
+    if set(names) & set(wanted) or len(known) > 1:
       header = '⇥'.join(languages)
       raise ValueError(
         f'it looks like a header that does not name each of the columns '
@@ -124,18 +134,17 @@ class JsonLines(Table):
   def pair(self, line: str, languages: Sequence[str]) -> list[str] | None:
     if is_blank(line):
       return None
+    texts = None
+    got = 'no object'
     try:
-      texts, got = json.loads(line), 'no object'
+      texts = json.loads(line)
     except (ValueError, RecursionError) as error:
-      texts, got = None, f'no JSON: {error}'
+      got = f'no JSON: {error}'
     if isinstance(texts, dict):
       nested = texts.get('translation')
-      texts = nested if isinstance(nested, dict) else texts
-      named = (
-        texts
-        if texts.keys() >= {*languages}
-        else {_name(name): text for name, text in texts.items()}
-      )
+      if isinstance(nested, dict):
+        texts = nested
+      named = {_name(name): text for name, text in texts.items()}
       pair = [texts.get(language, named.get(_name(language))) for language in languages]
       if all(isinstance(text, str) for text in pair):
         return pair
@@ -154,11 +163,13 @@ def _name(cell: str) -> str:
 
 def _is_of_column(name: str) -> bool:
   """Returns whether a name is made of `_NAMES`, such as `source-en`, or of a code and a region."""
-  parts = {*re.split(r'[-.\d]+', re.sub(r'(?<=..)-[a-z]{2,4}$', '', name))} - {''}
-  return bool(parts) and parts <= {*_NAMES.split()}
+  without_region = re.sub(r'(?<=..)-[a-z]{2,4}$', '', name)
+  parts = set(re.split(r'[-.\d]+', without_region)) - {''}
+  return bool(parts) and parts <= set(_NAMES.split())
 
 
 def _numbered(table: TextFile) -> Iterator[tuple[int, str]]:
   """Yields the lines with their numbers from 1."""
   for start in range(0, len(table), _CHUNK):
-    yield from enumerate(table.read(start, min(start + _CHUNK, len(table))), start + 1)
+    lines = table.read(start, min(start + _CHUNK, len(table)))
+    yield from enumerate(lines, start + 1)

@@ -1,4 +1,4 @@
-"""The command links words of own and of given translations, and scores links of given ones."""
+"""The command links words of translations, and scores the links."""
 
 import json
 import re
@@ -38,31 +38,16 @@ def check_links(path, sources, targets):
     assert links == sorted(links) and all(i < len(source) for i, _ in links)
 
 
-@pytest.mark.long
-def test_the_runs_own_translations_are_those_of_eval_and_are_aligned(
-  align, evaluate, folder, run, tmp_path
-):
-  source = tmp_path / 'in'
-  source.write_text((folder / 'test.en').read_text('utf-8') + '\n', encoding='utf-8')
-  flags = f'--workdir={run}', f'--source={source}', '--beam_size=1'
-  _, wanted, _ = evaluate(*flags)
-  status, out, err = align(*flags, f'--translations={tmp_path}/out', f'--output={tmp_path}/links')
-  assert status == 0 and out == '' and (tmp_path / 'out').read_text('utf-8') == wanted, err
-  check_links(tmp_path / 'links', words_of(source), words_of(tmp_path / 'out'))
-  status, out, err = align(*flags[:2], f'--reference={tmp_path}/out', '--output=-')
-  assert status == 0 and out == (tmp_path / 'links').read_text('utf-8'), err
-
-
 def test_given_translations_are_aligned_and_scored(align, folder, run, tmp_path):
   flags = f'--workdir={run}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
   shutil.copytree(run, tmp_path / 'twin')
   outputs = []
-  for more in ([], ['--shift', f'--ensemble={tmp_path}/twin']):
+  for more in ([], [f'--ensemble={tmp_path}/twin']):
     status, out, err = align(*flags, *more, f'--output={tmp_path}/links')
     assert status == 0 and out == '', err
     check_links(tmp_path / 'links', words_of(folder / 'test.en'), words_of(folder / 'test.de'))
     outputs.append((tmp_path / 'links').read_text('utf-8'))
-  assert outputs[0] != outputs[1]
+  assert outputs[0] == outputs[1]  # A run twice is that run.
   assert not (run / 'eval').exists()
 
   # Gold that is as linked, but for one sure link, which is right, that now is possible.
@@ -87,12 +72,12 @@ def test_given_translations_are_aligned_and_scored(align, folder, run, tmp_path)
   ]
   assert [row['alignment'] for row in rows] == outputs[0].splitlines()
 
-  status, out, err = align(*flags, f'--gold={tmp_path}/gold', '--shift', '--layer=1', '--output=-')
-  # The run has one layer, and a run twice is that run.
+  status, out, err = align(*flags, f'--gold={tmp_path}/gold', '--layer=1', '--output=-')
+  # The run has one layer.
   assert status == 0 and 'also in' in err and out == outputs[1], err
   (other,) = set((run / 'eval').glob('*.json')) - {path}
-  assert other.name.endswith('.alignment.step7.layer1.shift1.json')
-  assert json.loads(other.read_text('utf-8'))['metrics'][0]['score'] > 0
+  assert other.name.endswith('.alignment.step7.layer1.json')
+  assert json.loads(other.read_text('utf-8'))['metrics'][0]['score'] == 0
 
 
 SOURCE = '--source={folder}/test.en'
@@ -104,13 +89,11 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
   [
     ('', '--source=FILE is needed'),
     (GIVEN, '--output=FILE is needed, where links go, or --gold'),
-    (f'{GIVEN} --translations=x --output=y', '--reference=FILE is needed'),
-    (f'{SOURCE} --translations=x --output=x', '--output and --translations must name two files'),
+    (f'{SOURCE} --output=y', '--reference=FILE is needed'),
     (f'{GIVEN} --gold={{folder}}/empty --output={{folder}}/empty', 'would replace what is read'),
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
     (f'{GIVEN} --output=x --beam_size=2', '--beam_size and --alpha are of a search'),
     (f'{GIVEN} --output=x --results=y', '--results is for error rates; add --gold=FILE'),
-    (f'{SOURCE} --gold=x --translations=y', '--gold is for translations that are given'),
     (f'{GIVEN} --gold=-', '--gold must name a file; standard input'),
     (f'{GIVEN} --gold={{folder}}/empty', 'there are 2, and {folder}/empty has 0 lines'),
     (f'{GIVEN} --gold={{folder}}/test.de', 'test.de:1: a link must be I-J if it is sure'),

@@ -96,12 +96,10 @@ def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, par
   batch = rows(vocabulary, 'man dog', 11), rows(vocabulary, 'apple rock child', 13)
   cross, two = (attention_weights(model, own, *forced(*batch)).cross for own in (params, other))
   both = jnp.stack([cross, two])
-  for layer, shift in ((None, False), (2, True)):
+  for layer in (None, 2):
     mean = jnp.mean(both if layer is None else both[:, layer - 1 : layer], axis=(0, 1, 3))
-    weights = mean_attention([model, model], layer, shift)([params, other], *batch)
-    np.testing.assert_allclose(
-      weights, np.concatenate([mean[:, 1:], 0 * mean[:, :1]], 1) if shift else mean, atol=1e-5
-    )
+    weights = mean_attention([model, model], layer)([params, other], *batch)
+    np.testing.assert_allclose(weights, mean, atol=1e-5)
 
 
 def one_token_a_word(words):

@@ -23,11 +23,9 @@ def test_the_report_is_a_table_and_json(audit, folder, trained, tmp_path):
   assert report['corpora']['test']['pairs'] == 2 and report['data']['train'] == ['unequal']
   found = report['corpora']['test']['findings']
   assert found and not any(finding['examples'] for finding in found)
-  status, table, err = audit(
-    f'--config={folder}/tiny.py', f'--vocabulary={trained}/vocabulary.model'
-  )
+  status, table, err = audit(f'--config={folder}/tiny.py', f'--config.train.init_from={trained}')
   assert status == 0, err
-  assert f'vocabulary: 300 pieces, from {trained}/vocabulary.model' in table
+  assert f'vocabulary: 300 pieces, from {trained}' in table
 
 
 @pytest.mark.parametrize(
@@ -35,8 +33,7 @@ def test_the_report_is_a_table_and_json(audit, folder, trained, tmp_path):
   [
     ([], '--config=configs/NAME.py is needed'),
     (['--config={folder}/tiny.py', '--examples=-1'], '--examples must be at least 0; got -1'),
-    (['--config={folder}/tiny.py', '--vocabulary=/nowhere/v'], '/nowhere/v cannot be read'),
-    (['--config={folder}/tiny.py', '--config.train.init_from=/a/run'], '--vocabulary=/a/run'),
+    (['--config={folder}/tiny.py', '--config.train.init_from=/a/run'], '/a/run'),
     (['--config={folder}/tiny.py', '--config.data.train=gone'], 'gone.en'),
     (
       ['--config={folder}/tiny.py', '--config.data.vocabulary_size=9999'],

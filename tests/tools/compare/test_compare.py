@@ -54,7 +54,7 @@ def runs(tmp_path_factory):
     ('{a} {a}', 'named twice'),
     ('{e},{e}/ {a},{e}', 'systems, and the seeds of a system, must be different results;'),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
-    ('{a} {e} --decoding=beam9', "result for 'test' of 'beam9'; it holds test.step5.beam4"),
+    ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
     ('{a},gs://b {a}', 'must be a path on this machine'),
     ('{a} {b}', 'should be as eval.py writes it'),
     ('{a} {c}', 'should be as eval.py writes it'),

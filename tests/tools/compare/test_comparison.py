@@ -7,7 +7,6 @@ import types
 import pytest
 
 from tests.evaluation.test_report import GOOD, REFERENCES, SOURCES
-from tests.runs import saved_checkpoints
 from transformer.decoding.config import SampleConfig
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
@@ -57,8 +56,8 @@ def untested(monkeypatch):
   )
 
 
-def compared(*systems, decoding='', allow=False):
-  return comparison.compare(comparison.read(systems, 'test', decoding), allow)
+def compared(*systems, allow=False):
+  return comparison.compare(comparison.read(systems, 'test'), allow)
 
 
 def taken(both):
@@ -152,7 +151,7 @@ def test_steps_and_seeds_may_differ(score, untested):
     )
     for name, text in (('a', GOOD), ('b', POOR))
   ]
-  both = compared(systems[0], f'{systems[1]}:samples4')
+  both = compared(*systems)
   assert [name.partition('.')[0] for name in taken(both)] == ['step5', 'step6'] * 2
   assert [[seed['run'] for seed in seeds] for seeds in both['results'].values()] == [
     system.split(',') for system in systems
@@ -161,34 +160,17 @@ def test_steps_and_seeds_may_differ(score, untested):
   assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
 
 
-def test_one_of_several_results_is_chosen_by_its_settings(score, untested):
+def test_one_of_several_results_is_chosen_by_its_file(score, untested):
   first, second = score('a', POOR, step=50), score('b', POOR)
-  score('a', GOOD)
   score('a', POOR, step=50, average=3)
-  with pytest.raises(UserError, match=r'a has several results: .*; choose one of this run'):
+  score('a', POOR)
+  with pytest.raises(UserError, match=r'a has several results: .*; name the file of one .*\.json'):
     compared(first, second)
-  for settings, name in (
-    ('step5', 'step5.beam4.alpha0.6'),
-    ('step50', 'step50.beam4.alpha0.6'),
-    ('average3', 'step50.average3.beam4.alpha0.6'),
-  ):
-    assert taken(compared(f'{first}:{settings}', second, allow=True))[0] == name
-  with pytest.raises(UserError, match=r'different results; .*step50\.average3.*:average3'):
-    compared(f'{first}:step50.average', f'{first}:average3', allow=True)
-  score(second, GOOD, step=5, beam_size=1)
-  assert taken(compared(f'{first}:step5', second, decoding='beam1', allow=True))[1] == (
-    'step5.beam1.alpha0.6'
-  )
-
-
-def test_the_best_and_the_latest_step_of_a_run_are_compared(score, untested):
-  run = score('a', GOOD, step=2)
-  saved_checkpoints.save(f'{run}/checkpoints', (1, 2, 3), bleu=(4, 6, 5))
-  with pytest.raises(UserError, match=r'different results; .*step2.*:best and of .*:latest;'):
-    compared(f'{run}:best', f'{run}:latest')
-  score('a', POOR, step=3)
-  both = compared(f'{run}:best.beam4', f'{run}:latest')
-  assert taken(both) == ['step2.beam4.alpha0.6', 'step3.beam4.alpha0.6']
+  for name in ('step50.beam4.alpha0.6', 'step50.average3.beam4.alpha0.6'):
+    file = f'{first}/eval/test.{name}.json'
+    assert taken(compared(file, second, allow=True))[0] == name
+  with pytest.raises(UserError, match=r'different results; .*step50\.average3'):
+    compared(file, f'{first}/eval/../eval/test.{name}.json', allow=True)
 
 
 def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):

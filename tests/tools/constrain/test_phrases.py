@@ -12,14 +12,14 @@ from transformer.tools.constrain.phrases import make_reader
 
 N, LENGTH = 7, 19
 CONTINUES = np.arange(N) == 4
-# Phrases that overlap with themselves, with each other and with longer words, twice, or in one.
+# Phrases that overlap with themselves, with each other and with longer words, or in one.
 PHRASES = [
   ((3, 3, 5), (3, 5)),
-  ((3,), (3,)),
+  ((3,), ()),
   ((3,), (3, 4)),
   ((5, 3), (3, 5)),
   ((3, 4, 3), (4,)),
-  ((3, 3), (3, 3)),
+  ((3, 3), (3, 5)),
   ((3, 5, 3, 4), (5, 3, 4, 5)),
   ((), (5,)),
   ((), ()),

@@ -1,13 +1,11 @@
 """Random models whose translations depend on their sources, and exported folders that change."""
 
-import itertools
 import json
 import shutil
 
 import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
@@ -83,28 +81,6 @@ def change_tensors(folder, **changes):
   for name, new in changes.items():
     tensors[name] = new(tensors.get(name))
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
-
-
-def to_shards(folder, index=(), **dtypes):
-  """Makes shards of a folder's file, as `save_pretrained` does of large models.
-
-  Args:
-    index: changes of the index: the file of a tensor by its name.
-    **dtypes: the shards by the names of their files, without their ends, and the types of theirs.
-  """
-  shards = {f'{name}.safetensors': dtype for name, dtype in dtypes.items()}
-  tensors = load_file(folder / WEIGHTS)
-  file_of = dict(zip(tensors, itertools.cycle(shards), strict=False))
-  for shard, dtype in shards.items():
-    write_tensors(
-      folder / shard,
-      {name: tensor.astype(dtype) for name, tensor in tensors.items() if file_of[name] == shard},
-      {'format': 'pt'},
-    )
-  (folder / WEIGHTS).unlink()
-  (folder / f'{WEIGHTS}.index.json').write_text(
-    json.dumps({'metadata': {'total_size': 1}, 'weight_map': file_of | dict(index)}), 'utf-8'
-  )
 
 
 def change_json(path, **changes):

@@ -1,13 +1,11 @@
 """A model becomes a folder of MarianMT or Pegasus and comes back; others are refused by name."""
 
-import dataclasses
 import importlib
 import json
 import shutil
 import sys
 
 import chex
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,11 +13,9 @@ import pytest
 from tests.tools.convert.random_models import (
   KINDS,
   SHAPE,
-  change_json,
   change_tensors,
   opinionated,
   refuses,
-  to_shards,
 )
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -27,10 +23,9 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.transformer import Transformer, init_params
-from transformer.ops.positions import sinusoidal_positions
+from transformer.model.transformer import Transformer
 from transformer.tools.convert.huggingface_format import check_model, write_model
-from transformer.tools.convert.huggingface_reading import load_huggingface, read_model
+from transformer.tools.convert.huggingface_reading import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig
@@ -95,20 +90,6 @@ def test_a_model_comes_back(export, vocabulary, settings):
     'output_bias',
   ):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
-
-
-def test_a_folder_is_a_run_in_python(exported):
-  folder, _, params = exported
-  run = load_huggingface(str(folder))
-  (score,) = run.score(['a man'], ['ein mann'])
-  assert dataclasses.replace(run, params=params).score(['a man'], ['ein mann']) == [
-    pytest.approx(score, rel=1e-4)
-  ]
-  assert run.config.decode.beam_size == 3 and run.workdir == folder
-  with pytest.raises(UserError, match='should hold a JSON object'):
-    load_huggingface(folder / 'nothing')
-  with pytest.raises(UserError, match='None cannot be used as a path'):
-    load_huggingface(None)
 
 
 def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export, vocabulary):
@@ -177,62 +158,6 @@ def test_what_does_not_fit_or_is_missing_is_named(exported, tmp_path, changes, f
   refuses(exported[0], tmp_path / 'model', changes, fact)
 
 
-def test_shards_are_read_as_one_file(exported, tmp_path):
-  wanted = read_model(exported[0]).params
-  folder = shutil.copytree(exported[0], tmp_path / 'model')
-  to_shards(folder, one=np.float32, two=np.float32)
-  chex.assert_trees_all_equal(read_model(folder).params, wanted)
-  (folder / WEIGHTS).write_bytes(b'')  # As for the library, one file comes first.
-  with pytest.raises(UserError, match='should be a safetensors file'):
-    read_model(folder)
-  shutil.copy(exported[0] / WEIGHTS, folder / WEIGHTS)
-  to_shards(folder, half=np.float16, brain=jnp.bfloat16, full=np.float32)
-  back = read_model(folder).params
-  chex.assert_trees_all_equal_dtypes(back, wanted)
-  chex.assert_trees_all_close(back, wanted, rtol=2**-8, atol=1e-7)
-
-
-NAME = 'model.shared.weight'
-
-
-@pytest.mark.parametrize(
-  ('index', 'fact'),
-  [
-    ({NAME: 'gone.safetensors'}, r'gone\.safetensors cannot be read: No such file.*; .* copy'),
-    ({NAME: '../one.safetensors'}, r'one of \.\./one.safetensors and its index has model\.'),
-    ({NAME: '/one.safetensors'}, r'one of /one.safetensors and its index has model\.'),
-    ({NAME: ['one']}, r"\['one'\] cannot be read: No such file"),
-    ({NAME: '..'}, 'cannot be read'),
-    ({'model.none': 'one.safetensors'}, 'of one.safetensors and its index has model.none; restore'),
-    (None, r'index\.json should name the file of each tensor'),
-    (b'[', r'index\.json should hold a JSON object'),
-    (b'{}', "an entry 'weight_map'"),
-    (b'{"weight_map": {}}', f'should hold {NAME}'),
-  ],
-)
-def test_shards_that_do_not_fit_their_index_are_refused(exported, tmp_path, index, fact):
-  folder = shutil.copytree(exported[0], tmp_path / 'model')
-  path = folder / f'{WEIGHTS}.index.json'
-  to_shards(folder, index if isinstance(index, dict) else (), one=np.float32, two=np.float32)
-  shutil.copy(folder / 'one.safetensors', tmp_path)
-  if index is None:
-    change_json(path, weight_map=['one.safetensors'])
-  elif isinstance(index, bytes):
-    path.write_bytes(index)
-  refuses(folder, tmp_path / 'copy', {}, fact)
-
-
-def test_a_tensor_in_two_shards_and_a_damaged_shard_are_refused(exported, tmp_path):
-  folder = shutil.copytree(exported[0], tmp_path / 'model')
-  to_shards(folder, one=np.float32, two=np.float32)
-  one, two = (read_tensors(folder / f'{name}.safetensors')[1] for name in ('one', 'two'))
-  name = min(one)
-  write_tensors(folder / 'two.safetensors', two | {name: one[name]}, {})
-  refuses(folder, tmp_path / 'twice', {}, f'of two.safetensors and its index has {name}; restore')
-  content = (folder / 'one.safetensors').read_bytes()
-  refuses(folder, tmp_path / 'short', ('one.safetensors', content[:-1]), 'or is damaged')
-
-
 @pytest.mark.parametrize('number', [np.nan, np.inf])
 def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
   exported, tmp_path, number
@@ -240,37 +165,43 @@ def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
   folder = shutil.copytree(exported[0], tmp_path / 'model')
   name = 'model.encoder.layers.1.fc2.bias'
   change_tensors(folder, **{name: lambda bias: np.append(bias[1:], np.float32(number))})
-  for shards in ({}, {'one': np.float16, 'two': jnp.bfloat16}):
-    if shards:
-      to_shards(folder, **shards)
-    with pytest.raises(UserError, match=f'holds NaN or infinity in {name}; ') as caught:
-      load_huggingface(folder)
-    assert 'learning rate' not in str(caught.value)
+  with pytest.raises(UserError, match=f'holds NaN or infinity in {name}; ') as caught:
+    read_model(folder)
+  assert 'learning rate' not in str(caught.value)
+
+
+@pytest.mark.parametrize('kind', [np.float16, jnp.bfloat16])
+def test_narrower_types_are_read(exported, tmp_path, kind):
+  folder = shutil.copytree(exported[0], tmp_path / 'model')
+  wanted = read_model(folder).params
+  tensors = read_tensors(folder / WEIGHTS)[1]
+  narrow = {name: tensor.astype(kind) for name, tensor in tensors.items()}
+  write_tensors(folder / WEIGHTS, narrow, {})
+  back = read_model(folder).params
+  chex.assert_trees_all_equal_dtypes(back, wanted)
+  chex.assert_trees_all_close(back, wanted, rtol=2**-8, atol=1e-7)
+
+
+def test_a_folder_without_weights_in_one_file_is_refused(exported, tmp_path):
+  refuses(exported[0], tmp_path / 'model', (WEIGHTS, None), 'should hold its weights as model.saf')
 
 
 def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
   monkeypatch.setitem(sys.modules, 'safetensors', None)
-  for module in ('safetensors_format', 'huggingface_tensors', 'huggingface_reading'):
+  for module in ('safetensors_format', 'huggingface_tensors'):
     monkeypatch.delitem(sys.modules, f'transformer.tools.convert.{module}')
   with pytest.raises(UserError, match=r'safetensors.* -m pip install -r .*/requirements\.txt$'):
-    importlib.import_module('transformer.tools.convert.huggingface_reading')
+    importlib.import_module('transformer.tools.convert.huggingface_tensors')
 
 
-def test_positions_that_the_library_has_trained_come_back_as_learned_ones(export, vocabulary):
+def test_positions_that_the_library_has_trained_are_refused(export):
   folder, _, _ = export(norm='pre')
-  assert read_model(folder).config.model.positions == 'sinusoidal'
+  read_model(folder)
+  name = 'model.encoder.embed_positions.weight'
   # Adam moves each number by its learning rate.
-  steps = np.random.default_rng(0).choice(np.float32([-1e-5, 1e-5]), (1024, 14))
-  change_tensors(folder, **{'model.encoder.embed_positions.weight': lambda table: table + steps})
-  change_json(folder / 'tokenizer_config.json', model_max_length=1000)
-  back = read_model(folder)
-  assert (back.config.model.positions, back.config.model.max_positions) == ('learned', 1024)
-  assert back.config.data.max_length == 1024 - DecodeConfig.max_extra_length
-  moved, kept = (back.params[f'{name}_position']['table'] for name in ('source', 'target'))
-  np.testing.assert_allclose(moved - kept, steps[:, np.argsort(ORDER)], rtol=0, atol=1e-7)
-  np.testing.assert_array_equal(kept, sinusoidal_positions(1024, 14))
-  params = jax.eval_shape(lambda: init_params(Transformer(back.config.model, vocabulary.size), 0))
-  chex.assert_trees_all_equal_shapes(back.params, params)
+  change_tensors(folder, **{name: lambda table: table + np.float32(1e-5)})
+  with pytest.raises(UserError, match=f'should hold sinusoids as {name}'):
+    read_model(folder)
 
 
 def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_refused(

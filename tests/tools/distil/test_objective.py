@@ -93,9 +93,9 @@ def params():
   ]
 
 
-def objective_of(teachers, share=0.5, temperature=1.0, r_drop=0.0):
+def objective_of(teachers, share=0.5, temperature=1.0):
   models, params = zip(*teachers, strict=True)
-  return Objective(taught_loss(models, 0.1, share, temperature, r_drop), frozen=params)
+  return Objective(taught_loss(models, 0.1, share, temperature), frozen=params)
 
 
 def update(state_params, objective, accumulate=1, mesh=None):
@@ -130,23 +130,18 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   assert losses[0.5][0] == pytest.approx((losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6)
   assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
   # With all of the loss from teachers, the text counts nothing, however it is smoothed.
-  smoother = Objective(taught_loss([TEACHER], 0.9, 1.0, 1.0, 0.0), frozen=(teacher,))
+  smoother = Objective(taught_loss([TEACHER], 0.9, 1.0, 1.0), frozen=(teacher,))
   assert losses_of(smoother) == losses[1.0]
-  # Twins of R-Drop have the same teachers.
-  assert losses_of(objective_of([(TEACHER, teacher)], 1.0, r_drop=1.0)) == pytest.approx(
-    losses[1.0], rel=1e-5
-  )
 
 
 @pytest.mark.long
-def test_parts_of_a_batch_and_twins_and_meshes_make_the_same_update(params):
+def test_parts_of_a_batch_and_meshes_make_the_same_update(params):
   student, teacher, other = params
   teachers = [(TEACHER, teacher), (STUDENT, other)]
   taught = objective_of(teachers, temperature=2.0)
   whole, metrics = update(student, taught)
   for again, sums in (
     update(student, taught, accumulate=2),
-    update(student, objective_of(teachers, temperature=2.0, r_drop=1e-12)),
     update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
     update(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
   ):

@@ -112,37 +112,3 @@ def test_the_interval_is_of_95_percent_and_the_same_again():
   low, high = result['metrics'][0]['interval_95']
   assert (high - low) / 2 == pytest.approx(100 * 1.96 * (0.25 / 400) ** 0.5, abs=0.5)
   assert result == bracketing.score(trees, answers)
-
-
-def test_systems_differ_by_chance_or_not(monkeypatch):
-  monkeypatch.setattr(bracketing, 'TRIALS', 1000)
-  drawn = random.Random(8)
-  one = [Counts(matched, matched + 3, matched + 2) for matched in drawn.choices(range(9), k=200)]
-  worse = [counts._replace(matched=max(0, counts.matched - 1)) for counts in one]
-  shuffled = [
-    counts._replace(matched=max(0, counts.matched - drawn.choice((-1, 1)))) for counts in one
-  ]
-  rarest = 1 / 1001  # Of 1,000 samples and the difference itself, the latter alone is as large.
-  for system, least, most in ((one, 1, 1), (worse, rarest, rarest), (shuffled, 0.02, 1)):
-    tests = bracketing.differences(one, system)
-    assert [test['metric'] for test in tests] == ['F1', 'precision', 'recall']
-    assert [test['baseline'] for test in tests] == bracketing.figures(one)
-    assert [test['system'] for test in tests] == bracketing.figures(system)
-    assert all(
-      least <= test[kind] <= most for test in tests for kind in ('bootstrap', 'randomisation')
-    ), (system is one, tests)
-    # A test has two sides: which system is the baseline makes no difference.
-    for test, swapped in zip(tests, bracketing.differences(system, one), strict=True):
-      assert (test['bootstrap'], test['randomisation']) == pytest.approx(
-        (swapped['bootstrap'], swapped['randomisation'])
-      )
-
-
-@pytest.mark.parametrize('changed', [1, 2, 3])
-def test_few_different_sentences_are_no_proof(changed):
-  # Only the trials that swap all sentences that differ, or none of them, are as extreme.
-  poor, good = bracketing.Counts(2, 4, 4), bracketing.Counts(3, 4, 4)
-  one, system = [poor] * 12, [good] * changed + [poor] * (12 - changed)
-  for pair in ((one, system), (system, one)):
-    for test in bracketing.differences(*pair):
-      assert test['randomisation'] == pytest.approx(2.0 ** (1 - changed), abs=0.02)

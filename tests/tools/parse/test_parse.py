@@ -87,7 +87,7 @@ def test_scores_are_those_of_the_written_trees(run, scored, treebank):
   low, high = headline['interval_95']
   assert re.search(rf'{low:.2f} … {high:.2f} +evalb\|prm:COLLINS', people)
   assert f'exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %' in people
-  assert '\nreference\nS\n├─ NP  Two women\n' in f'\n{people}' and '\nparse\n' in people
+  assert '\nreference\n(S (NP ' in f'\n{people}' and '\nparse\n(' in people
   counts = []
   for sentence, tree, line in zip(
     sentences, read_trees(treebank / 'test.mrg'), out.splitlines(), strict=True
@@ -104,7 +104,7 @@ def test_scores_are_those_of_the_written_trees(run, scored, treebank):
 
 
 @pytest.mark.long
-def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
+def test_a_file_of_words_is_parsed_and_scored_against_a_file_of_trees(
   parse, evaluate, run, treebank, scored, tmp_path
 ):
   def written(*flags):
@@ -114,8 +114,6 @@ def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
 
   assert f1_of(written(f'--reference={treebank}/test.mrg')) == f1_of(f'\n{scored[1]}')
   assert written() == scored[0]
-  drawings = written('--draw')
-  assert drawings.endswith('\n\n') and '(' not in drawings
   lines = [line.split(' ||| ') for line in written('--nbest=2', '--beam_size=2').splitlines()]
   assert {number for number, *_ in lines} == {'0', '1', '2'}
   trees = [(number, tree) for number, tree, _ in lines]
@@ -137,7 +135,6 @@ def test_a_file_of_words_is_parsed_drawn_and_scored_against_a_file_of_trees(
     ),
     (['--source={words}', '--reference={folder}/other.mrg'], 'must have the words of a tree'),
     (['--source={words}', '--reference={words}'], 'must hold trees in Penn Treebank brackets'),
-    (['--draw'], '--draw is for the trees that are written'),
     (['--checkpoint=all'], '--checkpoint=all is for eval.py'),
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
   ],
@@ -162,7 +159,7 @@ def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
       f'--workdir={run}', f'--beam_size={beams}', f'--results={tmp_path}/{beams}'
     )
     assert status == 0, err
-  status, out, err = compare(
+  status, _, err = compare(
     f'{tmp_path}/1',
     f'{tmp_path}/2',
     '--text=test.trees',
@@ -171,5 +168,4 @@ def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
   )
   assert status == 0, err
   compared = json.loads((tmp_path / 'found.json').read_bytes())
-  assert [test['metric'] for test in compared['differences'][f'{tmp_path}/2']] == NAMES
-  assert 'p, bootstrap' in out
+  assert list(compared['systems'][f'{tmp_path}/2']) == NAMES

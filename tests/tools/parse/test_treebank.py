@@ -1,4 +1,4 @@
-"""Trees are read, written, linearised and drawn; other text becomes a tree, and says how."""
+"""Trees are read, written, and linearised; other text becomes a tree, and says how."""
 
 import itertools
 import random
@@ -7,7 +7,6 @@ import pytest
 
 from tests.tools.parse.random_trees import deep_tree, random_text, random_tree
 from transformer.errors import UserError
-from transformer.tools.parse.drawing import draw
 from transformer.tools.parse.linearisation import delinearise, linearise
 from transformer.tools.parse.treebank import (
   TAG,
@@ -37,7 +36,6 @@ CAT = (
   '(S (NP (DT The) (NN cat)) (VP (VBD was) (VP (VBN seen) (PP (-LRB- -LRB-) (IN at) '
   '(NP (NN home)) (-RRB- -RRB-)))) (. .))'
 )
-DRAWN = '(S (NP (DT The) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (NP (NN it))))) (. .))'
 
 
 def parse(text):
@@ -200,29 +198,10 @@ def test_how_each_mistake_is_mended(text, wanted, mends):
   assert mistakes == mends
 
 
-def test_a_tree_of_any_depth_is_read_written_and_drawn():
+def test_a_tree_of_any_depth_is_read_and_written():
   tree = deep_tree(5000)
   assert parse(bracketed(tree)) == [tree]
   assert delinearise(linearise(tree), tree.words) == (without_tags(tree), {})
   unclosed, mends = delinearise('(S ' * 5000 + 'XX', ('w0',))
   assert len(unclosed.brackets) == 5000 and mends == {'unclosed': 5000}
   assert parse('(S ' * 5000 + '(NN a)' + ')' * 5000)[0].brackets == unclosed.brackets
-  assert draw(deep_tree(500)).count('\n') == 998
-  chain = Tree(('a',), ('NN',), (Bracket('S', 0, 1),) * 5000)
-  assert draw(chain).count('S') == 5000
-
-
-def test_lines_are_indented_by_constituents():
-  assert (
-    draw(parse(DRAWN)[0])
-    == """\
-S
-├─ NP  The cat
-├─ VP
-│  ├─ sat
-│  └─ PP
-│     ├─ on
-│     └─ NP ─ NP  it
-└─ ."""
-  )
-  assert draw(Tree((), (), ())) == ''

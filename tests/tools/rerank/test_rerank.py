@@ -36,15 +36,14 @@ def test_samples_are_weighed_and_scored(rerank, samples, tmp_path):
   status, out, err = rerank(
     f'--nbest={nbest}',
     f'--result={path}',
-    '--utility=BLEU',
     '--output=-',
     '--metric=tests.commands.test_scoring:words',
   )
   assert status == 0, err
   lines = out.removesuffix('\n').split('\n')
-  chosen = path.with_name(f'{path.stem}.mbrBLEU.4.json')
+  chosen = path.with_name(f'{path.stem}.mbrchrF2++.4.json')
   result = json.loads(chosen.read_text('utf-8'))
-  assert f'also in {chosen}' in err and result['more'] == {'bleu': 'char', 'mbr': 'BLEU.4'}
+  assert f'also in {chosen}' in err and result['more'] == {'bleu': 'char', 'mbr': 'chrF2++.4'}
   scores = {metric['name']: metric for metric in result['metrics']}
   assert scores['words']['score'] == sum(len(line.split()) for line in lines) / 2
   assert '|tok:char|' in scores['BLEU']['signature']
@@ -57,7 +56,7 @@ def test_samples_are_weighed_and_scored(rerank, samples, tmp_path):
   assert all(result[key] == content[key] for key in kept)
   lists = [[text for text, _ in candidates] for candidates in read_lists(nbest)]
   assert [len(texts) for texts in lists] == [4, 4]
-  assert lines == choose(lists, 'BLEU', 'char', 1)
+  assert lines == choose(lists, 1)
 
 
 def test_without_a_result_it_writes_the_choices(rerank, tmp_path):
@@ -79,7 +78,6 @@ def test_without_a_result_it_writes_the_choices(rerank, tmp_path):
   [
     ([], '--nbest=FILE is needed'),
     (['--nbest={nbest}', '--metric=m:f'], 'give --result=FILE'),
-    (['--nbest={nbest}', '--result={result}', '--bleu_tokenize=zh'], 'leave it out'),
     (['--nbest={result}'], 'line 1 of {result} should be NUMBER ||| TEXT ||| SCORE'),
     (['--nbest={nbest}', '--result={nbest}'], 'should be as eval.py writes it'),
     (['--nbest={other}'], 'line 2 of {other} should be'),

@@ -1,13 +1,11 @@
-r"""Links the words of sentences to those of their translations, and scores the links.
+"""Links the words of sentences to those of their translations, and scores the links.
 
   python -m transformer.tools.align --workdir=RUN --source=FILE --reference=FILE2 --output=LINKS
-  python -m transformer.tools.align --workdir=RUN --source=FILE --translations=OUT --output=LINKS
   python -m transformer.tools.align --workdir=RUN --source=FILE --reference=FILE2 --gold=GOLD
 
-The translations are those of --reference. Without them the run translates as eval.py does, and
-writes its translations to --translations. A line of links is `0-0 1-2 …`, a source and a target
-word each, from 0. --gold is a file of links that people drew; the error rate is printed, and
-written to RUN/eval/ or to --results=FOLDER.
+The translations are those of --reference, such as the --output of eval.py. A line of links is `0-0
+1-2 …`, a source and a target word each, from 0. --gold is a file of links that people drew; the
+error rate is printed, and written to RUN/eval/ or to --results=FOLDER.
 """
 
 from absl import flags
@@ -23,9 +21,6 @@ from transformer.tools.align.links import alignment_lines, read_gold
 _FLAGS = shared_flags.define_request(
   'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size'
 )
-_TRANSLATIONS = flags.DEFINE_string(
-  'translations', None, "Where the run's own translations go, if none are given by --reference."
-)
 _OUTPUT = flags.DEFINE_string('output', None, 'Where links go, or - for standard output.')
 _GOLD = flags.DEFINE_string(
   'gold',
@@ -39,12 +34,6 @@ _LAYER = flags.DEFINE_integer(
   'The layer of the decoder whose attention links '
   'words, from 1 at the bottom; default: the mean of all layers.',
 )
-_SHIFT = flags.DEFINE_bool(
-  'shift',
-  False,
-  'Link a word by the attention at the step after it was '
-  'written (SHIFT-ATT), and not at the step that writes it.',
-)
 
 
 def main(_):
@@ -57,32 +46,18 @@ def main(_):
 
   run = translating.load_for(request, request.checkpoint)
   check_layer([member.model for member in run.members], _LAYER.value)
-  decoding = request.decoding(run.config)
   (text,) = request.read_texts(run.config.data)
+  targets = text.references[0]
   if _GOLD.value:
-    gold = read_gold(_GOLD.value, text.sources, text.references[0])
-    result = translating.result_for(
-      request,
-      text,
-      run,
-      kind='alignment',
-      **{flag.name: str(int(flag.value)) for flag in (_LAYER, _SHIFT) if flag.value},
-    )
-  if text.references:
-    targets = text.references[0]
-  else:
-    answers, _ = translating.translate(run, decoding, text)
-    write_lines(targets := [answer.text for answer in answers], _TRANSLATIONS.value)
-  links = align(run.members, text.sources, targets, _LAYER.value, _SHIFT.value)
+    gold = read_gold(_GOLD.value, text.sources, targets)
+    settings = {'layer': str(_LAYER.value)} if _LAYER.value else {}
+    result = translating.result_for(request, text, run, kind='alignment', **settings)
+  links = align(run.members, text.sources, targets, _LAYER.value)
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)
   if _GOLD.value:
-    report.report(
-      result,
-      [error_rate.evaluate(text.sources, targets, gold, links)],
-      request.people,
-      error_rate.more_lines,
-    )
+    scores = error_rate.evaluate(text.sources, targets, gold, links)
+    report.report(result, [scores], request.people, error_rate.more_lines)
 
 
 def _request() -> Request:
@@ -90,32 +65,19 @@ def _request() -> Request:
   request = Request(**shared_flags.given(*_FLAGS), output=_OUTPUT.value)
   refuse(
     (not request.source, '--source=FILE is needed'),
-    (
-      bool(request.reference) == bool(_TRANSLATIONS.value) or len(request.reference) > 1,
-      '--reference=FILE is needed, translations that are given, or --translations=FILE, where the '
-      "run's own go; and not both",
-    ),
+    (len(request.reference) != 1, '--reference=FILE is needed, a file of translations'),
     (
       not (_OUTPUT.value or _GOLD.value),
       '--output=FILE is needed, where links go, or --gold=FILE, with which they are compared',
     ),
-    (
-      _GOLD.value and not request.reference,
-      '--gold is for translations that are given; add --reference=FILE',
-    ),
     (_GOLD.value == STANDARD_INPUT, '--gold must name a file; standard input is for --source'),
     (request.results and not _GOLD.value, '--results is for error rates; add --gold=FILE'),
     (
-      request.reference and (request.beam_size, request.alpha) != (None, None),
-      '--beam_size and --alpha are of a search, and --reference makes none',
-    ),
-    (
-      _OUTPUT.value and _OUTPUT.value == _TRANSLATIONS.value,
-      '--output and --translations must name two files',
+      (request.beam_size, request.alpha) != (None, None),
+      '--beam_size and --alpha are of a search, and an alignment makes none',
     ),
   )
   check_output(request.output, [_GOLD.value])
-  check_output(_TRANSLATIONS.value, [request.source], request.workdir, 'translations')
   return request
 
 

@@ -15,7 +15,9 @@ NAMES = ('AER', 'precision', 'recall')
 def count(gold: GoldLinks, links: Iterable[Link]) -> tuple[int, int, int, int]:
   """Returns the number of links; of sure ones in the gold; of links that are sure, and possible."""
   links = set(links)
-  return len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible)
+  right_sure = len(links & gold.sure)
+  right_possible = len(links & gold.possible)
+  return len(links), len(gold.sure), right_sure, right_possible
 
 
 def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
@@ -25,15 +27,14 @@ def rates(counts: np.ndarray | Sequence[int]) -> np.ndarray:
   precision |A ∩ P| / |A|, and the recall |A ∩ S| / |S|. Without a link nothing is wrong.
   """
   linked, sure, right_sure, right_possible = np.asarray(counts)
-  right, precision, recall = (
-    np.where(whole, 100 * part / np.maximum(whole, 1), 100.0)
-    for part, whole in (
-      (right_sure + right_possible, linked + sure),
-      (right_possible, linked),
-      (right_sure, sure),
-    )
-  )
+  right = _percent(right_sure + right_possible, linked + sure)
+  precision = _percent(right_possible, linked)
+  recall = _percent(right_sure, sure)
   return np.stack([100 - right, precision, recall])
+
+
+def _percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+  return np.where(whole, 100 * part / np.maximum(whole, 1), 100.0)
 
 
 def evaluate(
@@ -54,17 +55,13 @@ def evaluate(
       'possible': sum(len(links.possible) for links in gold),
     },
   }
-  return result, [
-    {
-      'source': source,
-      'references': [target],
-      'alignment': line,
-      **dict(zip(NAMES, rates(numbers).tolist(), strict=True)),
-    }
-    for source, target, line, numbers in zip(
-      sources, targets, alignment_lines(alignments), counts, strict=True
-    )
-  ]
+  lines = alignment_lines(alignments)
+  sentences = []
+  for source, target, line, numbers in zip(sources, targets, lines, counts, strict=True):
+    scores = dict(zip(NAMES, rates(numbers).tolist(), strict=True))
+    about = {'source': source, 'references': [target], 'alignment': line}
+    sentences.append(about | scores)
+  return result, sentences
 
 
 def more_lines(result: dict[str, Any]) -> list[str]:

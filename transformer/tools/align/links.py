@@ -38,19 +38,26 @@ def read_gold(
 
   A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
   """
-  gold, lines = [], read_beside('gold', path, sources)
-  for number, (line, *sides) in enumerate(zip(lines, sources, targets, strict=True), 1):
-    counts, links = [len(side.encode().split()) for side in sides], {'-': set(), '?': set()}
+  gold = []
+  lines = read_beside('gold', path, sources)
+  for number, (line, source, target) in enumerate(zip(lines, sources, targets, strict=True), 1):
+    source_words = len(source.encode().split())
+    target_words = len(target.encode().split())
+    sure = set()
+    possible = set()
     for text in line.split():
       match = _LINK.fullmatch(text)
-      if not match or not (int(match[1]) < counts[0] and int(match[3]) < counts[1]):
+      if not match or int(match[1]) >= source_words or int(match[3]) >= target_words:
         raise UserError(
           f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
-          f'is possible, of one of the {counts[0]} words I of the source and the '
-          f'{counts[1]} words J of the target, counted from 0; got {shown(text)}'
+          f'is possible, of one of the {source_words} words I of the source and the '
+          f'{target_words} words J of the target, counted from 0; got {shown(text)}'
         )
-      links[match[2].replace('p', '?')].add((int(match[1]), int(match[3])))
-    gold.append(GoldLinks(frozenset(links['-']), frozenset(links['-'] | links['?'])))
+      link = (int(match[1]), int(match[3]))
+      possible.add(link)
+      if match[2] == '-':
+        sure.add(link)
+    gold.append(GoldLinks(frozenset(sure), frozenset(possible)))
   return gold
 
 
@@ -61,12 +68,14 @@ def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
   """
   ends = np.cumsum([0, *map(len, pieces)])
   matches = [match.span() for match in _WORD.finditer(b''.join(pieces))]
-  spans = np.array(matches, np.int64).reshape(-1, 2)
-  return (ends[:-1, None] < spans[None, :, 1]) & (ends[1:, None] > spans[None, :, 0])
+  starts_J, stops_J = np.array(matches, np.int64).reshape(-1, 2).T
+  return (ends[:-1, None] < stops_J[None]) & (ends[1:, None] > starts_J[None])
 
 
 def piece_bytes(vocabulary: Vocabulary, token: int) -> bytes:
   """Returns the UTF-8 bytes that a piece writes, spaces as spaces; none for a control token."""
   if token in BYTE_IDS:
     return bytes([token - BYTE_IDS.start])
-  return b'' if token <= UNK_ID else vocabulary.piece(token).replace(SPACE, ' ').encode()
+  if token <= UNK_ID:
+    return b''
+  return vocabulary.piece(token).replace(SPACE, ' ').encode()

@@ -55,9 +55,8 @@ def main(_):
     raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
   shared_flags.check_at_least(1, _AVERAGE)
   # With --sentence the translation is no file.
-  check_output(
-    _OUTPUT.value, [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else [], _WORKDIR.value
-  )
+  read = [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else []
+  check_output(_OUTPUT.value, read, _WORKDIR.value)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.trained_run import load
   from transformer.tools.attend.page import page_of_run
@@ -96,18 +95,20 @@ def _read() -> tuple[list[str], list[str] | None]:
   if _TRANSLATION.value == STANDARD_INPUT:
     raise UserError('--translation must name a file; standard input is for --source')
   sources = read_lines(_SOURCE.value)
-  return sources, (
-    read_beside('translation', _TRANSLATION.value, sources) if _TRANSLATION.value else None
-  )
+  if not _TRANSLATION.value:
+    return sources, None
+  return sources, read_beside('translation', _TRANSLATION.value, sources)
 
 
 def _check_size(run, sources):
   """Refuses a page that no browser would open, before the work."""
-  shape, most = run.config.model, run.config.data.max_length
+  shape = run.config.model
+  most = run.config.data.max_length
   # A translation is about as long as its source.
   lengths = [min(len(ids) + 1, most) for ids in run.vocabulary.source.encode_batch(sources)]
   maps = shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth)
-  if (weights := maps * sum(length**2 for length in lengths)) > _MOST_WEIGHTS:
+  weights = maps * sum(length**2 for length in lengths)
+  if weights > _MOST_WEIGHTS:
     raise UserError(
       f'a page holds about {_MOST_WEIGHTS:,} weights at most; these {len(sources):,} '
       f'sentences have about {weights:,}; give fewer or shorter ones'

@@ -34,11 +34,17 @@ def attention_maps(
 
   A search may have written the same text with other pieces than the vocabulary splits it into.
   """
+  most_source, most_target = longest(run.config)
   maps = []
-  for pair in zip(*encode_pairs(run.vocabulary, sources, translations), strict=True):
-    limits = list(zip(pair, longest(run.config), strict=True))
-    ids = [[*side[:-1][: limit - 1], EOS_ID] for side, limit in limits]
-    maps.append(
-      AttentionMap(*ids, run.attention_of(*ids), tuple(len(side) > limit for side, limit in limits))
-    )
+  for source, target in zip(*encode_pairs(run.vocabulary, sources, translations), strict=True):
+    source_ids = _cut(source, most_source)
+    target_ids = _cut(target, most_target)
+    weights = run.attention_of(source_ids, target_ids)
+    cut = (len(source) > most_source, len(target) > most_target)
+    maps.append(AttentionMap(source_ids, target_ids, weights, cut))
   return maps
+
+
+def _cut(ids: Sequence[int], most: int) -> list[int]:
+  """Returns ids of at most `most` tokens, the last of which is the end token."""
+  return [*ids[:-1][: most - 1], EOS_ID]

@@ -47,7 +47,8 @@ def page_of_run(
     (0, 'sources', 'data.max_length'),
     (1, 'translations', 'data.max_length + decode.max_extra_length'),
   ):
-    if cut := sum(shown.cut[side] for shown in maps):
+    cut = sum(shown.cut[side] for shown in maps)
+    if cut:
       logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
   about = f'{run.workdir.resolve().name}, step {", ".join(map(str, run.steps))}'
   return attention_page(maps, run.vocabulary, about, numbers)
@@ -101,7 +102,8 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
   exact *= PRECISION / exact.sum(-1, keepdims=True)
   whole = np.floor(exact)
   missing = np.round(PRECISION - whole.sum(-1, keepdims=True))
-  rank = np.argsort(np.argsort(whole - exact, axis=-1, kind='stable'), axis=-1)
+  by_loss = np.argsort(whole - exact, axis=-1, kind='stable')
+  rank = np.argsort(by_loss, axis=-1)
   return (whole + (rank < missing)).astype(np.uint16)
 
 
@@ -112,7 +114,9 @@ def visible(text: str) -> str:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
       return f'⟨U+{ord(character):04X}⟩'
-    return '␣' if category == 'Zs' and character != ' ' else character
+    if category == 'Zs' and character != ' ':
+      return '␣'
+    return character
 
   return ''.join(map(shown, text))
 
@@ -130,7 +134,8 @@ def _sentence(shown: AttentionMap, vocabulary, number: int) -> dict:
     'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii'),
   }
   for side in ('source', 'target'):
-    language, ids = getattr(vocabulary, side), getattr(shown, side)
+    language = getattr(vocabulary, side)
+    ids = getattr(shown, side)
     data[side] = [_token(language.piece(token)) for token in ids]
     data[f'{side}Words'] = _words(language, ids)
   return data
@@ -144,18 +149,24 @@ def _words(vocabulary, ids: Sequence[int]) -> list[tuple[str, int, int]]:
   pieces = [vocabulary.piece(token) for token in ids]
   starts = [len(ids)]
   for place in reversed(range(len(ids))):
-    ends_clause = starts[-1] == place + 1 and all(
-      unicodedata.category(character).startswith('P') for character in pieces[place]
-    )
-    if not place or ids[place] == EOS_ID or pieces[place].startswith('▁') or ends_clause:
+    is_mark = starts[-1] == place + 1 and all(map(_is_punctuation, pieces[place]))
+    begins = not place or pieces[place].startswith('▁')
+    if begins or is_mark or ids[place] == EOS_ID:
       starts.append(place)
   words = []
   for start, stop in itertools.pairwise(reversed(starts)):
-    text = pieces[start] if ids[start] == EOS_ID else vocabulary.decode(ids[start:stop])
+    text = pieces[start]
+    if ids[start] != EOS_ID:
+      text = vocabulary.decode(ids[start:stop])
     words.append((_token(text) or '␣', start, stop))
   return words
 
 
+def _is_punctuation(character: str) -> bool:
+  return unicodedata.category(character).startswith('P')
+
+
 def _digest(content: str) -> str:
   """Returns the digest by which a content security policy allows a script or a style."""
-  return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+  digest = hashlib.sha256(content.encode()).digest()
+  return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -6,10 +6,11 @@ r"""Reports faults in the text of a config, before a run trains on it.
 The audit reads every pair of the training, validation and test text once, and changes no text.
 docs/data.md has what it reports.
 
-The vocabulary is --vocabulary=RUN, or a run's vocabulary.model; without that flag the audit learns
+The vocabulary is that of the config's `train.init_from` or `data.vocabulary`; else the audit learns
 one as train.py does.
 """
 
+import itertools
 import sys
 
 from absl import flags
@@ -18,7 +19,6 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import split_files
@@ -26,11 +26,6 @@ from transformer.system import command_line, outputs
 from transformer.tools.audit.report import as_table, audit
 
 _CONFIG = shared_flags.define_config()
-_VOCABULARY = flags.DEFINE_string(
-  'vocabulary',
-  None,
-  'The directory of a run, or its vocabulary.model; default: learn one.',
-)
 _JSON = flags.DEFINE_string('json', None, 'Also write the report to this file.')
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
 
@@ -41,17 +36,13 @@ def main(_):
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
   config = Config.from_dict(_CONFIG.value.to_dict())
-  data, origin = config.data, config.train.init_from
-  if origin and not (_VOCABULARY.value or all(getattr(data, key) for key in data.sizes)):
-    raise UserError(f'a run takes its vocabulary from train.init_from; give --vocabulary={origin}')
-  splits = filter(None, (*data.train, *data.valid_sets.values(), data.test))
-  read = [file for split in splits for file in split_files(data, split)]
-  check_output(_JSON.value, [*read, _VOCABULARY.value], _VOCABULARY.value, 'json')
-  vocabulary = None
-  if _VOCABULARY.value:
-    model = files.as_path(_VOCABULARY.value)
-    vocabulary = vocabularies.load(model) if model.is_dir() else Vocabulary.load(model)
-  report = audit(data, vocabulary, origin=_VOCABULARY.value or '', examples=_EXAMPLES.value)
+  data = config.data
+  origin = config.train.init_from
+  splits = [*data.train, *data.valid_sets.values(), data.test]
+  read = itertools.chain(*(split_files(data, split) for split in splits if split))
+  check_output(_JSON.value, read, flag='json')
+  vocabulary = vocabularies.load(files.as_path(origin)) if origin else None
+  report = audit(data, vocabulary, origin=origin, examples=_EXAMPLES.value)
   if _JSON.value:
     outputs.write(files.as_path(_JSON.value), files.as_json(report))
   sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')

@@ -34,24 +34,30 @@ def count_kinds(lines: Sequence[str]) -> np.ndarray:
   """Returns the numbers of characters of `OTHER`, `ODD` and all scripts, int64 [lines, kinds]."""
   names, kinds = script_table()
   codes = np.frombuffer(''.join(lines).encode('utf-32-le', 'surrogatepass'), np.uint32)
-  owner = np.repeat(np.arange(len(lines)), np.fromiter(map(len, lines), np.int64, len(lines)))
-  shape = len(lines), FIRST_SCRIPT + len(names)
-  return np.bincount(owner * shape[1] + kinds[codes], minlength=shape[0] * shape[1]).reshape(shape)
+  lengths = np.array([*map(len, lines)], np.int64)
+  owner = np.repeat(np.arange(len(lines)), lengths)
+  width = FIRST_SCRIPT + len(names)
+  counts = np.bincount(owner * width + kinds[codes], minlength=len(lines) * width)
+  return counts.reshape(len(lines), width)
 
 
 def shown(text: str, width: int) -> str:
   """Returns text that fits on a line of a terminal: cut, with invisible characters escaped."""
-  visible = ''.join(
-    character if character.isprintable() else f'\\u{ord(character):04x}'
-    for character in text[:width]
-  )
+  visible = ''.join(map(_visible, text[:width]))
   return f'{visible}…' if len(text) > width else visible
+
+
+def _visible(character: str) -> str:
+  return character if character.isprintable() else f'\\u{ord(character):04x}'
 
 
 def odd_codes(text: str) -> str:
   """Returns the codes of a few odd characters of a text, such as `U+200B`."""
-  codes = [f'U+{ord(character):04X}' for character in sorted(set(text)) if _is_odd(character)]
-  return ' '.join([*codes[:_SHOWN], '…'] if len(codes) > _SHOWN else codes)
+  odd = sorted(filter(_is_odd, set(text)))
+  codes = [f'U+{ord(character):04X}' for character in odd]
+  if len(codes) > _SHOWN:
+    codes[_SHOWN:] = ['…']
+  return ' '.join(codes)
 
 
 def _is_odd(character: str) -> bool:

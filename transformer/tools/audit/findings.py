@@ -26,7 +26,8 @@ class Findings:
   """Kinds of odd pairs of a corpus: their number, and the worst of each kind."""
 
   def __init__(self, corpus, examples: int):
-    self._corpus, self._examples = corpus, examples
+    self._corpus = corpus
+    self._examples = examples
     self._kinds: dict[str, tuple[int, list]] = {}
 
   def add(
@@ -37,43 +38,40 @@ class Findings:
     The pairs begin at index `first` of the corpus; `note` describes one by its index in `badness`.
     """
     places = np.flatnonzero(badness)
-    bad = -badness[places].astype(float)
-    self.keep(
-      what,
-      len(places),
-      [
-        (bad[i], first + int(places[i]), note(int(places[i])))
-        for i in np.argsort(bad, kind='stable')[: self._examples]
-      ],
-    )
+    bad = badness[places].astype(float)
+    worst = []
+    for number in np.argsort(-bad, kind='stable')[: self._examples]:
+      place = int(places[number])
+      worst.append((-bad[number], first + place, note(place)))
+    self.keep(what, len(places), worst)
 
   def keep(self, what: str, count: int, worst: list[tuple[float, int, str]]):
     """Adds to the number of a kind; an example has its badness below 0, its index and its note."""
     before, kept = self._kinds.get(what, (0, []))
-    self._kinds[what] = before + count, sorted(kept + worst)[: self._examples]
+    self._kinds[what] = (before + count, sorted(kept + worst)[: self._examples])
 
   def as_json(self) -> list[dict[str, Any]]:
     """Returns all kinds, the commonest first; lines are numbered from 1, and text is cut."""
-    return [
-      {
-        'what': what,
-        'count': count,
-        'examples': [
-          {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
-          for _, index, note in kept
-          for source, target in self._corpus[index : index + 1]
-        ],
-      }
-      for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0])
-    ]
+    found = []
+    for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0]):
+      examples = [self._example(index, note) for _, index, note in kept]
+      found.append({'what': what, 'count': count, 'examples': examples})
+    return found
+
+  def _example(self, index: int, note: str) -> dict[str, Any]:
+    """Returns the line number, the note and the beginning of the texts of a pair."""
+    ((source, target),) = self._corpus[index : index + 1]
+    return {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
 
 
 class _Side:
   """Counts the letters and tokens of one language of a corpus."""
 
   def __init__(self, language: str, vocabulary: Vocabulary, size: int):
-    self._language, self._vocabulary = language, vocabulary
-    self.characters, self.tokens = np.zeros((2, size), np.int32)
+    self._language = language
+    self._vocabulary = vocabulary
+    self.characters = np.zeros(size, np.int32)
+    self.tokens = np.zeros(size, np.int32)
     self._letters = np.zeros(len(characters.script_table()[0]), np.int64)
     self._usual = None
 
@@ -95,22 +93,20 @@ class _Side:
     self.tokens[here] = encoded.lengths + 1  # The end token.
     spelt = (encoded.tokens >= BYTE_IDS.start) & (encoded.tokens < BYTE_IDS.stop)
     owner = np.repeat(np.arange(len(lines)), encoded.lengths)
-    return np.stack([kinds[:, ODD], np.bincount(owner[spelt], minlength=len(lines))])
+    in_bytes = np.bincount(owner[spelt], minlength=len(lines))
+    return np.stack([kinds[:, ODD], in_bytes])
 
   def as_json(self) -> dict[str, Any]:
     """Returns the letters by script, and the median, 99th percentile and maximum of the tokens."""
-    order = np.argsort(-self._letters, kind='stable')
-    return {
-      'language': self._language,
-      'scripts': {
-        characters.script_table()[0][i]: int(self._letters[i]) for i in order if self._letters[i]
-      },
-      'lengths': [
-        int(np.percentile(self.tokens, share, method='inverted_cdf')) for share in (50, 99, 100)
-      ]
-      if self.tokens.any()
-      else [],
-    }
+    names = characters.script_table()[0]
+    scripts = {}
+    for number in np.argsort(-self._letters, kind='stable'):
+      if self._letters[number]:
+        scripts[names[number]] = int(self._letters[number])
+    lengths = []
+    if self.tokens.any():
+      lengths = np.percentile(self.tokens, (50, 99, 100), method='inverted_cdf').tolist()
+    return {'language': self._language, 'scripts': scripts, 'lengths': list(map(int, lengths))}
 
 
 def examine(
@@ -121,63 +117,89 @@ def examine(
   Returns the findings, what is said of the two sides, and the keys of all sources, targets and
   pairs, uint64 [3, pairs].
   """
-  findings, keys = Findings(corpus, examples), np.zeros((3, len(corpus)), np.uint64)
-  ratio = config.max_length_ratio or _RATIO
+  findings = Findings(corpus, examples)
+  keys = np.zeros((3, len(corpus)), np.uint64)
   sides = [
     _Side(config.source_language, vocabulary.source, len(corpus)),
     _Side(config.target_language, vocabulary.target, len(corpus)),
   ]
   for first in range(0, len(corpus), _CHUNK):
     pairs = corpus[first : first + _CHUNK]
-    texts = [list(lines) for lines in zip(*pairs, strict=True)]
     here = slice(first, first + len(pairs))
-    source, target = map(keys_of, texts)
-    keys[:, here] = source, target, mix(mix(source) + target)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    keys[:, here] = _keys_of_pairs(sources, targets)
     blank = np.array([any(map(is_blank, pair)) for pair in pairs])
     findings.add('a side is blank (training drops the pair)', blank, first=first)
-    findings.add('source equals target', (source == target) & ~blank, first=first)
-    odd, in_bytes = sum(
-      side.examine(lines, here, findings) for side, lines in zip(sides, texts, strict=True)
-    )
-    findings.add(
-      'control, invisible, private or broken characters',
-      odd,
-      lambda i, pairs=pairs: characters.odd_codes(''.join(pairs[i])),
-      first,
-    )
-    findings.add(
-      'characters that the vocabulary spells in bytes',
-      in_bytes,
-      lambda i, numbers=in_bytes: f'{numbers[i]:,} bytes',
-      first,
-    )
-    tokens = [side.tokens[here] for side in sides]
-    longer, shorter = np.maximum(*tokens), np.minimum(*tokens)
-
-    def note(i, tokens=tokens):
-      return f'{tokens[0][i]:,} and {tokens[1][i]:,} tokens'
-
-    findings.add(
-      f'a side has more than data.max_length={config.max_length:,} tokens (training '
-      f'drops the pair)',
-      longer * (~blank & (longer > config.max_length)),
-      note,
-      first,
-    )
-    findings.add(
-      f'a side has more than {ratio:g} times the tokens of the other '
-      f'(data.max_length_ratio drops the pair in training)',
-      longer / shorter * (~blank & differ_in_length(*tokens, ratio)),
-      note,
-      first,
-    )
-  for first, last, shift in shifts(*(side.characters for side in sides)):
-    findings.keep(
-      'the two sides look shifted',
-      last - first,
-      [(first - last, first, f'to line {last}: line n seems to be translated by line n{shift:+d}')],
-    )
+    same = keys[0, here] == keys[1, here]
+    findings.add('source equals target', same & ~blank, first=first)
+    _add_characters(findings, sides, (sources, targets), here)
+    _add_lengths(findings, config, [side.tokens[here] for side in sides], blank, first)
+  for first, last, shift in shifts(sides[0].characters, sides[1].characters):
+    note = f'to line {last}: line n seems to be translated by line n{shift:+d}'
+    findings.keep('the two sides look shifted', last - first, [(first - last, first, note)])
   return findings, [side.as_json() for side in sides], keys
+
+
+def _keys_of_pairs(sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+  """Returns the keys of sources, targets and pairs, uint64 [3, pairs]."""
+  source = keys_of(sources)
+  target = keys_of(targets)
+  return np.stack([source, target, mix(mix(source) + target)])
+
+
+def _add_characters(
+  findings: Findings, sides: Sequence[_Side], texts: Sequence[list[str]], here: slice
+):
+  """Adds what is odd about the characters of a chunk."""
+  odd = 0
+  in_bytes = 0
+  for side, lines in zip(sides, texts, strict=True):
+    odd_of_side, bytes_of_side = side.examine(lines, here, findings)
+    odd += odd_of_side
+    in_bytes += bytes_of_side
+  sources, targets = texts
+  findings.add(
+    'control, invisible, private or broken characters',
+    odd,
+    lambda i: characters.odd_codes(sources[i] + targets[i]),
+    here.start,
+  )
+  findings.add(
+    'characters that the vocabulary spells in bytes',
+    in_bytes,
+    lambda i: f'{in_bytes[i]:,} bytes',
+    here.start,
+  )
+
+
+def _add_lengths(
+  findings: Findings,
+  config: DataConfig,
+  tokens: Sequence[np.ndarray],
+  blank: np.ndarray,
+  first: int,
+):
+  """Adds what is odd about the lengths of a chunk."""
+  source, target = tokens
+  longer = np.maximum(source, target)
+  ratio = config.max_length_ratio or _RATIO
+
+  def note(i):
+    return f'{source[i]:,} and {target[i]:,} tokens'
+
+  findings.add(
+    f'a side has more than data.max_length={config.max_length:,} tokens (training drops the pair)',
+    longer * (~blank & (longer > config.max_length)),
+    note,
+    first,
+  )
+  findings.add(
+    f'a side has more than {ratio:g} times the tokens of the other '
+    f'(data.max_length_ratio drops the pair in training)',
+    longer / np.minimum(source, target) * (~blank & differ_in_length(source, target, ratio)),
+    note,
+    first,
+  )
 
 
 def keys_of(lines: Sequence[str]) -> np.ndarray:

@@ -14,7 +14,7 @@ from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
-from transformer.tools.audit.findings import examine
+from transformer.tools.audit.findings import Findings, examine
 
 _WIDTH = 44  # characters of a sentence that an example shows
 
@@ -31,53 +31,18 @@ def audit(
   Without a vocabulary, the one that the config names is read, or one is learned from the training
   text; `origin` is where it is from. Returns JSON data; `missing` is why a split was not read.
   """
-  splits = {
-    **{f'train/{name}': name for name in config.train},
-    **config.valid_sets,
-    **({'test': config.test} if config.test else {}),
-  }
-  corpora, missing, about = {}, {}, {}
-  for name, split in splits.items():
-    try:
-      corpora[name] = (
-        TextCorpus(config, split, aligned=False)
-        if config.source == 'text'
-        else open_corpus(config, split)
-      )
-    except UserError as error:
-      if name.startswith('train/'):
-        raise
-      missing[name] = str(error)
+  corpora, missing = _open(config)
   if vocabulary is None:
-    vocabulary = make_vocabulary(
-      config,
-      Corpora({name: corpus for name, corpus in corpora.items() if name.startswith('train/')}, {}),
-    )
-  starts, known = {}, np.zeros((3, 0), np.uint64)  # Training's pairs, numbered through.
-
-  def line(number: int) -> str:
-    name = max((name for name in starts if starts[name] <= number), key=starts.get)
-    return f'as {name}, line {number - starts[name] + 1}'
-
+    training = {name: corpora[name] for name in corpora if _is_training(name)}
+    vocabulary = make_vocabulary(config, Corpora(training, {}))
+  about = {}
+  known = _Known()
   for name, corpus in corpora.items():
     findings, sides, keys = examine(corpus, config, vocabulary, examples)
-    if name.startswith('train/'):
-      starts[name] = first = known.shape[1]
-      known = np.concatenate([known, keys], axis=1)
-      places = first_places(keys[2], known[2])
-      findings.add(
-        'the pair repeats an earlier one',
-        places < first + np.arange(len(places)),
-        note=lambda i, places=places: line(places[i]),
-      )
+    if _is_training(name):
+      known.add(name, keys, findings)
     else:
-      for what, few, many in zip(('source', 'target', 'pair'), keys, known, strict=True):
-        places = first_places(few, many)
-        findings.add(
-          f'the {what} is in training too',
-          places >= 0,
-          note=lambda i, places=places: line(places[i]),
-        )
+      known.find(keys, findings)
     lines = list(getattr(corpus, 'lines', (len(corpus),) * 2))
     about[name] = {
       'corpus': corpus.name,
@@ -88,24 +53,86 @@ def audit(
       'sides': sides,
       'findings': findings.as_json(),
     }
-  sides = (
-    {'shared': vocabulary.target}
-    if is_shared(vocabulary)
-    else {'source': vocabulary.source, 'target': vocabulary.target}
-  )
-  named = {'source': config.source_vocabulary}
   return {
     'data': dataclasses.asdict(config),
     'corpora': about,
     'missing': missing,
-    'vocabulary': {
-      side: {
-        'size': own.size,
-        'from': origin or named.get(side, config.vocabulary) or 'the training text',
-      }
-      for side, own in sides.items()
-    },
+    'vocabulary': _about_vocabulary(vocabulary, config, origin),
   }
+
+
+def _open(config: DataConfig) -> tuple[dict[str, Any], dict[str, str]]:
+  """Opens the corpora of a config; returns them, and why others cannot be read, by name."""
+  splits = {f'train/{name}': name for name in config.train} | config.valid_sets
+  if config.test:
+    splits['test'] = config.test
+  corpora = {}
+  missing = {}
+  for name, split in splits.items():
+    try:
+      if config.source == 'text':
+        corpora[name] = TextCorpus(config, split, aligned=False)
+      else:
+        corpora[name] = open_corpus(config, split)
+    except UserError as error:
+      if _is_training(name):
+        raise
+      missing[name] = str(error)
+  return corpora, missing
+
+
+def _is_training(name: str) -> bool:
+  return name.startswith('train/')
+
+
+def _about_vocabulary(
+  vocabulary: RunVocabulary, config: DataConfig, origin: str
+) -> dict[str, dict[str, Any]]:
+  """Returns the size and the origin of each vocabulary."""
+  of_target = {
+    'size': vocabulary.target.size,
+    'from': origin or config.vocabulary or 'the training text',
+  }
+  if is_shared(vocabulary):
+    return {'shared': of_target}
+  of_source = {
+    'size': vocabulary.source.size,
+    'from': origin or config.source_vocabulary or 'the training text',
+  }
+  return {'source': of_source, 'target': of_target}
+
+
+class _Known:
+  """The sources, targets and pairs of the training text, numbered through its corpora."""
+
+  def __init__(self):
+    self._keys = np.zeros((3, 0), np.uint64)
+    self._starts: dict[str, int] = {}
+
+  def add(self, name: str, keys: np.ndarray, findings: Findings):
+    """Adds a corpus by the keys of its sides and pairs, and finds its repeated pairs."""
+    first = self._keys.shape[1]
+    self._starts[name] = first
+    self._keys = np.concatenate([self._keys, keys], axis=1)
+    places = first_places(keys[2], self._keys[2])
+    repeats = places < first + np.arange(len(places))
+    findings.add('the pair repeats an earlier one', repeats, lambda i: self._line(places[i]))
+
+  def find(self, keys: np.ndarray, findings: Findings):
+    """Finds the sides and pairs of other text that are known."""
+    for what, few, many in zip(('source', 'target', 'pair'), keys, self._keys, strict=True):
+      places = first_places(few, many)
+      findings.add(
+        f'the {what} is in training too',
+        places >= 0,
+        lambda i, places=places: self._line(places[i]),
+      )
+
+  def _line(self, number: int) -> str:
+    """Returns where the pair of a number stands, for people."""
+    begun = [name for name, start in self._starts.items() if start <= number]
+    name = max(begun, key=self._starts.get)
+    return f'as {name}, line {number - self._starts[name] + 1}'
 
 
 def first_places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
@@ -121,16 +148,17 @@ def as_table(report: Mapping[str, Any]) -> str:
   """Returns a report as lines of text; escapes invisible characters."""
   lines = []
   for name, about in report['corpora'].items():
-    lines += [*_corpus(name, about), '']
-  lines += [f'{name}: NOT READ: {why}\n' for name, why in report['missing'].items()]
-  lines += [
-    f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}'
-    for side, about in report['vocabulary'].items()
-  ]
+    lines += _corpus(name, about)
+    lines.append('')
+  for name, why in report['missing'].items():
+    lines.append(f'{name}: NOT READ: {why}\n')
+  for side, about in report['vocabulary'].items():
+    lines.append(f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}')
   return '\n'.join(lines) + '\n'
 
 
 def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
+  """Returns the lines of a report about a corpus: its sides, then its findings with examples."""
   pairs = about['pairs']
   lines = [f'{name}: {about["corpus"]}, {pairs:,} pairs']
   if not about['aligned']:
@@ -152,19 +180,16 @@ def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
 
 
 def _side(side: Mapping[str, Any]) -> str:
+  """Returns the line about a language: its commonest scripts, and the lengths of its sentences."""
   letters = sum(side['scripts'].values())
-  parts = [
-    f'{_share(number, letters)} {name.capitalize()}'
-    for name, number in list(side['scripts'].items())[:3]
-  ]
+  commonest = list(side['scripts'].items())[:3]
+  parts = [f'{_share(number, letters)} {name.capitalize()}' for name, number in commonest]
   if side['lengths']:
-    parts.append(
-      'tokens of a sentence: median {:,}, 99 % have at most {:,}, the longest {:,}'.format(
-        *side['lengths']
-      )
-    )
+    lengths = 'tokens of a sentence: median {:,}, 99 % have at most {:,}, the longest {:,}'
+    parts.append(lengths.format(*side['lengths']))
   return f'  {side["language"]}: {"; ".join(parts)}'
 
 
 def _share(part: int, whole: int) -> str:
+  """Returns a part of a whole in percent."""
   return f'{100 * part / whole if whole else 0:.2f} %'

@@ -5,8 +5,8 @@ import numpy as np
 _WINDOW = 500  # lines whose lengths are compared
 _FEWEST = 50  # lines in the smallest window that is tested
 _FARTHEST = 5  # lines of the largest shift that is tested
-# The least advantage of a shift over no shift, in standard deviations, and its least correlation.
-_SURE, _LEAST_CORRELATION = 6.0, 0.3
+_SURE = 6.0  # the least advantage of a shift over no shift, in standard deviations
+_LEAST_CORRELATION = 0.3
 
 
 def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]:
@@ -19,10 +19,11 @@ def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]
   for first in range(0, len(source), _WINDOW):
     last = min(first + _WINDOW, len(source))
     shift = _shift(np.log1p(source[first:last]), np.log1p(target[first:last]))
-    if shift and runs and runs[-1][1:] == (first, shift):
+    if not shift:
+      continue
+    if runs and runs[-1][1:] == (first, shift):
       first, *_ = runs.pop()
-    if shift:
-      runs.append((first, last, shift))
+    runs.append((first, last, shift))
   return runs
 
 
@@ -31,20 +32,21 @@ def _shift(source, target) -> int:
   size = len(source)
   if size < _FEWEST:
     return 0
-  fits = {
-    shift: _correlation(
-      source[max(0, -shift) : size - max(0, shift)], target[max(0, shift) : size - max(0, -shift)]
-    )
-    for shift in range(-_FARTHEST, _FARTHEST + 1)
-  }
+  fits = {}
+  for shift in range(-_FARTHEST, _FARTHEST + 1):
+    early = max(0, -shift)
+    late = max(0, shift)
+    fits[shift] = _correlation(source[early : size - late], target[late : size - early])
   best = max(fits, key=fits.get)
   # Fisher's z of a correlation has a variance of 1 / (n − 3).
-  better = (np.arctanh(fits[best]) - np.arctanh(fits[0])) * np.sqrt((size - abs(best) - 3) / 2)
+  deviation = np.sqrt(2 / (size - abs(best) - 3))
+  better = (np.arctanh(fits[best]) - np.arctanh(fits[0])) / deviation
   return best if fits[best] > _LEAST_CORRELATION and better > _SURE else 0
 
 
 def _correlation(one, other) -> float:
   """Returns Pearson's correlation, times 0.9999 for a finite arctanh; 0 if a side is constant."""
-  one, other = one - one.mean(), other - other.mean()
+  one = one - one.mean()
+  other = other - other.mean()
   norm = np.sqrt((one @ one) * (other @ other))
   return float(0.9999 * (one @ other) / norm) if norm > 0 else 0.0

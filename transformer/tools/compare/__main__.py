@@ -2,24 +2,19 @@
 
   python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
   python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
-  python -m transformer.tools.compare RUN:beam4 RUN:beam1 --allow_unequal_decoding
+  python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
+      runs/a/eval/test.step600.beam1.alpha0.6.json --allow_unequal_decoding
 
 A system is one run, or several runs with different seeds and commas between them. A run is its
-directory or a folder of eval.py's --results. The first system is the baseline. eval.py must have
-scored all runs on the same text with the same decoding.
-
-If a run has several results, the command takes the decoding that all runs have. RUN:SETTINGS
-chooses another of one run, and --decoding=SETTINGS of all:
-
-  RUN:step600            of the checkpoint of step 600 alone, or of an average if there is no other
-  RUN:step600.average5   of the mean of five checkpoints up to step 600
-  RUN:best, RUN:latest   of the best step of the run's evaluations; of its latest step with a result
-  RUN:beam1, RUN:avoid   of a beam of 1; with words to avoid
+directory or a folder of eval.py's --results; if it has several results of the text, the command
+takes the decoding that all runs have. The JSON file of a result stands for a run, too. The first
+system is the baseline. eval.py must have scored all runs on the same text with the same decoding.
 
 p is the probability of an equally large difference by chance, by paired bootstrap resampling and
 by approximate randomisation.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from absl import flags
@@ -33,9 +28,6 @@ from transformer.tools.compare import comparison
 
 _TEXT = flags.DEFINE_string(
   'text', 'test', 'The split, or the name of another text as its result files begin.'
-)
-_DECODING = flags.DEFINE_string(
-  'decoding', '', 'Settings of the result, such as beam4.alpha0.6, if a run has several.'
 )
 _UNEQUAL = flags.DEFINE_bool(
   'allow_unequal_decoding', False, 'Compare systems with different decoding.'
@@ -51,16 +43,10 @@ def main(arguments: Sequence[str]):
   if len(arguments) < 3:
     raise UserError('two systems or more are needed, each a run, or runs with commas between them')
   shared_flags.check_at_least(0, _EXAMPLES)
-  systems = comparison.read(arguments[1:], _TEXT.value, _DECODING.value)
-  check_output(
-    _OUTPUT.value,
-    [
-      path
-      for seeds in systems.values()
-      for scored in seeds
-      for path in (scored.result.path, scored.result.sentences_path)
-    ],
-  )
+  systems = comparison.read(arguments[1:], _TEXT.value)
+  read = [scored.result for scored in itertools.chain(*systems.values())]
+  check_output(_OUTPUT.value, [result.path for result in read])
+  check_output(_OUTPUT.value, [result.sentences_path for result in read])
   compared = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:
@@ -74,9 +60,13 @@ def main(arguments: Sequence[str]):
 
 def _show_examples(baseline: str, name: str, systems, metric: str):
   """Prints the sentences whose scores differ most, by the first seed of each system."""
-  pairs = zip(systems[baseline][0].sentences, systems[name][0].sentences, strict=True)
-  differing = [pair for pair in pairs if pair[0]['translation'] != pair[1]['translation']]
-  differing.sort(key=lambda pair: -abs(pair[1][metric] - pair[0][metric]))
+  ours = systems[baseline][0].sentences
+  theirs = systems[name][0].sentences
+  differing = []
+  for one, two in zip(ours, theirs, strict=True):
+    if one['translation'] != two['translation']:
+      differing.append((one, two))
+  differing.sort(key=lambda pair: abs(pair[1][metric] - pair[0][metric]), reverse=True)
   for one, two in differing[: _EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
     for label, sentence in ((baseline, one), (name, two)):

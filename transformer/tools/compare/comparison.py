@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,58 +25,47 @@ class ScoredRun(NamedTuple):
   sentences: list[dict[str, Any]]
 
 
-def read(systems: Sequence[str], text: str, decoding: str = '') -> dict[str, list[ScoredRun]]:
+def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
   """Reads the result of each run of each system, for one text.
 
-  A system is one or more runs, with commas between them; `decoding` has the settings for runs
-  without their own.
+  A system is one or more runs, or files of results, with commas between them.
   """
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
-  members = [(system, run) for system in systems for run in system.split(',')]
-  runs, candidates = zip(*(_results_of(run, text, decoding) for _, run in members), strict=True)
+  names = ','.join(systems).split(',')
+  chosen = iter(result_choice.choose(names, [_results_of(name, text) for name in names]))
   users: dict[Path, str] = {}
-  scored: dict[str, list[ScoredRun]] = {system: [] for system in systems}
-  for (system, name), run, result in zip(
-    members, runs, result_choice.choose(runs, candidates), strict=True
-  ):
-    if (other := users.setdefault(result.path.resolve(), name)) != name:
-      raise UserError(
-        f'systems, and the seeds of a system, must be different results; '
-        f'{result.path} is that of {other} and of {name}; choose another by '
-        f'RUN:SETTINGS'
-      )
-    scored[system].append(ScoredRun(run, result, result.read_sentences()))
+  scored: dict[str, list[ScoredRun]] = {}
+  for system in systems:
+    scored[system] = []
+    for name in system.split(','):
+      result = next(chosen)
+      other = users.setdefault(result.path.resolve(), name)
+      if other != name:
+        raise UserError(
+          f'systems, and the seeds of a system, must be different results; {result.path} is that '
+          f'of {other} and of {name}; name the file of another instead of the run'
+        )
+      scored[system].append(ScoredRun(name, result, result.read_sentences()))
   return scored
 
 
-def _results_of(name: str, text: str, decoding: str) -> tuple[str, list[results.Result]]:
-  """Returns a run, given as RUN or RUN:SETTINGS, and its results that fit text and settings."""
-  run, colon, settings = name.rpartition(':')
-  if not colon or files.as_path(name).is_dir():
-    run, settings = name, ''
-  workdir = files.as_path(run)
-  folder = workdir / run_directory.EVALUATIONS
-  if not any(folder.glob('*.step*.json')) and any(workdir.glob('*.step*.json')):
-    folder = workdir  # A folder of eval.py's --results.
-  everything = results.read_all(folder, text)
-  settings = settings or decoding
-  if 'best' in (parts := settings.split('.')) and everything:
-    from transformer.runs.loading import open_checkpoints  # Imports JAX.
-
-    trained = workdir if folder != workdir else everything[-1].content['workdir']
-    parts[parts.index('best')] = f'step{open_checkpoints(Path(trained)).resolve("best")}'
-    settings = '.'.join(parts)
-  fitting = result_choice.matching(everything, settings)
-  if not fitting:
-    others = ', '.join(sorted(path.stem for path in folder.glob('*.step*.json'))) or 'nothing'
-    wanted = f' of {shown(settings)}' if settings else ''
+def _results_of(name: str, text: str) -> list[results.Result]:
+  """Returns the results of a run for a text, or the one of a file."""
+  path = files.as_path(name)
+  if path.suffix == '.json' and not path.is_dir():
+    return [results.read(path)]
+  folder = path / run_directory.EVALUATIONS
+  if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
+    folder = path  # A folder of eval.py's --results.
+  found = results.read_all(folder, text)
+  if not found:
+    others = ', '.join(sorted(other.stem for other in folder.glob('*.step*.json'))) or 'nothing'
     raise UserError(
-      f'{folder} should hold a result for {shown(text)}{wanted}; it holds {others}; '
-      f'{spell_commands("score the run with eval.py")}, or name another by --text '
-      f'and --decoding'
+      f'{folder} should hold a result for {shown(text)}; it holds {others}; '
+      f'{spell_commands("score the run with eval.py")}, or name another text by --text'
     )
-  return run, fitting
+  return found
 
 
 def compare(
@@ -87,7 +76,8 @@ def compare(
   Refuses systems that differ in the number of seeds, the text or BLEU's tokenizer, and those that
   differ in their decoding unless that is allowed. Returns JSON data.
   """
-  names, everything = list(systems), [scored for seeds in systems.values() for scored in seeds]
+  names = list(systems)
+  everything = [scored for name in names for scored in systems[name]]
   first = everything[0]
   for name, seeds in systems.items():
     if len(seeds) != len(systems[names[0]]):
@@ -98,19 +88,12 @@ def compare(
     for scored in seeds:
       _check_same_text(first, scored)
   if not allow_unequal_decoding:
-    result_choice.check_decoded_alike(*zip(*(scored[:2] for scored in everything), strict=True))
-  content = first.result.content
-  # A metric of one's own may have been given for some runs only, or be computed in another way.
-  everywhere = set.intersection(
-    *(set(map(_computation, scored.result.content['metrics'])) for scored in everything)
-  )
-  signatures = {
-    metric['name']: metric['signature']
-    for metric in content['metrics']
-    if _computation(metric) in everywhere
-  }
+    runs = [scored.run for scored in everything]
+    result_choice.check_decoded_alike(runs, [scored.result for scored in everything])
+  signatures = _common_signatures([scored.result.content['metrics'] for scored in everything])
+  differences = _differences(list(systems.values()), signatures)
   return {
-    'text': content['text'],
+    'text': first.result.content['text'],
     'sentences': len(first.sentences),
     'signatures': signatures,
     'resampling': seed_of_samples(),
@@ -118,37 +101,44 @@ def compare(
       name: {metric: _statistics(metric, seeds) for metric in signatures}
       for name, seeds in systems.items()
     },
-    'results': {
-      name: [
-        {
-          'run': run,
-          'name': result.name,
-          'steps': result.content['steps'],
-          'seed': result.content['seed'],
-          'decoding': result.decoding,
-        }
-        for run, result, _ in seeds
-      ]
-      for name, seeds in systems.items()
-    },
-    'differences': dict(
-      zip(names[1:], _differences(list(systems.values()), signatures), strict=True)
-    ),
+    'results': {name: list(map(_about, seeds)) for name, seeds in systems.items()},
+    'differences': dict(zip(names[1:], differences, strict=True)),
   }
 
 
 def _check_same_text(first: ScoredRun, other: ScoredRun):
   """Refuses results of other sources, references or tokenizers of BLEU."""
-  texts = [
-    [(sentence['source'], sentence['references']) for sentence in scored.sentences]
-    for scored in (first, other)
-  ]
-  tokenizers = [scored.result.content['decode']['bleu_tokenize'] for scored in (first, other)]
-  for what, (one, two) in {'sources or references': texts, 'bleu_tokenize': tokenizers}.items():
-    if one != two:
-      raise UserError(
-        f'systems must be scored alike on one text; {first.run} and {other.run} differ in {what}'
-      )
+  differs = ''
+  if _text(first) != _text(other):
+    differs = 'sources or references'
+  elif _tokenizer(first) != _tokenizer(other):
+    differs = 'bleu_tokenize'
+  if differs:
+    raise UserError(
+      f'systems must be scored alike on one text; {first.run} and {other.run} differ in {differs}'
+    )
+
+
+def _text(scored: ScoredRun) -> list[tuple[str, list[str]]]:
+  """Returns the sources and the references that a run was scored on."""
+  return [(sentence['source'], sentence['references']) for sentence in scored.sentences]
+
+
+def _tokenizer(scored: ScoredRun) -> str:
+  return scored.result.content['decode']['bleu_tokenize']
+
+
+def _common_signatures(metrics_of_runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+  """Returns the signatures, by name, of the metrics that all runs have, computed alike.
+
+  A custom metric may be there for some runs only, or be computed in another way.
+  """
+  common = set.intersection(*(set(map(_computation, of_run)) for of_run in metrics_of_runs))
+  return {
+    metric['name']: metric['signature']
+    for metric in metrics_of_runs[0]
+    if _computation(metric) in common
+  }
 
 
 def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
@@ -156,13 +146,24 @@ def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
   return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
 
 
+def _about(scored: ScoredRun) -> dict[str, Any]:
+  """Returns which result of a run was taken."""
+  content = scored.result.content
+  return {
+    'run': scored.run,
+    'name': scored.result.name,
+    'steps': content['steps'],
+    'seed': content['seed'],
+    'decoding': scored.result.decoding,
+  }
+
+
 def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
-  scores = [
-    row['score']
-    for scored in seeds
-    for row in scored.result.content['metrics']
-    if row['name'] == metric
-  ]
+  """Returns the scores of all seeds by a metric, their mean and, of several, their deviation."""
+  scores = []
+  for scored in seeds:
+    rows = scored.result.content['metrics']
+    scores += [row['score'] for row in rows if row['name'] == metric]
   return {
     'seeds': scores,
     'mean': statistics.fmean(scores),
@@ -175,36 +176,27 @@ def _differences(
 ) -> list[list[dict[str, Any]]]:
   """Tests each system against the first by each metric, all seeds together.
 
-  A test that fails is left out with a warning: scores are worth printing without it.
+  Metrics without a test are left out; so are tests that fail, with a warning: scores are worth
+  printing without them.
   """
-  first, tested = systems[0][0], [[] for _ in systems[1:]]
-  if 'mends' in first.result.content:  # It is of transformer.tools.parse.
-    with optional('p of F1 is left out', logging.warning):
-      from transformer.tools.parse import bracketing
-
-      counts = [
-        [
-          bracketing.Counts(*sentence['brackets'])
-          for scored in seeds
-          for sentence in scored.sentences
-        ]
-        for seeds in systems
-      ]
-      return [bracketing.differences(counts[0], others) for others in counts[1:]]
-    return tested
-  tokenize = first.result.content['decode']['bleu_tokenize']
+  first = systems[0][0]
+  tested: list[list[dict[str, Any]]] = [[] for _ in systems[1:]]
   references = list(zip(*(sentence['references'] for sentence in first.sentences), strict=True))
-  lines = [
-    [[sentence['translation'] for sentence in scored.sentences] for scored in seeds]
-    for seeds in systems
-  ]
+  baseline, *others = [list(map(_translations, seeds)) for seeds in systems]
   for metric in metrics.NAMES:
-    if metric in names:
-      with optional(f'p of {metric} is left out', logging.warning):
-        differences = significance.differences(metric, lines[0], lines[1:], references, tokenize)
-        for own, difference in zip(tested, differences, strict=True):
-          own.append(difference)
+    if metric not in names:
+      continue
+    with optional(f'p of {metric} is left out', logging.warning):
+      differences = significance.differences(
+        metric, baseline, others, references, _tokenizer(first)
+      )
+      for of_system, difference in zip(tested, differences, strict=True):
+        of_system.append(difference)
   return tested
+
+
+def _translations(scored: ScoredRun) -> list[str]:
+  return [sentence['translation'] for sentence in scored.sentences]
 
 
 def as_table(compared: Mapping[str, Any]) -> list[str]:
@@ -214,35 +206,26 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
   lines += [f'{name}  {signature}' for name, signature in signatures.items()]
   width = max(map(len, [*compared['systems'], '  p, randomisation']))
 
-  def row(label: str, cells: Sequence[str]) -> str:
+  def row(label: str, cells: Iterable[str]) -> str:
     return f'{label:{width}}  {"".join(f"{cell:>16}" for cell in cells)}'.rstrip()
 
   lines += ['', row('', signatures)]
   for name, scores in compared['systems'].items():
-    lines.append(
-      row(
-        name,
-        [
-          f'{score["mean"]:.2f}'
-          + ('' if score['deviation'] is None else f' ± {score["deviation"]:.2f}')
-          for score in scores.values()
-        ],
-      )
-    )
-    taken = compared['results'][name]
-    lines += [
-      f'  {seed["name"]}' + (f'   [{seed["run"]}]' if len(taken) > 1 else '') for seed in taken
-    ]
-    differences = {test['metric']: test for test in compared['differences'].get(name, ())}
-    for kind in ('bootstrap', 'randomisation') if differences else ():
-      # An own metric has a score and no test.
-      lines.append(
-        row(
-          f'  p, {kind}',
-          [
-            f'{differences[metric][kind]:.4f}' if metric in differences else ''
-            for metric in signatures
-          ],
-        )
-      )
+    lines.append(row(name, map(_mean, scores.values())))
+    seeds = compared['results'][name]
+    for seed in seeds:
+      run = f'   [{seed["run"]}]' if len(seeds) > 1 else ''
+      lines.append(f'  {seed["name"]}{run}')
+    tests = {test['metric']: test for test in compared['differences'].get(name, ())}
+    for kind in ('bootstrap', 'randomisation') if tests else ():
+      # A custom metric has a score and no test.
+      cells = [f'{tests[metric][kind]:.4f}' if metric in tests else '' for metric in signatures]
+      lines.append(row(f'  p, {kind}', cells))
   return lines
+
+
+def _mean(score: Mapping[str, Any]) -> str:
+  """Returns a mean, with the deviation over seeds if there are several."""
+  if score['deviation'] is None:
+    return f'{score["mean"]:.2f}'
+  return f'{score["mean"]:.2f} ± {score["deviation"]:.2f}'

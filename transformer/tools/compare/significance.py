@@ -1,6 +1,7 @@
 """Significance tests of differences between systems, by sacreBLEU's paired tests."""
 
 import functools
+import itertools
 import operator
 import os
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def differences(
   scores in percent, and how likely the difference is by chance: p of paired `bootstrap` resampling
   (Koehn, 2004) and of approximate `randomisation` (Riezler and Maxwell, 2005).
   """
-  sides = [tuple(line for seed in system for line in seed) for system in (baseline, *systems)]
+  sides = [tuple(itertools.chain(*seeds)) for seeds in (baseline, *systems)]
   repeated = tuple(tuple(lines) * len(baseline) for lines in references)
   metric = metric_of(name, tokenize)
   # Both tests need the same counts, and TER takes long to count. sacreBLEU 2.6.0 has no public
@@ -34,25 +35,26 @@ def differences(
   metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
   if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
     os.environ.pop(SEED_VARIABLE, None)
-  bootstrap, randomisation = (
-    PairedTest(list(enumerate(sides)), {name: metric}, repeated, kind, samples)()[1][name]
-    for kind, samples in (('bs', RESAMPLES), ('ar', TRIALS))
-  )
+
+  def test(kind: str, samples: int):
+    named = list(enumerate(sides))
+    return PairedTest(named, {name: metric}, repeated, kind, samples)()[1][name]
+
+  first, *drawn = test('bs', RESAMPLES)
+  _, *swapped = test('ar', TRIALS)
   tested = []
-  for side, drawn, swapped in zip(sides[1:], bootstrap[1:], randomisation[1:], strict=True):
+  for side, by_bootstrap, by_swaps in zip(sides[1:], drawn, swapped, strict=True):
     # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
     # each trial of the randomisation that swaps all sentences that differ, or none of them.
     ties = 2.0 ** (1 - sum(map(operator.ne, sides[0], side)))
-    p, q = drawn.p_value, min(1.0, swapped.p_value + ties)
-    if drawn.score == bootstrap[0].score:
-      p = q = 1.0
+    is_equal = by_bootstrap.score == first.score
     tested.append(
       {
         'metric': name,
-        'baseline': bootstrap[0].score,
-        'system': drawn.score,
-        'bootstrap': p,
-        'randomisation': q,
+        'baseline': first.score,
+        'system': by_bootstrap.score,
+        'bootstrap': 1.0 if is_equal else by_bootstrap.p_value,
+        'randomisation': 1.0 if is_equal else min(1.0, by_swaps.p_value + ties),
       }
     )
   return tested

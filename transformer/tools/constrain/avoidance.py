@@ -57,12 +57,15 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, n
   read = [_read(frozenset(), text, wanted) for text in texts]
   usual_N = np.asarray([number(after) for after, _ in read], np.int32)
   usual_forbidden_N = np.asarray([forbidden for _, forbidden in read])
-  next_ZN, forbidden_ZN = [], []
+  next_ZN = []
+  forbidden_ZN = []
   while waiting:
     state = waiting.popleft()
-    next_N, forbidden_N = usual_N.copy(), usual_forbidden_N.copy()
+    next_N = usual_N.copy()
+    forbidden_N = usual_forbidden_N.copy()
     next_N[[PAD_ID, BOS_ID]] = numbers[state]  # The text goes on as if they were not there.
-    for first in {wanted[i][n] for i, n in state if n < len(wanted[i])}:
+    firsts = {wanted[i][n] for i, n in state if n < len(wanted[i])}
+    for first in firsts:
       for token in tokens_by_first[first]:
         after, forbidden_N[token] = _read(state, texts[token], wanted)
         next_N[token] = number(after)
@@ -79,16 +82,19 @@ def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
     return []
   if token in BYTE_IDS:
     value = token - BYTE_IDS.start
-    return _spelt(chr(value)) if value < 128 else [(value, False)]
+    if value >= 128:
+      return [(value, False)]
+    return _spelt(chr(value))
   return _spelt(vocabulary.piece(token).replace(SPACE, ' '))
 
 
 def _spelt(text: str) -> list[_Byte]:
-  return [
-    (value, is_in_word(character))
-    for character in text.replace('\n', ' ')
-    for value in character.encode()
-  ]
+  """Returns the bytes of a text; a line feed counts as a space."""
+  spelt = []
+  for character in text.replace('\n', ' '):
+    in_word = is_in_word(character)
+    spelt += [(value, in_word) for value in character.encode()]
+  return spelt
 
 
 def is_in_word(character: str) -> bool:
@@ -97,6 +103,7 @@ def is_in_word(character: str) -> bool:
 
 
 def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
+  """Returns whether all bytes of a phrase were just read."""
   return any(n == len(wanted[i]) for i, n in state)
 
 
@@ -104,7 +111,9 @@ def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
   """Returns the state after a text, and whether a phrase ends with it, or with a word inside it."""
   forbidden = False
   for number, byte in enumerate(text):
-    forbidden |= number > 0 and not byte[1] and _has_ended(state, wanted)
+    _, in_word = byte
+    if number > 0 and not in_word:
+      forbidden |= _has_ended(state, wanted)
     state = _after(state, byte, wanted)
   return state, forbidden or _has_ended(state, wanted)
 
@@ -112,7 +121,10 @@ def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
 def _after(state: _State, byte: _Byte, wanted) -> _State:
   """Returns the state after a byte. A phrase may begin where no word goes on."""
   value, in_word = byte
-  grown = {(i, n + 1) for i, n in state if n < len(wanted[i]) and wanted[i][n] == value}
+  grown = set()
+  for i, n in state:
+    if n < len(wanted[i]) and wanted[i][n] == value:
+      grown.add((i, n + 1))
   if not in_word:
     grown |= {(i, 0) for i in range(len(wanted))}
   return frozenset(grown)

@@ -43,27 +43,26 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     # The order of the row keeps that of equal numbers.
     where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
-    token_BC, origin_BC = where_BC % vocabulary, where_BC // vocabulary
-    totals_BC = jnp.where(
-      repeated_BC,
-      -jnp.inf,
-      take(live_log_probs_BW, origin_BC)
-      + (jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)),
-    )
+    token_BC = where_BC % vocabulary
+    origin_BC = where_BC // vocabulary
+    log_probs_BC = jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)
+    totals_BC = take(live_log_probs_BW, origin_BC) + log_probs_BC
+    totals_BC = jnp.where(repeated_BC, -jnp.inf, totals_BC)
 
     after = reader.after(reorder(reading, origin_BC), token_BC)
     bank_BC = reader.bank(after)
-    best, live = (
-      _share_beams(bank_BC, totals, beams)
-      for totals in (totals_BC, jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC))
-    )
     # An end token that is not chosen is no live hypothesis either.
-    live_log_probs_BW = jnp.where(take(token_BC, live) == EOS_ID, -jnp.inf, take(totals_BC, live))
-    return Choice(
-      Extensions(*(take(part, best) for part in (totals_BC, origin_BC, token_BC))),
-      Extensions(live_log_probs_BW, take(origin_BC, live), take(token_BC, live)),
-      reorder(after, live),
-    )
+    live_totals_BC = jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)
+    best_BW = _share_beams(bank_BC, totals_BC, beams)
+    live_BW = _share_beams(bank_BC, live_totals_BC, beams)
+
+    def extensions(totals_BC, chosen_BW):
+      chosen = [take(part, chosen_BW) for part in (totals_BC, origin_BC, token_BC)]
+      return Extensions(*chosen)
+
+    best = extensions(totals_BC, best_BW)
+    live = extensions(live_totals_BC, live_BW)
+    return Choice(best, live, reorder(after, live_BW))
 
   return Policy(choose, reader.start(beams), reader.bank)
 
@@ -75,13 +74,11 @@ def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
   """
   batch, beams, vocabulary = log_probs_BWN.shape
   loses_BWN = reader.is_pending(reading)[:, :, None] & reader.continues_N[None, None]
-  keeping_BW = jnp.argmax(
-    jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN), axis=-1
-  ).astype(jnp.int32)[:, :, None]
+  kept_BWN = jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN)
+  keeping_BW1 = jnp.argmax(kept_BWN, axis=-1, keepdims=True).astype(jnp.int32)
   wanted_BWJ = reader.wanted(reading)
-  tokens_BWC = jnp.concatenate(
-    [keeping_BW, jnp.where(wanted_BWJ < 0, keeping_BW, wanted_BWJ)], axis=-1
-  )
+  wanted_BWJ = jnp.where(wanted_BWJ < 0, keeping_BW1, wanted_BWJ)
+  tokens_BWC = jnp.concatenate([keeping_BW1, wanted_BWJ], axis=-1)
   first_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary
   return (tokens_BWC + first_W[None, :, None]).reshape(batch, -1)
 
@@ -96,8 +93,10 @@ def _share_beams(bank_BC, totals_BC, beams):
   by_bank_BC = jnp.lexsort((-totals_BC, -bank_BC), axis=-1)
   bank_BC = take(bank_BC, by_bank_BC)
   place_C = jnp.arange(bank_BC.shape[1], dtype=jnp.int32)
-  begins_BC = jnp.pad(bank_BC[:, 1:] != bank_BC[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-  rank_BC = place_C[None] - jax.lax.cummax(jnp.where(begins_BC, place_C[None], 0), axis=1)
+  changes_BC = bank_BC[:, 1:] != bank_BC[:, :-1]
+  begins_BC = jnp.pad(changes_BC, ((0, 0), (1, 0)), constant_values=True)
+  first_BC = jax.lax.cummax(jnp.where(begins_BC, place_C[None], 0), axis=1)
+  rank_BC = place_C[None] - first_BC
   rank_BC = jnp.where(bank_BC < 0, bank_BC.shape[1], rank_BC)
   order_BC = jnp.lexsort((-bank_BC, rank_BC), axis=-1)
   return take(by_bank_BC, order_BC[:, :beams]).astype(jnp.int32)

@@ -36,27 +36,25 @@ class Reader(NamedTuple):
   continues_N: jax.Array
   lengths_BJ: jax.Array  # int32, the numbers of tokens
   borders_BJKL: jax.Array  # [B, J, L + 1, L]: the first l tokens are the last of the first k
-  earlier_BJJ: jax.Array  # whether the second phrase is equal to the first and stands before it
 
   def start(self, beams) -> Reading:
     """Returns the state of `beams` hypotheses of each input before their first token."""
     batch, count = self.lengths_BJ.shape
-    return Reading(
-      jnp.zeros((batch, beams, count), bool), jnp.zeros((batch, beams, count), jnp.int32)
-    )
+    shape = (batch, beams, count)
+    return Reading(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32))
 
   def after(self, reading: Reading, token_BC) -> Reading:
     """Returns the state after one more token of each hypothesis."""
-    places = jnp.arange(self.tokens_BJL.shape[-1], dtype=jnp.int32)
-    met_BCJ = reading.met_BCJ | self._is_whole(reading) & ~self.continues_N[token_BC][:, :, None]
-    longer_BJL = places[None, None] < self.lengths_BJ[:, :, None]
-    next_BJCL = (self.tokens_BJL[:, :, None] == token_BC[:, None, :, None]) & longer_BJL[:, :, None]
-    border_BJCL = jnp.take_along_axis(
-      self.borders_BJKL, jnp.swapaxes(reading.read_BCJ, 1, 2)[..., None], axis=2
-    )
-    read_BJC = jnp.max(jnp.where(border_BJCL & next_BJCL, places[None, None, None] + 1, 0), axis=-1)
-    stopped_BCJ = met_BCJ | self._waits(met_BCJ)
-    return Reading(met_BCJ, jnp.where(stopped_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
+    word_ends_BC1 = ~self.continues_N[token_BC][:, :, None]
+    met_BCJ = reading.met_BCJ | self._is_whole(reading) & word_ends_BC1
+    places_L = jnp.arange(self.tokens_BJL.shape[-1], dtype=jnp.int32)
+    longer_BJL = places_L[None, None] < self.lengths_BJ[:, :, None]
+    fits_BJCL = self.tokens_BJL[:, :, None] == token_BC[:, None, :, None]
+    read_BJC = jnp.swapaxes(reading.read_BCJ, 1, 2)
+    border_BJCL = jnp.take_along_axis(self.borders_BJKL, read_BJC[..., None], axis=2)
+    grows_BJCL = border_BJCL & fits_BJCL & longer_BJL[:, :, None]
+    read_BJC = jnp.max(jnp.where(grows_BJCL, places_L[None, None, None] + 1, 0), axis=-1)
+    return Reading(met_BCJ, jnp.where(met_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
 
   def is_complete(self, reading: Reading):
     """Returns whether hypotheses contain all phrases if they end now, boolean [B, C]."""
@@ -75,20 +73,16 @@ class Reader(NamedTuple):
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
     met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32)
     furthest_BC = jnp.max(jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0)
-    return jnp.where(
-      self.is_complete(reading),
-      jnp.sum(lengths_BCJ, axis=-1, dtype=jnp.int32),
-      met_BC + furthest_BC,
-    )
+    all_B1 = jnp.sum(self.lengths_BJ, axis=-1, dtype=jnp.int32)[:, None]
+    return jnp.where(self.is_complete(reading), all_B1, met_BC + furthest_BC)
 
   def wanted(self, reading: Reading):
     """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 where none."""
-    counts_BCJ = reading.met_BCJ | self._is_read(reading)
     last = self.tokens_BJL.shape[-1] - 1
-    token_BJC = jnp.take_along_axis(
-      self.tokens_BJL, jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2), axis=2
-    )
-    return jnp.where(counts_BCJ | self._waits(counts_BCJ), -1, jnp.swapaxes(token_BJC, 1, 2))
+    place_BJC = jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2)
+    token_BJC = jnp.take_along_axis(self.tokens_BJL, place_BJC, axis=2)
+    counts_BCJ = reading.met_BCJ | self._is_read(reading)
+    return jnp.where(counts_BCJ, -1, jnp.swapaxes(token_BJC, 1, 2))
 
   def _is_read(self, reading: Reading):
     return reading.read_BCJ == self.lengths_BJ[:, None]
@@ -97,21 +91,17 @@ class Reader(NamedTuple):
     """Returns whether all tokens of an unmet phrase were just read; not of an empty phrase."""
     return ~reading.met_BCJ & self._is_read(reading) & (self.lengths_BJ > 0)[:, None]
 
-  def _waits(self, counts_BCJ):
-    """Returns the phrases with an equal one before them that does not count yet."""
-    return jnp.any(self.earlier_BJJ[:, None] & ~counts_BCJ[:, :, None], axis=-1)
-
 
 def make_reader(tokens_BJL, continues_N) -> Reader:
   """Builds the automata of phrases that the hypotheses of each input must contain, as whole words.
 
-  `tokens_BJL` are int32, with `PAD` after each phrase; one without tokens asks for nothing, and one
-  that is listed n times must appear n times, without overlap. `continues_N` has the tokens that
-  continue the word before them: a phrase that such a token follows does not count.
+  `tokens_BJL` are int32, with `PAD` after each phrase; one without tokens asks for nothing.
+  `continues_N` has the tokens that continue the word before them: a phrase that such a token
+  follows does not count.
   """
-  tokens_BJL, continues_N = map(jnp.asarray, (tokens_BJL, continues_N))
-  lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)
+  tokens_BJL = jnp.asarray(tokens_BJL)
   batch, count, length = tokens_BJL.shape
+  lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)
 
   def longer(border_BJL, token_BJ):
     """Returns the borders of a beginning that has one more token."""
@@ -119,18 +109,11 @@ def make_reader(tokens_BJL, continues_N) -> Reader:
     border_BJL = jnp.concatenate([jnp.ones((batch, count, 1), bool), rest_BJL], axis=-1)
     return border_BJL, border_BJL
 
-  first_BJL = jnp.broadcast_to((jnp.arange(length) == 0)[None, None], tokens_BJL.shape)
+  is_first_L = jnp.arange(length) == 0
+  first_BJL = jnp.broadcast_to(is_first_L[None, None], tokens_BJL.shape)
   _, borders = jax.lax.scan(longer, first_BJL, jnp.moveaxis(tokens_BJL, -1, 0))
   borders_BJKL = jnp.concatenate([first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2)
-  equal_BJJ = jnp.all(tokens_BJL[:, :, None] == tokens_BJL[:, None], axis=-1)
-  before_JJ = jnp.tril(jnp.ones((count, count), bool), -1)
-  return Reader(
-    tokens_BJL,
-    continues_N,
-    lengths_BJ,
-    borders_BJKL,
-    equal_BJJ & before_JJ[None] & (lengths_BJ > 0)[:, :, None],
-  )
+  return Reader(tokens_BJL, jnp.asarray(continues_N), lengths_BJ, borders_BJKL)
 
 
 def reorder(reading: Reading, origin_BC) -> Reading:

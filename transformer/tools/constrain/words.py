@@ -1,6 +1,5 @@
 """Words that translations must contain, and words that they must not hold."""
 
-import collections
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -27,33 +26,31 @@ class Words(Constraint):
     prefixes: Sequence[str] = (),
   ):
     """Encodes what each sentence's translation contains and begins with, and what none may hold."""
-    for lines in (prefixes, avoided, *([required] if isinstance(required, str) else required)):
+    lists = [required] if isinstance(required, str) else required
+    for lines in (prefixes, avoided, *lists):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [
-      [encode_phrase(vocabulary, phrase.strip()) for phrase in phrases if not is_blank(phrase)]
-      for phrases in required
+      [encode_phrase(vocabulary, phrase) for phrase in _distinct(phrases)] for phrases in required
     ]
     avoided = [vocabulary.written(phrase) for phrase in avoided]
-    self.tables = (
-      avoid(avoided, vocabulary) if avoided else None,
-      np.asarray(continue_words(vocabulary)) if any(self._phrases) else None,
-    )
+    automaton = avoid(avoided, vocabulary) if avoided else None
+    continues = np.asarray(continue_words(vocabulary)) if any(self._phrases) else None
+    self.tables = (automaton, continues)
 
   def rows(self, vocabulary, limits, room, first):
     prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
     phrases = self._phrases or [[]] * len(limits)
-    check_room(
-      'the phrases that must appear in',
-      [sum(map(len, several)) for several in phrases],
-      limits,
-      first,
-    )
+    lengths = [sum(map(len, several)) for several in phrases]
+    check_room('the phrases that must appear in', lengths, limits, first)
     rows = []
     for prefix_P, several in zip(prefixes, phrases, strict=True):
       steered = self.tables[0] is not None or prefix_P.any()
-      row = prefix_P if steered else None, _padded(several) if several else None
-      rows.append(row if steered or several else None)
+      if not steered and not several:
+        rows.append(None)
+        continue
+      tokens_JL = _padded(several) if several else None
+      rows.append((prefix_P if steered else None, tokens_JL))
     return rows
 
   @staticmethod
@@ -62,7 +59,8 @@ class Words(Constraint):
 
   @staticmethod
   def allow(rows, tables, t, last_BW, state_BW, log_probs_BWN):
-    (prefix_BP, _), (automaton, _) = rows, tables
+    prefix_BP, _ = rows
+    automaton, _ = tables
     if prefix_BP is None:
       return log_probs_BWN, state_BW
     allowed_BWN = log_probs_BWN
@@ -75,17 +73,25 @@ class Words(Constraint):
 
   @staticmethod
   def policy(rows, tables, beams):
-    (_, tokens_BJL), (_, continues_N) = rows, tables
+    _, tokens_BJL = rows
+    _, continues_N = tables
     if tokens_BJL is None:
       return None
     return allocate_beams(make_reader(tokens_BJL, continues_N), beams)
 
 
+def _distinct(phrases: Sequence[str]) -> list[str]:
+  """Returns phrases without white space around them, each once."""
+  return list(dict.fromkeys(phrase.strip() for phrase in phrases if not is_blank(phrase)))
+
+
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
   """Returns the ids of words as they stand after a space, at the beginning of a line too."""
   ids = vocabulary.encode(phrase)
+  if vocabulary.piece(ids[0]).startswith(SPACE):
+    return ids
   # Some vocabularies put no space of their own before a line.
-  return ids if vocabulary.piece(ids[0]).startswith(SPACE) else vocabulary.encode(f' {phrase}')
+  return vocabulary.encode(f' {phrase}')
 
 
 def continue_words(vocabulary: Vocabulary) -> list[bool]:
@@ -93,16 +99,20 @@ def continue_words(vocabulary: Vocabulary) -> list[bool]:
 
   Padding and the begin token write nothing, so that another piece may continue the word.
   """
-  firsts = [vocabulary.piece(token)[:1] for token in range(vocabulary.size)]
-  return [
-    token in (PAD_ID, BOS_ID) or token in BYTE_IDS or (token > UNK_ID and is_in_word(first))
-    for token, first in enumerate(firsts)
-  ]
+  continues = []
+  for token in range(vocabulary.size):
+    if token in (PAD_ID, BOS_ID) or token in BYTE_IDS:
+      continues.append(True)
+    else:
+      first = vocabulary.piece(token)[:1]
+      continues.append(token > UNK_ID and is_in_word(first))
+  return continues
 
 
 def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
   """Returns the tokens of a sentence's phrases; their shape is that of powers of two."""
-  shape = [1 << (size - 1).bit_length() for size in (len(phrases), max(map(len, phrases)))]
+  longest = max(map(len, phrases))
+  shape = [1 << (size - 1).bit_length() for size in (len(phrases), longest)]
   tokens_JL = np.full(shape, PAD_ID, np.int32)
   for place, phrase in enumerate(phrases):
     tokens_JL[place, : len(phrase)] = phrase
@@ -110,32 +120,31 @@ def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def lacks_phrase(text: str, phrases: Sequence[str]) -> bool:
-  """Returns whether a text lacks one of some phrases as whole words, or has it too seldom."""
-  counts = collections.Counter(phrase.strip() for phrase in phrases if not is_blank(phrase))
-  return any(_count(text, phrase) < count for phrase, count in counts.items())
+  """Returns whether a text lacks one of some phrases as whole words."""
+  return not all(_holds(text, phrase) for phrase in _distinct(phrases))
 
 
-def _count(text: str, phrase: str) -> int:
-  """Returns how often a phrase stands in a text as whole words, without overlap."""
-  count = end = 0
-  while (start := text.find(phrase, end)) >= 0:
+def _holds(text: str, phrase: str) -> bool:
+  """Returns whether a phrase stands in a text as whole words."""
+  start = text.find(phrase)
+  while start >= 0:
     after = start + len(phrase)
-    whole = not any(map(is_in_word, text[max(0, start - 1) : start] + text[after : after + 1]))
-    count += whole
-    end = after if whole else start + 1
-  return count
+    around = text[max(0, start - 1) : start] + text[after : after + 1]
+    if not any(map(is_in_word, around)):
+      return True
+    start = text.find(phrase, start + 1)
+  return False
 
 
 def warn_of_lacking(translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]):
   """Warns how many sentences have a translation that lacks a phrase, if any are required."""
-  count = (
-    sum(
-      any(lacks_phrase(text, phrases) for text in texts)
-      for texts, phrases in zip(translations, required, strict=True)
-    )
-    if required
-    else 0
-  )
+  if not required:
+    return
+  lacking = [
+    any(lacks_phrase(text, phrases) for text in texts)
+    for texts, phrases in zip(translations, required, strict=True)
+  ]
+  count = sum(lacking)
   if count:
     logging.warning(
       '%d of %d translations lack words that must appear; they ended at the limit of '

@@ -66,7 +66,8 @@ _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 def main(_):
   """Writes the format that the flags ask for."""
-  output, kind = _checked_output(), _FORMAT.value
+  output = _checked_output()
+  kind = _FORMAT.value
   place = contextlib.nullcontext(output) if kind in _TO_FILES else files.new_folder(output)
   write = {'run': _to_run, 'vocabulary': _to_vocabulary}.get(kind, _export)
   with place as path:
@@ -76,8 +77,10 @@ def main(_):
 
 def _checked_output() -> Path:
   """Checks the flags, and returns the path to write."""
-  kind, of_weights = _FORMAT.value, _FORMAT.value in _OF_WEIGHTS
-  source, other = (_WEIGHTS, _WORKDIR) if of_weights else (_WORKDIR, _WEIGHTS)
+  kind = _FORMAT.value
+  of_weights = kind in _OF_WEIGHTS
+  source = _WEIGHTS if of_weights else _WORKDIR
+  other = _WORKDIR if of_weights else _WEIGHTS
   output = files.as_path(_OUTPUT.value or '').absolute()
   empty = kind not in _TO_FILES and output.is_dir() and not any(output.iterdir())
   refuse(
@@ -114,38 +117,32 @@ def _export(path: Path) -> str:
   from transformer.runs.loading import load_run  # Imports JAX, so only after the flags' checks.
 
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  model, data, origin = run.config.model, run.config.data, _origin(run.steps)
+  origin = _origin(run.steps)
   if _FORMAT.value == 'safetensors':
     from transformer.tools.convert import safetensors_format
 
-    safetensors_format.write(
-      path,
-      safetensors_format.Weights(
-        run.config.to_dict(), vocabularies.model_files(run.vocabulary), run.steps, run.params
-      ),
-    )
+    models = vocabularies.model_files(run.vocabulary)
+    weights = safetensors_format.Weights(run.config.to_dict(), models, run.steps, run.params)
+    safetensors_format.write(path, weights)
     return f'a safetensors file, {origin}'
   vocabularies.save(run.vocabulary, path)
   if _FORMAT.value == 'huggingface':
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
-    return f'a {huggingface_format.MODELS[model.norm][1]} model for transformers, {origin}'
+    name = huggingface_format.MODELS[run.config.model.norm][1]
+    return f'a {name} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
 
   quantization = _QUANTIZATION.value or 'float32'
-  ctranslate2_format.write_model(
-    path,
-    model,
-    run.params,
-    pieces_of(run.vocabulary),
-    data.max_length + run.config.decode.max_extra_length,
-    quantization,
-  )
+  longest = run.config.data.max_length + run.config.decode.max_extra_length
+  pieces = pieces_of(run.vocabulary)
+  ctranslate2_format.write_model(path, run.config.model, run.params, pieces, longest, quantization)
   return f'a CTranslate2 model, {quantization}, {origin}'
 
 
 def _to_run(folder: Path) -> str:
+  """Writes a run of exported weights; returns what was written, in words."""
   from transformer.runs.loading import save_run
 
   path = files.as_path(_WEIGHTS.value)
@@ -153,12 +150,14 @@ def _to_run(folder: Path) -> str:
     from transformer.tools.convert.huggingface_reading import read_model
 
     config, vocabulary, params = read_model(path)
-    steps, origin = [0], 'of a folder for transformers'
+    steps = [0]
+    origin = 'of a folder for transformers'
   else:
     from transformer.tools.convert import safetensors_format
 
     settings, models, steps, params = safetensors_format.read(path)
-    config, origin = Config.from_dict(settings), _origin(steps)
+    config = Config.from_dict(settings)
+    origin = _origin(steps)
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (

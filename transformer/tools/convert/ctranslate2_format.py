@@ -17,9 +17,10 @@ from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.refusals import refuse, refuse_unknown, requirements
+from transformer.tools._requirements import requirements
+from transformer.tools.convert.refusals import refuse, refuse_unknown
 
-with requirements():
+with requirements(__file__):
   from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
   from ctranslate2.specs.common_spec import Activation
 
@@ -31,26 +32,25 @@ _ACTIVATIONS = {
   'swiglu': Activation.SWISH,
 }
 _FEED_FORWARD = {'inner': 'linear_0', 'outer': 'linear_1', 'gate': 'linear_0_noact'}
-# The axis of a head's width. The biases of outputs have none.
-_AXES_OF_WIDTH = {
-  **{f'{part}.{kind}': -1 for part in ('query', 'key', 'value') for kind in ('kernel', 'bias')},
-  'output.kernel': 1,
-}
 _MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
 
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
   refuse_unknown('CTranslate2', config)
-  normalises_alike = config.num_heads == 1 and config.head_key_dim >= config.head_value_dim
   refuse(
     'CTranslate2',
     [
       (
-        not config.query_key_norm or normalises_alike,
-        'model.query_key_norm=True with several heads, or with keys narrower than values',
-        'it normalises the queries of all heads as one vector, and their padding',
-      )
+        not config.query_key_norm,
+        'model.query_key_norm=True',
+        'it normalises the queries of all heads as one vector',
+      ),
+      (
+        config.head_key_dim == config.head_value_dim,
+        f'model.key_dim={config.head_key_dim} with model.value_dim={config.head_value_dim}',
+        'its heads have one width',
+      ),
     ],
   )
 
@@ -74,61 +74,47 @@ def write_model(
   spec = _empty_spec(config)
   table = given.pop('target_embedding.table')
   spec.decoder.embeddings.weight = table
-  spec.encoder.embeddings[0].weight = (
-    table.copy() if config.share_embeddings else given.pop('source_embedding.table')
-  )
-  for side, language, stack in (
-    ('encoder', 'source', spec.encoder),
-    ('decoder', 'target', spec.decoder),
-  ):
-    if config.positions == 'sinusoidal':
-      stack.position_encodings.encodings = sinusoidal_positions(
-        max(length, _MAX_INPUT_LENGTH), config.model_dim
-      )
-    elif config.positions == 'learned':
-      stack.position_encodings.encodings = given.pop(f'{language}_position.table')
-    if config.norm == 'pre':
-      _norm(stack.layer_norm, given, f'{side}_norm')
-    bias = given.pop(f'{side}_bias.table', None)
-    for index, layer in enumerate(stack.layer):
-      path = f'{side}_{index}'
-      _attention(layer.self_attention, given, f'{path}.self_attention', config)
-      if bias is not None:
-        layer.self_attention.relative_attention_bias = bias.copy()
-        layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
-      if side == 'decoder':
-        _attention(layer.attention, given, f'{path}.cross_attention', config)
-      _norm(layer.ffn.layer_norm, given, f'{path}.feed_forward_residual.layer_norm')
-      for part, name in _FEED_FORWARD.items():
-        if f'{path}.feed_forward.{part}.kernel' in given:
-          _linear(getattr(layer.ffn, name), given, f'{path}.feed_forward', [part])
+  if config.share_embeddings:
+    spec.encoder.embeddings[0].weight = table.copy()
+  else:
+    spec.encoder.embeddings[0].weight = given.pop('source_embedding.table')
+  positions = max(length, _MAX_INPUT_LENGTH)
+  _stack(spec.encoder, given, config, 'encoder', positions)
+  _stack(spec.decoder, given, config, 'decoder', positions)
   spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
   refuse('CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')])
-  spec.register_source_vocabulary(list(pieces[0]))
-  spec.register_target_vocabulary(list(pieces[1]))
-  # Both vocabularies spell these in the same way.
-  unknown, begin, end = (pieces[1][token] for token in (UNK_ID, BOS_ID, EOS_ID))
-  spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = unknown, begin, end
-  spec.config.decoder_start_token, spec.config.add_source_eos = begin, True
-  spec.config.layer_norm_epsilon = 1e-6
+  _describe(spec, pieces)
   spec.validate()
   spec.optimize(quantization)
   spec.save(os.fspath(folder))
 
 
+def _describe(spec: TransformerSpec, pieces: Sequence[Sequence[str]]):
+  """Sets the vocabularies, and what CTranslate2 does with their special pieces."""
+  source, target = pieces
+  spec.register_source_vocabulary(list(source))
+  spec.register_target_vocabulary(list(target))
+  # Both vocabularies spell these in the same way.
+  spec.config.unk_token = target[UNK_ID]
+  spec.config.bos_token = target[BOS_ID]
+  spec.config.eos_token = target[EOS_ID]
+  spec.config.decoder_start_token = target[BOS_ID]
+  spec.config.add_source_eos = True
+  spec.config.layer_norm_epsilon = 1e-6
+
+
 def _empty_spec(config: ModelConfig) -> TransformerSpec:
   """Returns the description of a model without its weights."""
-  width = max(config.head_key_dim, config.head_value_dim)
+  width = config.head_key_dim
   layout = {
     'pre_norm': config.norm == 'pre',
     'rms_norm': config.rms_norm,
     'activation': _ACTIVATIONS[config.activation],
     'ffn_glu': config.activation == 'swiglu',
     'relative_attention_bias': config.positions == 'relative',
-    'qk_norm': config.query_key_norm,
-    'rotary_dim': config.head_key_dim if config.positions == 'rotary' else None,
+    'rotary_dim': width if config.positions == 'rotary' else None,
     'head_dim': width if width * config.num_heads != config.model_dim else None,
   }
   return TransformerSpec(
@@ -137,7 +123,32 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   )
 
 
+def _stack(stack, given, config, side: str, positions: int):
+  """Sets the encoder or the decoder; its embeddings are set already."""
+  if config.positions == 'sinusoidal':
+    stack.position_encodings.encodings = sinusoidal_positions(positions, config.model_dim)
+  elif config.positions == 'learned':
+    language = 'source' if side == 'encoder' else 'target'
+    stack.position_encodings.encodings = given.pop(f'{language}_position.table')
+  if config.norm == 'pre':
+    _norm(stack.layer_norm, given, f'{side}_norm')
+  bias = given.pop(f'{side}_bias.table', None)
+  for index, layer in enumerate(stack.layer):
+    path = f'{side}_{index}'
+    _attention(layer.self_attention, given, f'{path}.self_attention', config)
+    if bias is not None:
+      layer.self_attention.relative_attention_bias = bias.copy()
+      layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
+    if side == 'decoder':
+      _attention(layer.attention, given, f'{path}.cross_attention', config)
+    _norm(layer.ffn.layer_norm, given, f'{path}.feed_forward_residual.layer_norm')
+    for part, name in _FEED_FORWARD.items():
+      if f'{path}.feed_forward.{part}.kernel' in given:
+        _linear(getattr(layer.ffn, name), given, f'{path}.feed_forward', [part])
+
+
 def _norm(spec, given, path):
+  """Sets a layer norm."""
   spec.gamma = given.pop(f'{path}.scale')
   if f'{path}.bias' in given:  # RMS norm has none.
     spec.beta = given.pop(f'{path}.bias')
@@ -153,29 +164,13 @@ def _linear(spec, given, path, parts):
 
 
 def _attention(spec, given, path, config):
-  """Sets the projections of attention; those with the same input form one matrix.
-
-  In CTranslate2 the queries, keys and values of a head have the same width. The narrower ones are
-  padded with zeros, which change no product.
-  """
+  """Sets the projections of attention; those with the same input form one matrix."""
   _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
-  width = max(config.head_key_dim, config.head_value_dim)
-  if width != config.head_key_dim:
-    spec.queries_scale = np.float32(config.head_key_dim**-0.5)
-  if config.query_key_norm:
-    _norm(spec.q_norm, given, f'{path}.query_norm')
-    _norm(spec.k_norm, given, f'{path}.key_norm')
-  for name, axis in _AXES_OF_WIDTH.items():
-    if (array := given.get(f'{path}.{name}')) is not None:
-      padding = [(0, 0)] * array.ndim
-      padding[axis] = (0, width - array.shape[axis])
-      given[f'{path}.{name}'] = np.pad(array, padding)
   output = f'{path}.output.kernel'
   given[output] = given[output].reshape(-1, config.model_dim)
-  joined = (
-    [['query', 'key', 'value']]
-    if path.endswith('self_attention')
-    else [['query'], ['key', 'value']]
-  )
-  for linear, parts in zip(spec.linear, [*joined, ['output']], strict=True):
+  if path.endswith('self_attention'):
+    joined = [['query', 'key', 'value'], ['output']]
+  else:
+    joined = [['query'], ['key', 'value'], ['output']]
+  for linear, parts in zip(spec.linear, joined, strict=True):
     _linear(linear, given, path, parts)

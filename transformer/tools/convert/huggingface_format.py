@@ -37,23 +37,30 @@ SPECIAL = {
 
 def check_model(config: ModelConfig):
   """Refuses a setting that MarianMT, or Pegasus with `norm=pre`, cannot represent."""
-  refuse_unknown(MODELS[config.norm][1], config)
-  width, one_table = config.model_dim / config.num_heads, config.norm == 'pre'
+  name = MODELS[config.norm][1]
+  refuse_unknown(name, config)
+  many_tables = config.norm == 'post'
+  width = config.model_dim / config.num_heads
   same_width = 'its heads have model_dim / num_heads dims'
   refuse(
-    MODELS[config.norm][1],
+    name,
     [
-      (fits, f'model.{name}={value}', reason)
-      for name, value, fits, reason in (
-        ('share_embeddings', False, config.share_embeddings or not one_table, 'it has one table'),
-        ('tie_output', False, config.tie_output or not one_table, 'it has one table'),
-        ('rms_norm', True, not config.rms_norm, 'it has layer norm'),
-        ('query_key_norm', True, not config.query_key_norm, 'it norms no queries and keys'),
-        ('positions', config.positions, config.positions == 'sinusoidal', 'it has sinusoids'),
-        ('activation', config.activation, config.activation in ACTIVATIONS, 'it has no gate'),
-        ('key_dim', config.head_key_dim, config.head_key_dim == width, same_width),
-        ('value_dim', config.head_value_dim, config.head_value_dim == width, same_width),
-      )
+      (many_tables or config.share_embeddings, 'model.share_embeddings=False', 'it has one table'),
+      (many_tables or config.tie_output, 'model.tie_output=False', 'it has one table'),
+      (not config.rms_norm, 'model.rms_norm=True', 'it has layer norm'),
+      (not config.query_key_norm, 'model.query_key_norm=True', 'it norms no queries and keys'),
+      (
+        config.positions == 'sinusoidal',
+        f'model.positions={config.positions}',
+        'it has sinusoids',
+      ),
+      (
+        config.activation in ACTIVATIONS,
+        f'model.activation={config.activation}',
+        'it has no gate',
+      ),
+      (config.head_key_dim == width, f'model.key_dim={config.head_key_dim}', same_width),
+      (config.head_value_dim == width, f'model.value_dim={config.head_value_dim}', same_width),
     ],
   )
 
@@ -63,8 +70,11 @@ def write_model(
 ):
   """Writes a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`; refuses what they lack."""
   check_model(config.model)
-  folder, model, data, decode = Path(folder), config.model, config.data, config.decode
-  sizes = vocabulary.source.size, vocabulary.target.size
+  folder = Path(folder)
+  model = config.model
+  data = config.data
+  decode = config.decode
+  sizes = (vocabulary.source.size, vocabulary.target.size)
   longest = data.max_length + decode.max_extra_length
   positions = max(longest, _FEWEST_POSITIONS)
   tensors = _tensors(model, flatten(params), *sizes)
@@ -72,12 +82,10 @@ def write_model(
     tensors |= dict.fromkeys(POSITIONS, sinusoids(positions, model.model_dim))
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
   files.write_json(folder / 'config.json', _model_config(model, *sizes, positions))
-  search = {'num_beams': decode.beam_size}
+  search = {**SPECIAL, 'max_length': 1 + longest, 'num_beams': decode.beam_size}
   if decode.beam_size > 1:
     search |= {'early_stopping': True, 'length_penalty': decode.alpha}
-  files.write_json(
-    folder / 'generation_config.json', {**SPECIAL, 'max_length': 1 + longest, **search}
-  )
+  files.write_json(folder / 'generation_config.json', search)
   if is_shared(vocabulary) and has_merges_alone(vocabulary.target):
     huggingface_tokenizer.write(folder, vocabulary.target, data.max_length)
   else:
@@ -87,27 +95,17 @@ def write_model(
 def _model_config(
   model: ModelConfig, source_size: int, size: int, positions: int
 ) -> dict[str, Any]:
-  kind = (
-    {'architectures': ['PegasusForConditionalGeneration']}
-    if model.norm == 'pre'
-    else {
+  """Returns the content of config.json, the settings of the library's model."""
+  if model.norm == 'pre':
+    kind = {'architectures': ['PegasusForConditionalGeneration']}
+  else:
+    kind = {
       'architectures': ['MarianMTModel'],
       'decoder_vocab_size': size,
       'normalize_embedding': False,
       'static_position_embeddings': True,
       'share_encoder_decoder_embeddings': model.share_embeddings and model.tie_output,
     }
-  )
-  sides = {
-    f'{side}_{name}': value
-    for side, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
-    for name, value in (
-      ('layers', depth),
-      ('attention_heads', model.num_heads),
-      ('ffn_dim', model.ff_dim),
-      ('layerdrop', 0.0),
-    )
-  }
   return {
     **kind,
     'model_type': MODELS[model.norm][0],
@@ -116,7 +114,14 @@ def _model_config(
     'vocab_size': source_size,
     'd_model': model.model_dim,
     'num_hidden_layers': model.num_layers,
-    **sides,
+    'encoder_layers': model.num_layers,
+    'encoder_attention_heads': model.num_heads,
+    'encoder_ffn_dim': model.ff_dim,
+    'encoder_layerdrop': 0.0,
+    'decoder_layers': model.decoder_depth,
+    'decoder_attention_heads': model.num_heads,
+    'decoder_ffn_dim': model.ff_dim,
+    'decoder_layerdrop': 0.0,
     'activation_function': model.activation,
     'dropout': model.dropout,
     'attention_dropout': model.attention_dropout,
@@ -137,9 +142,10 @@ def _tensors(
   places = list(layout(config, source_size, size))
   rest = sorted(params.keys() - {place.path for place in places})
   refuse(MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')])
-  arrays = {place.path: np.zeros(place.shape) for place in places if place.path.endswith('.bias')}
-  arrays |= params
-  return {
-    'final_logits_bias': bias_N.reshape(1, size),
-    **{place.name: place.theirs(np.asarray(arrays[place.path], np.float32)) for place in places},
-  }
+  tensors = {'final_logits_bias': bias_N.reshape(1, size)}
+  for place in places:
+    array = params.get(place.path)
+    if array is None and place.path.endswith('.bias'):
+      array = np.zeros(place.shape)
+    tensors[place.name] = place.theirs(np.asarray(array, np.float32))
+  return tensors

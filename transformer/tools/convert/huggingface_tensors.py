@@ -21,22 +21,26 @@ import numpy as np
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
-from transformer.tools.convert.marian_vocabulary import JsonFile
 from transformer.tools.convert.safetensors_format import read_tensors
 
 WEIGHTS = 'model.safetensors'
-_INDEX = f'{WEIGHTS}.index.json'
 POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
 # The library's names of the parts of a sublayer, by ours.
-_PARTS = {'feed_forward': {'inner': 'fc1', 'outer': 'fc2'}} | {
-  ours: {
-    'query': f'{theirs}.q_proj',
-    'key': f'{theirs}.k_proj',
-    'value': f'{theirs}.v_proj',
-    'output': f'{theirs}.out_proj',
-  }
-  for ours, theirs in (('self_attention', 'self_attn'), ('cross_attention', 'encoder_attn'))
+_PARTS = {
+  'feed_forward': {'inner': 'fc1', 'outer': 'fc2'},
+  'self_attention': {
+    'query': 'self_attn.q_proj',
+    'key': 'self_attn.k_proj',
+    'value': 'self_attn.v_proj',
+    'output': 'self_attn.out_proj',
+  },
+  'cross_attention': {
+    'query': 'encoder_attn.q_proj',
+    'key': 'encoder_attn.k_proj',
+    'value': 'encoder_attn.v_proj',
+    'output': 'encoder_attn.out_proj',
+  },
 }
 _NORMS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn', 'feed_forward': 'final'}
 
@@ -73,33 +77,14 @@ class Tensor(NamedTuple):
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-  """Returns the tensors of a folder: of one file, or else of the shards that an index names."""
-  index = folder / _INDEX
-  if (folder / WEIGHTS).exists():
-    return read_tensors(folder / WEIGHTS)[1]
-  if not index.exists():
+  """Returns the tensors of a folder."""
+  path = folder / WEIGHTS
+  if not path.exists():
     raise UserError(
-      f'{folder} should hold its weights as {WEIGHTS}, or in shards with {_INDEX}, '
-      f'as save_pretrained writes them; pickles are not read, since they can run '
-      f'any code'
+      f'{folder} should hold its weights as {WEIGHTS}, in one file, as save_pretrained writes them '
+      f'with max_shard_size="100GB"; pickles are not read, since they can run any code'
     )
-  shard_of = JsonFile(index)['weight_map']
-  if not isinstance(shard_of, dict):
-    raise UserError(
-      f'{index} should name the file of each tensor in weight_map; it does not; '
-      f'restore it from a copy'
-    )
-  tensors, wanted = {}, {(name, str(shard)) for name, shard in shard_of.items()}
-  for shard in {Path(shard).name for _, shard in wanted}:  # Nothing outside of the folder is read.
-    of_shard = read_tensors(folder / shard)[1]
-    tensors |= of_shard
-    wanted ^= {(name, shard) for name in of_shard}
-  if wanted:
-    name, shard = min(wanted)
-    raise UserError(
-      f'{folder} is damaged: only one of {shard} and its index has {name}; restore both from a copy'
-    )
-  return tensors
+  return read_tensors(path)[1]
 
 
 def dim_order(dim: int) -> np.ndarray:
@@ -125,42 +110,48 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
   elif config.share_embeddings:
     tables = {'model.shared': 'target_embedding.table'}
   for name, path in tables.items():
-    yield Tensor(f'{name}.weight', path, (source_size if 'source' in path else size, dim), -1)
+    rows = source_size if 'source' in path else size
+    yield Tensor(f'{name}.weight', path, (rows, dim), -1)
+  yield from _stack(config, 'encoder', config.num_layers, ('self_attention', 'feed_forward'))
+  sublayers = ('self_attention', 'cross_attention', 'feed_forward')
+  yield from _stack(config, 'decoder', config.decoder_depth, sublayers)
+
+
+def _stack(
+  config: ModelConfig, side: str, depth: int, sublayers: tuple[str, ...]
+) -> Iterator[Tensor]:
+  """Yields the tensors of the encoder or the decoder."""
   growth = _GROWTH if config.norm == 'post' else 1.0
-  for side, depth, sublayers in (
-    ('encoder', config.num_layers, ('self_attention', 'feed_forward')),
-    ('decoder', config.decoder_depth, ('self_attention', 'cross_attention', 'feed_forward')),
-  ):
-    if config.norm == 'pre':
-      yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', dim)
-    for layer, sublayer in itertools.product(range(depth), sublayers):
-      # The factors of the residual sum before MarianMT's norm, and of the norm's output.
-      before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
-      after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
-      theirs, ours = f'model.{side}.layers.{layer}', f'{side}_{layer}.{sublayer}'
-      inner = (
-        (config.ff_dim,)
-        if sublayer == 'feed_forward'
-        else (config.num_heads, dim // config.num_heads)
-      )
-      for part, name in _PARTS[sublayer].items():
-        name, path = f'{theirs}.{name}', f'{ours}.{part}'
-        if part in ('outer', 'output'):
-          yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, before)
-          yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
-        else:
-          reads_source = sublayer == 'cross_attention' and part != 'query'  # Its factor is one.
-          yield Tensor(
-            f'{name}.weight',
-            f'{path}.kernel',
-            (dim, *inner),
-            0,
-            1.0 if reads_source else 1 / before,
-          )
-          yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
-      yield from _norm(
-        f'{theirs}.{_NORMS[sublayer]}_layer_norm', f'{ours}_residual.layer_norm', dim, after
-      )
+  if config.norm == 'pre':
+    yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', config.model_dim)
+  for layer, sublayer in itertools.product(range(depth), sublayers):
+    # The factors of the residual sum before MarianMT's norm, and of the norm's output.
+    before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
+    after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
+    theirs = f'model.{side}.layers.{layer}'
+    ours = f'{side}_{layer}.{sublayer}'
+    for part, name in _PARTS[sublayer].items():
+      yield from _projection(config, f'{theirs}.{name}', f'{ours}.{part}', before)
+    norm = f'{theirs}.{_NORMS[sublayer]}_layer_norm'
+    yield from _norm(norm, f'{ours}_residual.layer_norm', config.model_dim, after)
+
+
+def _projection(config: ModelConfig, name: str, path: str, before: float) -> Iterator[Tensor]:
+  """Yields the weight and the bias of a projection; `before` is the factor of the residual sum."""
+  dim = config.model_dim
+  sublayer, part = path.split('.')[1:]
+  inner = (config.num_heads, dim // config.num_heads)
+  if sublayer == 'feed_forward':
+    inner = (config.ff_dim,)
+  if part in ('outer', 'output'):
+    yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, before)
+    yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
+    return
+  # The encoder's output, which keys and values of cross-attention read, has a factor of one.
+  reads_source = sublayer == 'cross_attention' and part != 'query'
+  factor = 1.0 if reads_source else 1 / before
+  yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0, factor)
+  yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
 
 
 def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:

@@ -35,6 +35,7 @@ def write(folder: Path, vocabulary: Vocabulary, max_length: int):
 
 
 def _tokenizer(pieces: list[str]) -> dict[str, Any]:
+  """Returns the content of tokenizer.json."""
   name = pieces[EOS_ID]
   first, second = ({'Sequence': {'id': side, 'type_id': 0}} for side in 'AB')
   end = {'SpecialToken': {'id': name, 'type_id': 0}}
@@ -98,12 +99,12 @@ def _tokenizer(pieces: list[str]) -> dict[str, Any]:
 def _merges(pieces: list[str]) -> list[tuple[str, str]]:
   """Returns the pairs that each piece can be merged from; those of the lowest id come first."""
   known = set(pieces)
-  return [
-    (piece[:cut], piece[cut:])
-    for piece in pieces
-    for cut in range(1, len(piece))
-    if piece[:cut] in known and piece[cut:] in known
-  ]
+  merges = []
+  for piece in pieces:
+    for cut in range(1, len(piece)):
+      if piece[:cut] in known and piece[cut:] in known:
+        merges.append((piece[:cut], piece[cut:]))
+  return merges
 
 
 def _replace(old: str, new: str) -> dict[str, Any]:

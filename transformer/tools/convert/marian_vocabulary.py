@@ -82,48 +82,55 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
       f'{folder}/config.json should have the id of </s> as eos_token_id, '
       f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}'
     )
-  paths = [folder / name for name in _MODELS]
-  codes = [SPACE + piece for piece in ids[0] if _CODE.fullmatch(piece)]
+  source_path, target_path = [folder / name for name in _MODELS]
+  source_ids = ids[0]
+  target_ids = ids[-1]
+  codes = [SPACE + piece for piece in source_ids if _CODE.fullmatch(piece)]
   # Those that text is not cut into, without control symbols.
-  others = [piece for piece in sorted(ids[-1], key=ids[-1].get) if piece not in _SPECIAL_PIECES]
-  if paths[0].read_bytes() == paths[1].read_bytes():
+  others = [
+    piece for piece in sorted(target_ids, key=target_ids.get) if piece not in _SPECIAL_PIECES
+  ]
+  if source_path.read_bytes() == target_path.read_bytes():
     others = [piece for piece in others if SPACE + piece not in codes]
-    source = target = vocabulary = extend(adopt(paths[0]), codes, others)
+    source = target = vocabulary = extend(adopt(source_path), codes, others)
   else:
-    source = extend(adopt(paths[0]), codes, [piece for piece in ids[0] if len(piece) == 1])
-    target = extend(adopt(paths[1]), (), others)
+    characters = [piece for piece in source_ids if len(piece) == 1]
+    source = extend(adopt(source_path), codes, characters)
+    target = extend(adopt(target_path), (), others)
     vocabulary = SeparateVocabularies(source, target)
-  return Vocabularies(vocabulary, _rows(source, ids[0], about), _rows(target, ids[-1], about))
+  source_N = _rows(source, source_ids, about)
+  return Vocabularies(vocabulary, source_N, _rows(target, target_ids, about))
 
 
 def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]) -> np.ndarray:
   """Returns the rows of a vocabulary's pieces."""
   row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
-  row_N[[PAD_ID, BOS_ID, EOS_ID, UNK_ID]] = (
-    about['pad_token_id'],
-    about['decoder_start_token_id'],
-    ids['</s>'],
-    ids['<unk>'],
-  )
+  row_N[PAD_ID] = about['pad_token_id']
+  row_N[BOS_ID] = about['decoder_start_token_id']
+  row_N[EOS_ID] = ids['</s>']
+  row_N[UNK_ID] = ids['<unk>']
   return row_N
 
 
 def _their_names(vocabulary: Vocabulary) -> list[str]:
   """Returns the pieces as the library names them: without a space before the code of a language."""
-  return [
-    bare if _CODE.fullmatch(bare := piece.removeprefix(SPACE)) else piece
-    for piece in pieces_of(vocabulary)[0]
-  ]
+  names = []
+  for piece in pieces_of(vocabulary)[0]:
+    bare = piece.removeprefix(SPACE)
+    names.append(bare if _CODE.fullmatch(bare) else piece)
+  return names
 
 
 def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
   """Writes the files of a folder, for the MarianTokenizer of the library."""
-  separate, sides = not is_shared(vocabulary), (vocabulary.source, vocabulary.target)
+  separate = not is_shared(vocabulary)
+  sides = [vocabulary.source, vocabulary.target]
   for name, side in zip(_MODELS, sides, strict=True):
     files.write(folder / name, side.model_bytes)
   for name, side in zip(_VOCABULARIES[: 1 + separate], sides, strict=False):
-    pieces = [*_SPECIAL_PIECES, *_their_names(side)[len(_SPECIAL_PIECES) :]]
-    files.write_json(folder / name, {piece: token for token, piece in enumerate(pieces)})
+    names = _their_names(side)
+    names[: len(_SPECIAL_PIECES)] = _SPECIAL_PIECES
+    files.write_json(folder / name, {piece: token for token, piece in enumerate(names)})
   pad, _, end, unknown = _SPECIAL_PIECES
   files.write_json(
     folder / 'tokenizer_config.json',

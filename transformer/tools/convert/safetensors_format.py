@@ -17,9 +17,9 @@ from transformer import files
 from transformer.config import flatten
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.errors import UserError, type_and_message
-from transformer.tools.convert.refusals import requirements
+from transformer.tools._requirements import requirements
 
-with requirements():
+with requirements(__file__):
   from safetensors import SafetensorError, safe_open
   from safetensors.numpy import save
 
@@ -69,24 +69,20 @@ def read(path: str | os.PathLike) -> Weights:
       f'{path} is damaged or was changed: its content does not match its sha256; '
       f'restore it from a copy, or set sha256 in its metadata to null'
     )
-  vocabulary = {
-    name: tensors.pop(name).tobytes()
-    for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)
-    if name in tensors
-  }
-  return Weights(
-    about['config'], vocabulary, about['steps'], traverse_util.unflatten_dict(tensors, sep='.')
-  )
+  vocabulary = {}
+  for name in (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES):
+    if name in tensors:
+      vocabulary[name] = tensors.pop(name).tobytes()
+  params = traverse_util.unflatten_dict(tensors, sep='.')
+  return Weights(about['config'], vocabulary, about['steps'], params)
 
 
 def write_tensors(
   path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
 ):
   """Writes any tensors atomically; one entry of metadata, since several get a random order."""
-  files.write(
-    path,
-    save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, dict(metadata)),
-  )
+  contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+  files.write(path, save(contiguous, dict(metadata)))
 
 
 def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -116,6 +112,7 @@ def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
+  """Returns the SHA-256 of all tensors and of what is said of them."""
   digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
   for name, array in sorted(tensors.items()):
     digest.update(f'\n{name} {array.dtype} {array.shape}\n'.encode())

@@ -14,11 +14,11 @@ _UNKNOWN_PENALTY = 10.0
 
 def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
   """Returns the pieces of the source's and of the target's vocabulary, by id."""
-  source, target = (
-    [side.piece(token) for token in range(side.size)]
-    for side in (vocabulary.source, vocabulary.target)
-  )
-  return source, target
+  return _pieces_of(vocabulary.source), _pieces_of(vocabulary.target)
+
+
+def _pieces_of(side: Vocabulary) -> list[str]:
+  return [side.piece(token) for token in range(side.size)]
 
 
 def extend(

@@ -20,12 +20,10 @@ from transformer.training.objective import (
   add_losses,
   forward,
   token_weights,
-  twice,
-  twins,
 )
 
 
-def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: float = 0.0):
+def distillation(config, share: float = 0.5, temperature: float = 1.0):
   """Checks the settings and the teachers; returns a function that loads them.
 
   Args:
@@ -34,7 +32,6 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
       cross entropy against the text.
     temperature: τ (Hinton et al., 2015, section 2). It divides the logits of the teachers and of
       the model, and λ's term is multiplied by τ².
-    r_drop: α of `transformer.tools.r_drop`; 0 is without.
   """
   if not config.train.objective_runs:
     raise UserError(
@@ -45,12 +42,9 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
     raise UserError(f'share of distillation must be above 0 and at most 1; got {share}')
   if not 0.0 < temperature < float('inf'):
     raise UserError(f'temperature of distillation must be above 0 and finite; got {temperature}')
-  if r_drop:
-    from transformer.tools.r_drop import check_alpha  # A tool of its own.
-
-    check_alpha(config.model, r_drop)
+  length = config.data.max_length
   for workdir in config.train.objective_runs:
-    model, length = read_settings(workdir).model, config.data.max_length
+    model = read_settings(workdir).model
     if model.positions == 'learned' and model.max_positions < length:
       raise UserError(
         f'{workdir} of train.objective_runs must have positions for data.max_length='
@@ -69,8 +63,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
         )
     models = [run.model for run in runs]
     return Objective(
-      taught_loss(models, config.train.label_smoothing, share, temperature, r_drop),
-      passes=2 if r_drop else 1,
+      taught_loss(models, config.train.label_smoothing, share, temperature),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
       sources=[describe_origin(run, run.vocabulary) for run in runs],
@@ -79,35 +72,27 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
   return load
 
 
-def taught_loss(models, smoothing: float, share: float, temperature: float, r_drop: float):
+def taught_loss(models, smoothing: float, share: float, temperature: float):
   """Returns the loss of `Objective`, with the parameters of each teacher as frozen arrays."""
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    # Teachers have no dropout, so twins of R-Drop have the same.
-    lessons = [
-      forward(teacher, own, batch)[:2] for teacher, own in zip(models, frozen, strict=True)
-    ]
-    weights_BT, terms = token_weights(batch), []
-    if r_drop:
-      batch, weights_BT = twins(batch)
-      lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
-      from transformer.tools.r_drop import twin_term
-
-      terms = [twin_term(r_drop)]
+    lessons = []
+    for teacher, its_params in zip(models, frozen, strict=True):
+      x_BTD, output_ND, _ = forward(teacher, its_params, batch)  # Teachers have no dropout.
+      lessons.append((x_BTD, output_ND))
+    weights_BT = token_weights(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(
-      smoothed_cross_entropy(
-        x_BTD,
-        output_ND,
-        batch.target_tokens,
-        weights_BT,
-        smoothing,
-        terms=[teacher_term(lessons, share, temperature), *terms],
-        text_share_BT=jnp.full_like(weights_BT, 1.0 - share),
-        devices=devices,
-      ),
-      losses,
+    taught = smoothed_cross_entropy(
+      x_BTD,
+      output_ND,
+      batch.target_tokens,
+      weights_BT,
+      smoothing,
+      terms=[teacher_term(lessons, share, temperature)],
+      text_share_BT=jnp.full_like(weights_BT, 1.0 - share),
+      devices=devices,
     )
+    return add_losses(taught, losses)
 
   return loss
 
@@ -123,10 +108,10 @@ def teacher_term(lessons, share: float, temperature: float) -> Term:
 
   def function(predictions: Predictions, by_position, whole):
     log_probs = jax.nn.log_softmax(predictions.logits / temperature)
-    wanted = sum(
-      jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-      for x, output_ND in zip(by_position, whole, strict=True)
-    ) / len(whole)
+    wanted = 0.0
+    for x, output_ND in zip(by_position, whole, strict=True):
+      wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
+    wanted /= len(whole)
     distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
     return share * distance, share * (temperature * (jnp.exp(log_probs) - wanted))
 

@@ -34,11 +34,10 @@ class Recipe(NamedTuple):
     """The teachers that translate together, by the name of their translations."""
     if not self.translating['ensemble']:
       return {name: [name] for name in self.teachers}
-    return {
-      direction: members
-      for direction in DIRECTIONS
-      if (members := [name for name in self.teachers if name.startswith(direction)])
-    }
+    together = {}
+    for name in self.teachers:
+      together.setdefault(name.partition('_')[0], []).append(name)
+    return together
 
 
 def load_models(
@@ -69,13 +68,17 @@ def load_models(
 
 def _swapped(config: Config) -> Config:
   """Returns the settings of the other direction: the languages, and their own vocabularies."""
-  data, pairs = config.data, [('source_language', 'target_language')]
+  data = config.data
+  pairs = [('source_language', 'target_language')]
   if not data.shared_vocabulary:
     pairs.append(('vocabulary', 'source_vocabulary'))
     if data.source_vocabulary_size is not None:
       pairs.append(('vocabulary_size', 'source_vocabulary_size'))
-  both = pairs + [pair[::-1] for pair in pairs]
-  return changed(config, {f'data.{name}': getattr(data, other) for name, other in both})
+  changes = {}
+  for one, other in pairs:
+    changes[f'data.{one}'] = getattr(data, other)
+    changes[f'data.{other}'] = getattr(data, one)
+  return changed(config, changes)
 
 
 def plan(
@@ -86,18 +89,20 @@ def plan(
   translating: Mapping[str, Any] = TRANSLATING,
 ) -> Recipe:
   """Returns the recipe of `count` teachers of each direction; refuses what cannot be done."""
-  student, names = models['student'].data, models[directions[0]].data.train
-  average, keep = translating['average'], min(models[name].train.keep for name in directions)
-  swapped = student.target_language, student.source_language
-  languages = {
-    name: (models[name].data.source_language, models[name].data.target_language)
-    for name in directions
-  }
+  student = models['student'].data
+  names = models[directions[0]].data.train
+  average = translating['average']
+  keep = min(models[name].train.keep for name in directions)
+  swapped = (student.target_language, student.source_language)
+  back = swapped
+  if 'back' in directions:
+    data = models['back'].data
+    back = (data.source_language, data.target_language)
   refuse(
     (
-      languages.get('back', swapped) != swapped,
+      back != swapped,
       f'the settings of back must translate from data.source_language={swapped[0]} to '
-      f'data.target_language={swapped[1]}; got {" and ".join(languages.get("back", ()))}',
+      f'data.target_language={swapped[1]}; got {" and ".join(back)}',
     ),
     (
       student.source != 'text',
@@ -115,30 +120,36 @@ def plan(
       f'is {keep}; raise it, or lower --average',
     ),
     (
-      any(Path(name).is_absolute() or '..' in Path(name).parts for name in names),
+      any(map(_leaves_folder, names)),
       f"the student's text is made beside the links to the corpora, so names in data.train must "
       f'lie below data.dir; got {", ".join(names)}',
     ),
   )
-  teachers = {
-    f'{direction}_{number}': changed(
-      models[direction], {'seed': models[direction].seed + number - 1}
-    )
-    for direction in directions
-    for number in range(1, count + 1)
-  }
-  own = changed(
-    _with_new_text(models['student'], names, directions), {'data.dir': str(workdir / 'text')}
-  )
+  teachers = {}
+  for direction in directions:
+    first = models[direction]
+    for number in range(count):
+      teachers[f'{direction}_{number + 1}'] = changed(first, {'seed': first.seed + number})
+  own = _with_new_text(models['student'], names, directions)
+  own = changed(own, {'data.dir': str(workdir / 'text')})
   return Recipe(names, teachers, own, translating)
+
+
+def _leaves_folder(name: str) -> bool:
+  """Returns whether the name of a corpus leads out of the folder of the data."""
+  return Path(name).is_absolute() or '..' in Path(name).parts
 
 
 def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
   """Returns the student's settings with the new corpora, and without those of other directions."""
-  new, others = (
-    [f'{name}_{direction}' for direction in chosen for name in names]
-    for chosen in (directions, sorted({*DIRECTIONS} - {*directions}))
-  )
+  new = []
+  others = []
+  for direction in dict.fromkeys([*directions, *DIRECTIONS]):
+    corpora = [f'{name}_{direction}' for name in names]
+    if direction in directions:
+      new += corpora
+    else:
+      others += corpora
   train = student.data.train
   if train == names:
     return changed(student, {'data.train': (*names, *new)})
@@ -158,12 +169,13 @@ def without_corpora(config: Config, corpora: Collection[str]) -> Config:
   def pick(values):
     return tuple(values[number] for number in kept) if values else ()
 
+  stages = tuple((first, *pick(weights)) for first, *weights in data.train_stages)
   return changed(
     config,
     {
       'data.train': pick(data.train),
       'data.train_weights': pick(data.train_weights),
-      'data.train_stages': tuple((stage[0], *pick(stage[1:])) for stage in data.train_stages),
+      'data.train_stages': stages,
     },
   )
 

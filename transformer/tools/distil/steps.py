@@ -1,15 +1,17 @@
 """The commands of a recipe, and the student's text; what a stop leaves is gone on with."""
 
+import itertools
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
 from transformer import files
+from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import is_blank, read_lines
 from transformer.errors import Preempted, UserError
@@ -30,40 +32,46 @@ class Step(NamedTuple):
 def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
   """Yields all steps in order; before the last one, `carry_out` makes the student's text."""
 
-  def train(name: str, results: list[Path]) -> Step:
-    return Step(
-      name,
-      [
-        sys.executable,
-        str(installation.folder() / 'train.py'),
-        f'--config={workdir / name}.py',
-        f'--workdir={workdir / name}',
-      ],
-      results,
-    )
-
   for translator, teachers in recipe.translators.items():
     paths = {corpus: translation_path(workdir, translator, corpus) for corpus in recipe.names}
-    yield from (train(name, list(paths.values())) for name in teachers)
-    first, *others = [workdir / name for name in teachers]
-    ensemble = flags.CsvListSerializer(',').serialize(list(map(str, others)))
+    for name in teachers:
+      yield Step(name, _train(workdir, name), list(paths.values()))
     for corpus, path in paths.items():
       source = split_files(recipe.teachers[teachers[0]].data, corpus)[0].expanduser().absolute()
-      yield Step(
-        translator,
-        [
-          sys.executable,
-          str(installation.folder() / 'eval.py'),
-          f'--workdir={first}',
-          *([f'--ensemble={ensemble}'] if others else []),
-          f'--checkpoint={recipe.translating["checkpoint"]}',
-          f'--average={recipe.translating["average"]}',
-          f'--source={source}',
-          f'--output={path}',
-        ],
-        [path],
-      )
-  yield train('student', [])
+      command = _translate(workdir, teachers, recipe.translating, source, path)
+      yield Step(translator, command, [path])
+  yield Step('student', _train(workdir, 'student'), [])
+
+
+def _train(workdir: Path, name: str) -> list[str]:
+  """Returns the command that trains a model."""
+  return [
+    sys.executable,
+    str(installation.folder() / 'train.py'),
+    f'--config={workdir / name}.py',
+    f'--workdir={workdir / name}',
+  ]
+
+
+def _translate(
+  workdir: Path,
+  teachers: Sequence[str],
+  translating: Mapping[str, Any],
+  source: Path,
+  output: Path,
+) -> list[str]:
+  """Returns the command by which teachers translate a file together."""
+  first, *others = [str(workdir / name) for name in teachers]
+  command = [sys.executable, str(installation.folder() / 'eval.py'), f'--workdir={first}']
+  if others:
+    command.append(f'--ensemble={flags.CsvListSerializer(",").serialize(others)}')
+  return [
+    *command,
+    f'--checkpoint={translating["checkpoint"]}',
+    f'--average={translating["average"]}',
+    f'--source={source}',
+    f'--output={output}',
+  ]
 
 
 def translation_path(workdir: Path, translator: str, corpus: str) -> Path:
@@ -77,11 +85,11 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
   for name, command, results in steps(recipe, workdir):
     if results and all(path.exists() for path in results):
       continue
-    if name == 'student' and (empty := make_text(recipe, workdir)):
-      logging.info('the student is trained without %s', ', '.join(empty))
-      write_settings(workdir, 'student', without_corpora(recipe.student, empty))
+    if name == 'student':
+      _prepare_student(recipe, workdir)
     logging.info('%s: %s', name, shlex.join(command[1:]))
-    if status := start(command):
+    status = start(command)
+    if status:
       raise UserError(
         f'{name}: {Path(command[1]).name} ended with status {status}, for the reason '
         f'above; start this again to go on'
@@ -93,9 +101,18 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
   )
 
 
+def _prepare_student(recipe: Recipe, workdir: Path):
+  """Makes the student's text; leaves out corpora without a pair."""
+  empty = make_text(recipe, workdir)
+  if empty:
+    logging.info('the student is trained without %s', ', '.join(empty))
+    write_settings(workdir, 'student', without_corpora(recipe.student, empty))
+
+
 def run(command: Sequence[str]) -> int:
   """Runs a command, which gets the signals of this process, and returns its status."""
-  process, signals = subprocess.Popen(command), []
+  process = subprocess.Popen(command)
+  signals = []
 
   def pass_on(number, _):
     signals.append(number)
@@ -110,42 +127,46 @@ def run(command: Sequence[str]) -> int:
 
 def make_text(recipe: Recipe, workdir: Path) -> list[str]:
   """Links the files that there are, writes the new pairs, and returns the corpora without any."""
-  data, own = next(iter(recipe.teachers.values())).data, recipe.student.data
-  for split in filter(None, (*recipe.names, *own.valid_sets.values(), own.test)):
-    for path, link in zip(
-      sorted(split_files(data, split)), sorted(split_files(own, split)), strict=True
-    ):
+  data = next(iter(recipe.teachers.values())).data
+  of_student = recipe.student.data
+  _link_files(recipe, data, of_student)
+  originals = {corpus: list(open_corpus(of_student, corpus)[:]) for corpus in recipe.names}
+  known = set(itertools.chain(*originals.values()))
+  empty = []
+  for direction in DIRECTIONS:
+    translators = [name for name in recipe.translators if name.startswith(direction)]
+    for corpus in recipe.names if translators else ():
+      made = []
+      for name in translators:
+        path = translation_path(workdir, name, corpus)
+        made += _with_translations(originals[corpus], direction, path)
+      new = [pair for pair in dict.fromkeys(made) if _is_new(pair, known)]
+      known.update(new)
+      name = f'{corpus}_{direction}'
+      logging.info('%s: %s of %s pairs are new', name, f'{len(new):,}', f'{len(made):,}')
+      if not new:
+        empty.append(name)
+      for side, language in enumerate((of_student.source_language, of_student.target_language)):
+        lines = ''.join(f'{pair[side]}\n' for pair in new)
+        files.write(workdir / 'text' / f'{name}.{language}', lines.encode())
+  return empty
+
+
+def _link_files(recipe: Recipe, data: DataConfig, of_student: DataConfig):
+  """Links the teachers' files that there are into the folder of the student's text."""
+  for split in (*recipe.names, *of_student.valid_sets.values(), of_student.test):
+    if not split:
+      continue
+    there = sorted(split_files(data, split))
+    for path, link in zip(there, sorted(split_files(of_student, split)), strict=True):
       path = path.expanduser().absolute()
       if path.exists() and not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
-  originals = {corpus: list(open_corpus(own, corpus)[:]) for corpus in recipe.names}
-  known, empty = {pair for pairs in originals.values() for pair in pairs}, []
-  for direction in DIRECTIONS:
-    translators = [name for name in recipe.translators if name.startswith(direction)]
-    for corpus in recipe.names if translators else ():
-      made = [
-        pair
-        for name in translators
-        for pair in _with_translations(
-          originals[corpus], direction, translation_path(workdir, name, corpus)
-        )
-      ]
-      new = [
-        pair for pair in dict.fromkeys(made) if pair not in known and not any(map(is_blank, pair))
-      ]
-      known.update(new)
-      logging.info(
-        '%s_%s: %s of %s pairs are new', corpus, direction, f'{len(new):,}', f'{len(made):,}'
-      )
-      if not new:
-        empty.append(f'{corpus}_{direction}')
-      for side, language in enumerate((own.source_language, own.target_language)):
-        files.write(
-          workdir / 'text' / f'{corpus}_{direction}.{language}',
-          ''.join(f'{pair[side]}\n' for pair in new).encode(),
-        )
-  return empty
+
+
+def _is_new(pair: tuple[str, str], known: Set[tuple[str, str]]) -> bool:
+  return pair not in known and not any(map(is_blank, pair))
 
 
 def _with_translations(
@@ -158,7 +179,6 @@ def _with_translations(
       f'{path} should have a line for each of {len(pairs)} pairs; it has '
       f'{len(lines)}; remove it, and start this again'
     )
-  return [
-    (source, line) if direction == 'forward' else (line, target)
-    for (source, target), line in zip(pairs, lines, strict=True)
-  ]
+  if direction == 'forward':
+    return [(source, line) for (source, _), line in zip(pairs, lines, strict=True)]
+  return [(line, target) for (_, target), line in zip(pairs, lines, strict=True)]

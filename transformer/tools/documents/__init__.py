@@ -6,6 +6,7 @@ A document ends at a blank line, and where its text ends.
 """
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -39,7 +40,6 @@ def paragraphs(
       f'begin a paragraph, above 0 and at most 1, and the most lines of one, at '
       f'least 2, or 0 for as many as fit; got {share} and {most_lines}'
     )
-  separators = separator(data.source_language), separator(data.target_language)
 
   def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
     if not (source.in_text and target.in_text):
@@ -49,20 +49,25 @@ def paragraphs(
       )
     keys = mix(keys[0] ^ _OTHER)
     chosen = np.flatnonzero(fractions(keys) < share)
-    ends = [line_ends(side.select(chosen), data.max_length) for side in (source, target)]
-    fitting = _fitting(*ends, data.max_length_ratio)[:, : int(most_lines) or None].sum(axis=1)
+    source_ends = line_ends(source.select(chosen), data.max_length)
+    target_ends = line_ends(target.select(chosen), data.max_length)
+    fits = _fitting(source_ends, target_ends, data.max_length_ratio)
+    fitting = fits[:, : int(most_lines) or None].sum(axis=1)
     longer = fitting > 1
-    chosen, ends, fitting = chosen[longer], [side[longer] for side in ends], fitting[longer]
-    lines = 2 + (mix(keys[chosen]) % (fitting - 1).astype(np.uint64)).astype(np.int64)
+    chosen = chosen[longer]
+    choices = (fitting[longer] - 1).astype(np.uint64)
+    lines = 2 + (mix(keys[chosen]) % choices).astype(np.int64)
     numbers = np.arange(len(source))
     numbers[chosen] = len(source) + np.arange(len(chosen))
-    source, target = (
-      take([side, _joined(side.select(chosen), of_side, lines, language, between)], numbers)
-      for side, of_side, language, between in zip(
-        (source, target), ends, (vocabulary.source, vocabulary.target), separators, strict=True
-      )
+
+    def joined(side: Sentences, ends: np.ndarray, of_side: Vocabulary, language: str) -> Sentences:
+      joined = _joined(side.select(chosen), ends[longer], lines, of_side, separator(language))
+      return take([side, joined], numbers)
+
+    return (
+      joined(source, source_ends, vocabulary.source, data.source_language),
+      joined(target, target_ends, vocabulary.target, data.target_language),
     )
-    return source, target
 
   return vary
 
@@ -84,10 +89,12 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   for first in range(0, len(sentences), _CHUNK):
     places = sentences.starts[first : first + _CHUNK, None] + columns
     # Beyond the text, its last end token comes again, as if a blank line followed.
-    is_end = sentences.tokens[np.minimum(places, len(sentences.tokens) - 1)] == EOS_ID
+    places = np.minimum(places, len(sentences.tokens) - 1)
+    is_end = sentences.tokens[places] == EOS_ID
     lines = np.cumsum(is_end, axis=1, dtype=np.int32)
     within = is_end & (columns + 2 - lines <= most)
-    within[:, 1:] &= ~np.logical_or.accumulate(is_end[:, 1:] & is_end[:, :-1], axis=1)
+    is_blank = is_end[:, 1:] & is_end[:, :-1]
+    within[:, 1:] &= ~np.logical_or.accumulate(is_blank, axis=1)
     row, column = np.nonzero(within)
     ends[first + row, lines[row, column] - 1] = column + 1
   return ends[:, : np.count_nonzero(ends.any(axis=0))]
@@ -96,9 +103,8 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
 def _fitting(source_ends: np.ndarray, target_ends: np.ndarray, most_ratio: float) -> np.ndarray:
   """Returns which lines of both sides can be joined: those before the first that cannot."""
   count = min(source_ends.shape[1], target_ends.shape[1])
-  source, target = (
-    np.diff(ends[:, :count], axis=1, prepend=0) for ends in (source_ends, target_ends)
-  )
+  source = np.diff(source_ends[:, :count], axis=1, prepend=0)
+  target = np.diff(target_ends[:, :count], axis=1, prepend=0)
   fitting = (source > 0) & (target > 0)
   if most_ratio:
     fitting &= ~differ_in_length(source, target, most_ratio)
@@ -116,11 +122,10 @@ def _joined(
   if vocabulary.decode([*pieces, *pieces]) == f'a{between}a':
     inner = tokens == EOS_ID
     inner[np.cumsum(whole.lengths) - 1] = False
-    return Sentences.end_to_end(tokens[~inner], whole.lengths - lines.astype(np.int32) + 1)
+    lengths = whole.lengths - lines.astype(np.int32) + 1
+    return Sentences.end_to_end(tokens[~inner], lengths)
   # The pieces of one line would not say this text behind those of another.
-  texts = (
-    vocabulary.decode(line) for line in np.split(tokens, 1 + np.flatnonzero(tokens == EOS_ID)[:-1])
-  )
-  return Sentences.ended(
-    vocabulary.encode_batch([between.join(next(texts) for _ in range(count)) for count in lines])
-  )
+  line_starts = 1 + np.flatnonzero(tokens == EOS_ID)[:-1]
+  texts = iter([vocabulary.decode(line) for line in np.split(tokens, line_starts)])
+  joined = [between.join(itertools.islice(texts, count)) for count in lines]
+  return Sentences.ended(vocabulary.encode_batch(joined))

@@ -14,7 +14,7 @@ from absl import flags, logging
 from transformer.commands import shared_flags
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import is_blank
-from transformer.errors import refuse
+from transformer.errors import UserError, refuse
 from transformer.evaluation.request import Request
 from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
@@ -59,8 +59,10 @@ def main(_):
     (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'),
   )
   config = read_settings(request.workdir)
-  decoding, data = request.decoding(config), config.data
-  lines, own_metrics = _read(request, data), list(map(load_metric, request.metric))
+  decoding = request.decoding(config)
+  data = config.data
+  lines = _read(request, data)
+  custom_metrics = list(map(load_metric, request.metric))
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.decoding.translator import Translation
   from transformer.evaluation import metrics, translating
@@ -70,42 +72,37 @@ def main(_):
   run = translating.load_for(request, request.checkpoint)
   parts, documents = cut(lines.sources, run.vocabulary.source, data.max_length, _LINES.value)
   logging.info('%s: %d documents in %d parts', lines.name, len(documents), len(parts))
-  spaces = separator(data.source_language), separator(data.target_language)
+  spaces = [separator(data.source_language), separator(data.target_language)]
   lines = joined(lines, parts, *spaces)
   text = joined(lines, documents, *spaces)._replace(name=f'{lines.name}.documents')
   result = translating.result_for(request, text, run, decoding, lines=str(_LINES.value))
   answers, seconds = translating.translate(run, decoding, lines)
-  together = [[answers[part] for part in document] for document in documents]
-  answers = [
-    Translation(
-      spaces[1].join(part.text for part in document),
-      sum(part.score for part in document),
-      any(part.cut for part in document),
-      (),
+  joined_answers = []
+  for document in documents:
+    of_document = [answers[part] for part in document]
+    joined_answers.append(
+      Translation(
+        spaces[1].join(part.text for part in of_document),
+        sum(part.score for part in of_document),
+        any(part.cut for part in of_document),
+        (),
+      )
     )
-    for document in together
-  ]
-  translating.write_and_score(request, result, run, text, (answers, seconds), own_metrics)
+  translating.write_and_score(request, result, run, text, (joined_answers, seconds), custom_metrics)
 
 
 def _read(request: Request, data: DataConfig) -> Text:
   """Reads the lines of a request; refuses those whose documents differ between languages."""
   lines = request.read_texts(data)[0]
-  blank = [{*map(is_blank, sides)} for sides in zip(lines.sources, *lines.references, strict=True)]
-  refuse(
-    *(
-      (
-        len(sides) > 1,
+  blank = [set(map(is_blank, side)) for side in zip(lines.sources, *lines.references, strict=True)]
+  for number, sides in enumerate(blank, 1):
+    if len(sides) > 1:
+      raise UserError(
         f'line {number} of {lines.name} is blank in one language and not in '
-        'another; a blank line must end a document in all',
+        'another; a blank line must end a document in all'
       )
-      for number, sides in enumerate(blank, 1)
-    ),
-    (
-      lines.references and {False} not in blank,
-      f'there is nothing to score; all lines of {lines.name} are blank',
-    ),
-  )
+  if lines.references and {False} not in blank:
+    raise UserError(f'there is nothing to score; all lines of {lines.name} are blank')
   if lines.references and {True} not in blank:
     logging.warning('%s has no blank line, and is scored as one document', lines.name)
   return lines

@@ -19,7 +19,9 @@ def cut(
   is not 0. Blank lines are in none.
   """
   encoded = encode_lines(lines, vocabulary)
-  parts, documents, number = [], [[]], 0
+  parts = []
+  documents = [[]]
+  number = 0
   while number < len(lines):
     count = 1
     if encoded.lengths[number] == 1:
@@ -39,6 +41,5 @@ def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_targe
   def side(lines: Sequence[str], between: str) -> list[str]:
     return [between.join(lines[number] for number in group) for group in groups]
 
-  return Text(
-    text.name, side(text.sources, of_source), [side(lines, of_target) for lines in text.references]
-  )
+  references = [side(lines, of_target) for lines in text.references]
+  return Text(text.name, side(text.sources, of_source), references)

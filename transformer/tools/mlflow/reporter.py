@@ -11,18 +11,14 @@ from pathlib import Path
 
 from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import Preempted, UserError
+from transformer.errors import Preempted
 from transformer.experiment.reporters import Sample
+from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
 os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')  # It reads this at its import.
-try:
+with requirements(__file__):
   import mlflow
-except ImportError as error:
-  raise UserError(
-    f'mlflow cannot be imported: {error}; install it with: pip install -r '
-    f'{Path(__file__).with_name("requirements.txt")}'
-  ) from error
 
 
 class MLflow:
@@ -30,11 +26,12 @@ class MLflow:
 
   def __init__(self, config: Config, workdir: Path, step: int):
     """Begins a run, or goes on with that of `mlflow.json`."""
-    path, settings = workdir / 'mlflow.json', flatten(config.to_dict())
-    settings = {name: str(value) for name, value in settings.items()}
+    path = workdir / 'mlflow.json'
+    settings = {name: str(value) for name, value in flatten(config.to_dict()).items()}
     self._last: dict[str, int] = {}
     params = {}
-    if known := known_run(path, 'run'):
+    known = known_run(path, 'run')
+    if known:
       run = mlflow.start_run(run_id=known['run'])
       params = run.data.params
       for name in run.data.metrics:
@@ -42,13 +39,9 @@ class MLflow:
         self._last[name] = max(value.step for value in history)
       warn_of_lines(path, step, max(self._last.values(), default=0))
       before = known['settings']  # A parameter cannot change, and MLflow truncates it.
-      mlflow.set_tags(
-        {
-          f'resumed/{name}': value
-          for name, value in settings.items()
-          if before.get(name, value) != value
-        }
-      )
+      for name, value in settings.items():
+        if before.get(name, value) != value:
+          mlflow.set_tag(f'resumed/{name}', value)
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
     files.write_json(path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)})
@@ -58,11 +51,8 @@ class MLflow:
     """Sends a line, but not again what was sent before a resume."""
     # MLflow takes letters, digits, and these signs.
     values = {re.sub(r'[^\w./ -]', '_', name): value for name, value in values.items()}
-    mlflow.log_metrics(
-      {name: value for name, value in values.items() if self._last.get(name, -1) < step},
-      step=step,
-      synchronous=True,
-    )
+    new = {name: value for name, value in values.items() if self._last.get(name, -1) < step}
+    mlflow.log_metrics(new, step=step, synchronous=True)
 
   def samples(self, step: int, samples: Sequence[Sample]):
     """Writes a file in place of any of this step."""
@@ -70,5 +60,5 @@ class MLflow:
 
   def close(self, error: BaseException | None):
     """Ends the run, which MLflow then shows as finished, killed or failed."""
-    status = 'KILLED' if isinstance(error, Preempted) else 'FAILED' if error else 'FINISHED'
-    mlflow.end_run(status)
+    status = 'FAILED' if error else 'FINISHED'
+    mlflow.end_run('KILLED' if isinstance(error, Preempted) else status)

@@ -3,7 +3,6 @@
   python -m transformer.tools.parse --workdir=RUN                       # F1 on its test split
   python -m transformer.tools.parse --workdir=RUN --split=dev --output=dev.parsed
   python -m transformer.tools.parse --workdir=RUN --source=words.txt    # a sentence a line
-  python -m transformer.tools.parse --workdir=RUN --source=- --draw     # as drawings
   python -m transformer.tools.parse --workdir=RUN --source=words.txt --reference=FILE.mrg
 
 Words are separated by spaces, as in the treebank. Trees are written with their words, in Penn
@@ -15,8 +14,6 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from absl import flags
-
 from transformer.commands import shared_flags
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
@@ -24,8 +21,7 @@ from transformer.errors import UserError, refuse
 from transformer.evaluation.request import Request, chosen_splits
 from transformer.evaluation.texts import Text
 from transformer.system import command_line
-from transformer.tools.parse.drawing import draw
-from transformer.tools.parse.treebank import bracketed, parse_tree, read_trees, split_words
+from transformer.tools.parse.treebank import bracketed, read_trees, split_words
 
 _FLAGS = shared_flags.define_request(
   'workdir',
@@ -39,7 +35,6 @@ _FLAGS = shared_flags.define_request(
   'nbest',
   'examples',
 )
-_DRAW = flags.DEFINE_bool('draw', False, 'Draw trees rather than write brackets.')
 
 
 def main(_):
@@ -55,11 +50,11 @@ def main(_):
       f'it has data.source={run.config.data.source}'
     )
   decoding = request.decoding(run.config)
-  for text in (
-    [_read_file(request.source, *request.reference)]
-    if request.source
-    else list(_read_splits(request, run.config.data))
-  ):
+  if request.source:
+    texts = [_read_file(request.source, *request.reference)]
+  else:
+    texts = list(_read_splits(request, run.config.data))
+  for text in texts:
     result = translating.result_for(request, text, run, decoding)
     answers, seconds = translating.translate(run, decoding, text, description='parsing: ')
     try:
@@ -79,11 +74,6 @@ def _request() -> Request:
       'transformer.tools.parse.scores:f1 gives the F1 of every checkpoint',
     ),
     (len(request.reference) > 1, '--reference names one file of trees'),
-    (
-      _DRAW.value and (request.nbest > 1 or not (request.output or request.unscored)),
-      '--draw is for the trees that are written; add --output=FILE or --output=-, and leave out '
-      '--nbest',
-    ),
   )
   return request
 
@@ -94,39 +84,28 @@ def _write(request, text, answers):
   from transformer.decoding.translator import distinct
   from transformer.tools.parse.scores import mended
 
-  def tree(source, line):
-    parse = mended(source, line).tree
-    return f'{draw(parse)}\n' if _DRAW.value else bracketed(parse)
-
-  if output := request.output or (None if text.references else '-'):
-    write_lines(
-      as_lines(
-        [
-          answer._replace(
-            text=tree(source, answer.text),
-            nbest=distinct([(tree(source, line), score) for line, score in answer.nbest]),
-          )
-          for source, answer in zip(text.sources, answers, strict=True)
-        ],
-        request.nbest,
-      ),
-      output,
-    )
+  output = request.output or (None if text.references else '-')
+  if not output:
+    return
+  trees = []
+  for source, answer in zip(text.sources, answers, strict=True):
+    nbest = [(bracketed(mended(source, line).tree), score) for line, score in answer.nbest]
+    best = bracketed(mended(source, answer.text).tree)
+    trees.append(answer._replace(text=best, nbest=distinct(nbest)))
+  write_lines(as_lines(trees, request.nbest), output)
 
 
 def _score(request, result, text, answers, seconds):
-  """Reports the scores of a text, and draws examples."""
+  """Reports the scores of a text, and prints examples."""
   from transformer.evaluation import report
   from transformer.tools.parse import scores
 
   report.report(result, scores.evaluate(text, answers, seconds), request.people, scores.more_lines)
   count = min(request.examples, len(answers))
-  for index in (number * len(answers) // count for number in range(count)):
-    parse = scores.mended(text.sources[index], answers[index].text)
-    print(
-      f'reference\n{draw(parse_tree(text.references[0][index]))}\n\nparse\n{draw(parse.tree)}\n',
-      file=request.people,
-    )
+  for number in range(count):
+    index = number * len(answers) // count
+    tree = bracketed(scores.mended(text.sources[index], answers[index].text).tree)
+    print(f'reference\n{text.references[0][index]}\n\nparse\n{tree}\n', file=request.people)
 
 
 def _read_splits(request, data) -> Iterator[Text]:
@@ -134,19 +113,19 @@ def _read_splits(request, data) -> Iterator[Text]:
   data = dataclasses.replace(data, dir=request.data_dir or data.dir)
   for split in chosen_splits(data, request.split, request.output):
     corpus = open_corpus(data, split, dir_flag='--data_dir')
+    sources = [source for source, _ in corpus[:]]
     # The name differs from that of eval.py's results, which have other scores.
-    yield Text(
-      f'{split.replace("/", "_")}.trees', [source for source, _ in corpus[:]], [corpus.gold]
-    )
+    yield Text(f'{split.replace("/", "_")}.trees', sources, [corpus.gold])
 
 
 def _read_file(source: str, reference: str | None = None) -> Text:
   """Reads sentences, and the file of their trees if there is one."""
-  sources, name = read_lines(source), 'stdin' if source == STANDARD_INPUT else Path(source).name
+  sources = read_lines(source)
+  name = 'stdin' if source == STANDARD_INPUT else Path(source).name
   references = []
   if reference:
     trees = read_trees(reference)
-    if not trees or [split_words(line) for line in sources] != [list(tree.words) for tree in trees]:
+    if not trees or list(map(split_words, sources)) != [list(tree.words) for tree in trees]:
       raise UserError(
         f'each line of {source} must have the words of a tree of {reference}, in '
         f'order; they have {len(sources)} lines and {len(trees)} trees'

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from transformer.tools.parse.treebank import TAG, Builder, Tree, escaped, split_words, walk
+from transformer.tools.parse.treebank import TAG, Bracket, Builder, Tree, escaped, split_words, walk
 
 _STEP = re.compile(r'([()])([^()]+)')
 _BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket of the in-order form.
@@ -27,17 +27,14 @@ def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> s
   Transition-based Constituent Parsing": `XX NP( )NP S( )S`.
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
-  if not in_order:
-    return ' '.join(
-      step + label if word is None else leaves[word] for step, label, word in walk(tree)
-    )
-  tokens, waiting = [], []  # The labels of open constituents; None once they are written.
+  tokens = []
+  waiting = []  # The labels of open constituents; None once they are written.
   for step, label, word in walk(tree):
-    if step == '(':
+    if step == '(' and in_order:
       waiting.append(label)
       continue
     tokens.append(step + label if word is None else leaves[word])
-    if step:
+    if step and in_order:
       waiting.pop()
     if waiting and waiting[-1] is not None:
       tokens.append(f'{waiting[-1]}(')
@@ -50,47 +47,70 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
 
   A closing bracket closes the nearest open constituent with its label, and all inside it.
   """
-  builder, mends = Builder(), collections.Counter()
+  builder = Builder()
+  mends = collections.Counter()
   for token in _without_words(_top_down(split_words(text)), words, mends):
-    step = _STEP.fullmatch(token)
-    if token == TAG and len(builder.words) < len(words):
-      builder.add(words[len(builder.words)], TAG)
-    elif token == TAG or not step:
-      mends['surplus' if token == TAG else 'unknown'] += 1
-    elif step[1] == '(':
-      builder.begin(step[2])
-    elif not builder.open:
-      mends['unopened'] += 1
-    else:
-      height = builder.height(step[2])
-      mends['mislabelled'] += height is None
-      mends['unclosed'] += height or 0
-      mends['empty'] += sum(not builder.end() for _ in range((height or 0) + 1))
+    _add(token, builder, words, mends)
   mends['unclosed'] += len(builder.open)
-  mends['empty'] += sum(not builder.end() for _ in range(len(builder.open)))
-
+  mends['empty'] += builder.end_some(len(builder.open))
   present = len(builder.words)
-  roots, covered = 0, 0
-  for bracket in builder.brackets:
-    if bracket.stop > covered:
-      roots, covered = roots + 1, bracket.stop
+  has_root = bool(builder.brackets) and builder.brackets[0][1:] == (0, present)
+  roots = _count_roots(builder.brackets)
   mends['missing'] += len(words) - present
   mends['no tree'] += not roots and bool(words)
-  mends['several roots'] += roots > 1 or (roots == 1 and builder.brackets[0][1:] != (0, present))
-  if present and roots and builder.brackets[0][1:] == (0, present):
+  mends['several roots'] += roots > 1 or (roots == 1 and not has_root)
+  if present and has_root:
     builder.brackets[0] = builder.brackets[0]._replace(stop=len(words))
   for word in words[present:]:
     builder.add(word, TAG)
-  return Mended(builder.tree(), {kind: count for kind, count in sorted(mends.items()) if count})
+  found = {kind: count for kind, count in sorted(mends.items()) if count}
+  return Mended(builder.tree(), found)
+
+
+def _add(token: str, builder: Builder, words: Sequence[str], mends: collections.Counter):
+  """Adds a token to the tree, and counts what is wrong about it."""
+  if token == TAG:
+    if len(builder.words) < len(words):
+      builder.add(words[len(builder.words)], TAG)
+    else:
+      mends['surplus'] += 1
+    return
+  step = _STEP.fullmatch(token)
+  if not step:
+    mends['unknown'] += 1
+  elif step[1] == '(':
+    builder.begin(step[2])
+  elif not builder.open:
+    mends['unopened'] += 1
+  else:
+    height = builder.height(step[2])
+    mends['mislabelled'] += height is None
+    mends['unclosed'] += height or 0
+    mends['empty'] += builder.end_some((height or 0) + 1)
+
+
+def _count_roots(brackets: Sequence[Bracket]) -> int:
+  """Returns the number of constituents that are in no other."""
+  roots = 0
+  covered = 0
+  for bracket in brackets:
+    if bracket.stop > covered:
+      roots += 1
+      covered = bracket.stop
+  return roots
 
 
 def _top_down(tokens: list[str]) -> list[str]:
   """Puts the opening brackets of the in-order form before their first children."""
-  ordered, begun, child = [], [], None  # The place of the innermost constituent's last child.
+  ordered = []
+  begun = []  # Open constituents: the places of their brackets, and their labels.
+  child = None  # The place of the innermost constituent's last child.
   for token in tokens:
-    if opening := _BEGUN.fullmatch(token):
-      begun.append((len(ordered) if child is None else child, opening[1]))
-      ordered.insert(begun[-1][0], f'({opening[1]}')
+    opening = _BEGUN.fullmatch(token)
+    if opening:
+      place = len(ordered) if child is None else child
+      begun.append((place, opening[1]))
+      ordered.insert(place, f'({opening[1]}')
       child = None
       continue
     ordered.append(token)
@@ -108,24 +128,24 @@ def _without_words(
   tokens: list[str], words: Sequence[str], mends: collections.Counter
 ) -> list[str]:
   """Returns the tokens with `XX` in place of words, and counts what differs from the source."""
-  leaves = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
+  places = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
+  leaves = [tokens[place] for place in places]
   wanted = list(map(escaped, words))
-  if not {tokens[place] for place in leaves} & (set(wanted) - {TAG}):
+  if not set(leaves) & (set(wanted) - {TAG}):
     return tokens
-  here = collections.Counter()  # The number of source words at each leaf.
-  for kind, first, last, start, stop in difflib.SequenceMatcher(
-    None, [tokens[place] for place in leaves], wanted, autojunk=False
-  ).get_opcodes():
+  here = dict.fromkeys(places, 0)  # The number of source words at each leaf.
+  matcher = difflib.SequenceMatcher(None, leaves, wanted, autojunk=False)
+  for kind, first, last, start, stop in matcher.get_opcodes():
     paired = min(last - first, stop - start)
-    here.update(leaves[first : first + paired])
+    for place in places[first : first + paired]:
+      here[place] += 1
     missing = stop - start - paired
-    here[leaves[max(first + paired - 1, 0)]] += missing
+    here[places[max(first + paired - 1, 0)]] += missing
     mends['missing'] += missing
     mends['surplus'] += last - first - paired
-    mends['changed'] += paired if kind == 'replace' else 0
-  rest = set(range(len(tokens))).difference(leaves)
-  return [
-    out
-    for place, token in enumerate(tokens)
-    for out in ([token] if place in rest else [TAG] * here[place])
-  ]
+    if kind == 'replace':
+      mends['changed'] += paired
+  replaced = []
+  for place, token in enumerate(tokens):
+    replaced += [TAG] * here[place] if place in here else [token]
+  return replaced

@@ -15,12 +15,10 @@ def f1(sources: Sequence[str], parses: Sequence[str], references: Sequence[Seque
 
   The one sequence of references has trees with tags, as `bracketed` writes them.
   """
-  return bracketing.figures(
-    [
-      bracketing.count(parse_tree(reference), mended(source, parse).tree)
-      for source, parse, reference in zip(sources, parses, references[0], strict=True)
-    ]
-  )[0]
+  counts = []
+  for source, parse, reference in zip(sources, parses, references[0], strict=True):
+    counts.append(bracketing.count(parse_tree(reference), mended(source, parse).tree))
+  return bracketing.figures(counts)[0]
 
 
 def mended(source: str, line: str) -> Mended:
@@ -33,12 +31,12 @@ def evaluate(
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
   """Yields the result of a text and an object for each sentence, once, for evaluation's report."""
   trees = list(map(parse_tree, text.references[0]))
-  parses = [
-    mended(source, answer.text) for source, answer in zip(text.sources, answers, strict=True)
-  ]
+  parses = []
   sentences = []
-  for source, tree, answer, parse in zip(text.sources, trees, answers, parses, strict=True):
+  for source, tree, answer in zip(text.sources, trees, answers, strict=True):
+    parse = mended(source, answer.text)
     counts = bracketing.count(tree, parse.tree)
+    parses.append(parse)
     sentences.append(
       {
         'source': source,
@@ -50,24 +48,21 @@ def evaluate(
         'mends': parse.mends,
       }
     )
-  yield (
-    bracketing.score(trees, parses)
-    | {
-      'sentences': len(trees),
-      'cut_sources': sum(answer.cut for answer in answers),
-      'seconds': seconds,
-      'sentences_per_second': len(trees) / seconds,
-    },
-    sentences,
-  )
+  result = {
+    'sentences': len(trees),
+    'cut_sources': sum(answer.cut for answer in answers),
+    'seconds': seconds,
+    'sentences_per_second': len(trees) / seconds,
+  }
+  yield bracketing.score(trees, parses) | result, sentences
 
 
 def more_lines(result: dict[str, Any]) -> list[str]:
   """Returns lines for people beside those of the metrics: of short sentences, and of mends."""
   kinds = ', '.join(f'{kind} {count}' for kind, count in result['mends'].items())
+  mends = f' ({kinds})' if kinds else ''
   return [
     '  at most {words} words, {sentences} sentences: F1 {f1:.2f}, precision {precision:.2f}, '
     'recall {recall:.2f}'.format(**result['short']),
-    f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
-    + (f' ({kinds})' if kinds else ''),
+    f'  exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %{mends}',
   ]

@@ -28,12 +28,14 @@ class Trees:
     trees = [tree for tree in trees if tree.words]
     if not trees:
       raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
-    self._pairs = [
-      (' '.join(tree.words), linearise(tree, self.with_words, self.in_order)) for tree in trees
-    ]
+    self._pairs = []
+    for tree in trees:
+      line = linearise(tree, self.with_words, self.in_order)
+      self._pairs.append((' '.join(tree.words), line))
     # Each tree with its words and tags, in brackets on one line, as scores need them.
     self.gold = list(map(bracketed, trees))
-    form = f'{self.with_words}{" in order" if self.in_order else ""}'
+    order = ' in order' if self.in_order else ''
+    form = f'{self.with_words}{order}'
     self.fingerprint = hashlib.sha256(f'trees {form} {file.fingerprint}'.encode()).hexdigest()
     self.notes = file.notes
     if traces:

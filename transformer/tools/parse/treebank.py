@@ -3,6 +3,7 @@
 No function here is recursive, so a tree may be of any depth.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -53,20 +54,18 @@ class Builder:
   def height(self, label: str) -> int | None:
     """Returns how many open constituents are inside the nearest `label`; None if there is none."""
     label = plain_label(label)
-    return next(
-      (
-        height
-        for height, place in enumerate(reversed(self.open))
-        if self.brackets[place].label == label
-      ),
-      None,
-    )
+    for height, place in enumerate(reversed(self.open)):
+      if self.brackets[place].label == label:
+        return height
+    return None
 
   def begin(self, label: str):
+    """Opens a constituent."""
     self.open.append(len(self.brackets))
     self.brackets.append(Bracket(plain_label(label), len(self.words), -1))
 
   def add(self, word: str, tag: str):
+    """Adds a word."""
     self.words.append(word)
     self.tags.append(tag)
 
@@ -80,9 +79,14 @@ class Builder:
     self.brackets[place] = Bracket(label, start, len(self.words))
     return True
 
+  def end_some(self, count: int) -> int:
+    """Closes the innermost constituents; returns how many of them have no word."""
+    return sum(not self.end() for _ in range(count))
+
   def tree(self) -> Tree:
     """Returns the tree under one root: its own, or `TOP` if there are several or none."""
-    brackets, whole = self.brackets, (0, len(self.words))
+    whole = (0, len(self.words))
+    brackets = self.brackets
     while len(brackets) > 1 and brackets[0].label in _ROOTS and brackets[1][1:] == whole:
       brackets = brackets[1:]
     if self.words and (not brackets or brackets[0][1:] != whole):
@@ -103,42 +107,58 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
 
   A tree that holds only traces becomes one without words. An error names the text and the line.
   """
-  builder, began, number = Builder(), 0, 0
   wanted = f'{name} must hold trees in Penn Treebank brackets'
-  # Of each open bracket: its label, its word, and whether it holds brackets, so is a constituent.
-  inside: list[list] = []
+  builder = Builder()
+  began = 0
+  inside: list[_Open] = []
   for number, line in enumerate(lines, 1):
     for token in _TOKEN.findall(line):
-      label, word, holds = inside[-1] if inside else ('', None, True)
-      if token == '(':
-        fits = word is None and (label is not None or len(inside) == 1)
-      else:
-        fits = bool(inside) and (
-          holds or word is not None if token == ')' else not holds and word is None
-        )
-      if not fits:
+      innermost = inside[-1] if inside else None
+      if not _fits(token, innermost, len(inside)):
         tree = f', in the tree that begins in line {began},' if inside and began != number else ''
         raise UserError(f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand')
       if token == '(':
-        if not inside:
+        if innermost is None:
           began = number
-        elif not holds:
-          builder.begin(label or '')
-          inside[-1][2] = True
-        inside.append([None, None, False])
+        elif not innermost.holds:
+          builder.begin(innermost.label or '')
+          innermost.holds = True
+        inside.append(_Open())
       elif token == ')':
         inside.pop()
-        if holds:
+        if innermost.holds:
           builder.end()
-        elif label != _TRACE:
-          builder.add(word, label)
+        elif innermost.label != _TRACE:
+          builder.add(innermost.word, innermost.label)
         if not inside:
           yield builder.tree()
           builder = Builder()
+      elif innermost.label is None:
+        innermost.label = token
       else:
-        inside[-1][0 if label is None else 1] = token
+        innermost.word = token
   if inside:
     raise UserError(f'{wanted}; line {began} begins a tree whose brackets are not all closed')
+
+
+@dataclasses.dataclass
+class _Open:
+  """An open bracket: its label, its word, and whether it holds brackets, so is a constituent."""
+
+  label: str | None = None
+  word: str | None = None
+  holds: bool = False
+
+
+def _fits(token: str, innermost: _Open | None, depth: int) -> bool:
+  """Returns whether a token can stand inside the innermost of `depth` open brackets."""
+  if innermost is None:
+    return token == '('
+  if token == '(':
+    return innermost.word is None and (innermost.label is not None or depth == 1)
+  if token == ')':
+    return innermost.holds or innermost.word is not None
+  return not innermost.holds and innermost.word is None
 
 
 def parse_tree(line: str) -> Tree:
@@ -158,8 +178,10 @@ def bracketed(tree: Tree) -> str:
   for step, label, word in walk(tree):
     if word is not None:
       parts.append(f' ({tree.tags[word]} {escaped(tree.words[word])})')
+    elif step == '(':
+      parts.append(f' ({label}')
     else:
-      parts.append(f' ({label}' if step == '(' else ')')
+      parts.append(')')
   return ''.join(parts).strip()
 
 
@@ -170,7 +192,8 @@ def split_words(sentence: str) -> list[str]:
 
 def walk(tree: Tree) -> Iterator[tuple[str, str, int | None]]:
   """Yields `(` or `)`, the label of a constituent and None; for a word '', '' and its index."""
-  inside, place = [], 0
+  inside = []
+  place = 0
   for index in range(len(tree.words)):
     while place < len(tree.brackets) and tree.brackets[place].start == index:
       inside.append(tree.brackets[place])

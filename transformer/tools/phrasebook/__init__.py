@@ -7,7 +7,8 @@ without one and its subject. A checksum holds out one in nine of all possible pa
 such a pair are only in `validation` and `test`, sentences without one only in `train`. So each
 evaluated sentence has a combination that training never shows.
 
-Reading order: `words`, `grammar` (agreement), `sentences` (patterns), and this file (splits).
+Reading order: `words`, `grammar` (agreement), `small_words`, `draws` (parts of sentences),
+`sentences` (patterns), and this file (splits).
 """
 
 import hashlib
@@ -46,7 +47,8 @@ class Phrasebook:
 
 def pairs_of(split: str) -> list[tuple[str, str]]:
   """Returns English sentences, all different, and their French translations."""
-  writer, pairs = Writer(Random(f'phrasebook {split}')), {}
+  writer = Writer(Random(f'phrasebook {split}'))
+  pairs = {}
   while len(pairs) < SIZES[split]:
     english, french = writer.sentence()
     own = 'train'

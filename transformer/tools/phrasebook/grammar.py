@@ -13,17 +13,17 @@ from transformer.tools.phrasebook.words import Adjective, Noun, Verb, plural_of
 
 # French: masculine, feminine, plural.
 _DETERMINERS = {
-  'the': ('le', 'la', 'les'),
-  'this': ('ce', 'cette', 'ces'),
-  'a': ('un', 'une', 'des'),
-  'my': ('mon', 'ma', 'mes'),
-  'your': ('votre', 'votre', 'vos'),
-  'his': ('son', 'sa', 'ses'),
-  'her': ('son', 'sa', 'ses'),
-  'our': ('notre', 'notre', 'nos'),
-  'their': ('leur', 'leur', 'leurs'),
-  'two': ('', '', 'deux'),
-  'three': ('', '', 'trois'),
+  'the': 'le la les',
+  'this': 'ce cette ces',
+  'a': 'un une des',
+  'my': 'mon ma mes',
+  'your': 'votre votre vos',
+  'his': 'son sa ses',
+  'her': 'son sa ses',
+  'our': 'notre notre nos',
+  'their': 'leur leur leurs',
+  'two': '- - deux',
+  'three': '- - trois',
 }
 _ENGLISH_PLURALS = {'this': 'these', 'a': 'some'}
 _BEFORE_VOWELS = {'ce': 'cet', 'ma': 'mon', 'sa': 'son'}
@@ -31,17 +31,26 @@ _VOWELS = 'aeiouyhàâéèêîôœ'
 _CONTRACTED = {'de le': 'du', 'de les': 'des', 'à le': 'au', 'à les': 'aux'}
 # Auxiliaries of English, and the French verbs before an infinitive.
 _AUXILIARIES = {
-  'will': ('vais', 'va', 'allons', 'allez', 'vont'),
-  'can': ('peux', 'peut', 'pouvons', 'pouvez', 'peuvent'),
-  'must': ('dois', 'doit', 'devons', 'devez', 'doivent'),
+  'will': 'vais va allons allez vont',
+  'can': 'peux peut pouvons pouvez peuvent',
+  'must': 'dois doit devons devez doivent',
 }
-_HAVE = ('ai', 'a', 'avons', 'avez', 'ont')
-_BE = ('suis', 'est', 'sommes', 'êtes', 'sont')
+_HAVE = 'ai a avons avez ont'
+_BE = 'suis est sommes êtes sont'
 # English and French, present and past.
 _FORMS_OF_BE = (
-  (('am', 'is', 'are', 'are', 'are'), _BE),
-  (('was', 'was', 'were', 'were', 'were'), ('étais', 'était', 'étions', 'étiez', 'étaient')),
+  ('am is are are are', _BE),
+  ('was was were were were', 'étais était étions étiez étaient'),
 )
+# English and French.
+_CLITICS = {
+  'I': 'me me',
+  'we': 'us nous',
+  'you': 'you vous',
+  'he': 'him le',
+  'she': 'her la',
+  'they': 'them les',
+}
 TENSES = ('present', 'past', *_AUXILIARIES)
 
 
@@ -72,28 +81,26 @@ class Nominal(Phrase):
   def joined(self, other: 'Nominal') -> 'Nominal':
     """Returns one and the other, which are feminine if both are."""
     both = self + Phrase('and', 'et') + other
-    return Nominal(both.en, both.fr, 4, min(self.gender, other.gender, key='mf'.index), self.kind)
+    gender = 'f' if self.gender == other.gender == 'f' else 'm'
+    return Nominal(both.en, both.fr, 4, gender, self.kind)
 
   def pronoun(self) -> 'Nominal':
     """Returns he, she, it or they for a third person."""
-    english, french = ('she', 'elle') if self.gender == 'f' else ('he', 'il')
+    english = 'she' if self.gender == 'f' else 'he'
+    french = 'elle' if self.gender == 'f' else 'il'
     if self.person == 4:
-      english, french = 'they', f'{french}s'
+      english = 'they'
+      french = f'{french}s'
     elif self.kind != 'person':
       english = 'it'
     return dataclasses.replace(self, en=english, fr=french)
 
   def clitic(self) -> Phrase:
     """Returns me, us, you, him, her, it or them, which precedes a French verb."""
-    return {
-      'I': Phrase('me', 'me'),
-      'we': Phrase('us', 'nous'),
-      'you': Phrase('you', 'vous'),
-      'he': Phrase('him', 'le'),
-      'she': Phrase('her', 'la'),
-      'they': Phrase('them', 'les'),
-      'it': Phrase('it', 'la' if self.gender == 'f' else 'le'),
-    }[self.en if self.person in (0, 2, 3) else self.pronoun().en]
+    english = self.en if self.person in (0, 2, 3) else self.pronoun().en
+    if english == 'it':
+      return Phrase('it', 'la' if self.gender == 'f' else 'le')
+    return Phrase(*_CLITICS[english].split())
 
 
 def join(*words: str) -> str:
@@ -112,32 +119,31 @@ def noun_phrase(
   nominal = Nominal(person=4 if plural else 1, gender=noun.gender, kind=noun.kind)
   head = noun.fr_plural if plural else noun.fr
   vowel = not plural and noun.gender == 'm' and head[0] in _VOWELS
-  before = [
-    adjective.liaison if vowel else nominal.agree(adjective.masculine, adjective.feminine)
-    for adjective in adjectives
-    if adjective.before
-  ]
-  after = [
-    nominal.agree(adjective.masculine, adjective.feminine)
-    for adjective in adjectives
-    if not adjective.before
-  ]
+  before = []
+  after = []
+  for adjective in adjectives:
+    form = nominal.agree(adjective.masculine, adjective.feminine)
+    if not adjective.before:
+      after.append(form)
+    else:
+      before.append(adjective.liaison if vowel else form)
   group = join(*before, head, *after)
-  masculine, feminine, many = _DETERMINERS[determiner]
-  french = many if plural else feminine if noun.gender == 'f' else masculine
+  masculine, feminine, many = _DETERMINERS[determiner].split()
+  french = feminine if noun.gender == 'f' else masculine
+  english = determiner
+  if plural:
+    french = many
+    english = _ENGLISH_PLURALS.get(determiner, determiner)
   if determiner == 'a' and (negated or (plural and before)):
     french = 'de'
   elif group[0] in _VOWELS:
     french = _BEFORE_VOWELS.get(french, french)
-  english = _ENGLISH_PLURALS.get(determiner, determiner) if plural else determiner
   if english == 'some' and negated:
     english = 'any'
+  adjectives_en = [adjective.en for adjective in adjectives]
+  noun_en = noun.en_plural if plural else noun.en
   return dataclasses.replace(
-    nominal,
-    fr=join(french, group),
-    en=join(
-      english, *(adjective.en for adjective in adjectives), noun.en_plural if plural else noun.en
-    ),
+    nominal, en=join(english, *adjectives_en, noun_en), fr=join(french, group)
   )
 
 
@@ -157,32 +163,43 @@ def clause(
   are French pronouns before the verb. A participle agrees with a direct object before it: les
   pommes que Marie a mangées.
   """
-  auxiliary, form = tense, verb.en
+  third = tense == 'present' and subject.person == 1
+  auxiliary = tense
+  form = verb.en
   if tense in ('present', 'past'):
-    auxiliary = 'did' if tense == 'past' else 'does' if subject.person == 1 else 'do'
-    if not (negated or question):
-      auxiliary = ''
-      form = verb.past if tense == 'past' else verb.third if subject.person == 1 else verb.en
+    auxiliary = ''
+    if negated or question:
+      auxiliary = 'does' if third else 'do'
+      if tense == 'past':
+        auxiliary = 'did'
+    elif tense == 'past':
+      form = verb.past
+    elif third:
+      form = verb.third
   start = (auxiliary, subject.en) if question else (subject.en, auxiliary)
-  ne, pas = ('ne', 'pas') if negated else ('', '')
+  english = join(*start, 'not' if negated else '', form)
+  ne = 'ne' if negated else ''
+  pas = 'pas' if negated else ''
   if tense == 'present':
     french = join(ne, clitics, verb.present[subject.person], pas)
   elif tense == 'past':
     agrees_with = subject if verb.etre else agrees_with
     participle = agrees_with.agree(verb.participle) if agrees_with else verb.participle
-    auxiliary_fr = (_BE if verb.etre else _HAVE)[subject.person]
-    french = join(ne, clitics, auxiliary_fr, pas, participle)
+    forms = _BE if verb.etre else _HAVE
+    french = join(ne, clitics, forms.split()[subject.person], pas, participle)
   else:
-    french = join(ne, _AUXILIARIES[tense][subject.person], pas, clitics, verb.infinitive)
-  return Phrase(join(*start, 'not' if negated else '', form), join(subject.fr, french))
+    auxiliary_fr = _AUXILIARIES[tense].split()[subject.person]
+    french = join(ne, auxiliary_fr, pas, clitics, verb.infinitive)
+  return Phrase(english, join(subject.fr, french))
 
 
 def be(subject: Nominal, *, past: bool, negated: bool, question: bool = False) -> Phrase:
   """Returns a subject and its form of "to be"; a question inverts English alone."""
-  english, french = (forms[subject.person] for forms in _FORMS_OF_BE[past])
+  english, french = (forms.split()[subject.person] for forms in _FORMS_OF_BE[past])
   start = (english, subject.en) if question else (subject.en, english)
-  ne, pas = ('ne', 'pas') if negated else ('', '')
-  return Phrase(join(*start, 'not' if negated else ''), join(subject.fr, ne, french, pas))
+  if not negated:
+    return Phrase(join(*start), join(subject.fr, french))
+  return Phrase(join(*start, 'not'), join(subject.fr, 'ne', french, 'pas'))
 
 
 def contract(english: str) -> str:
@@ -199,7 +216,10 @@ def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
     rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french, flags=re.IGNORECASE
   )
   french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
-  english, french = (text.replace(' ,', ',') for text in (english, french))
+  english = english.replace(' ,', ',')
+  french = french.replace(' ,', ',')
   if capital or english[0].isupper():
-    english, french = (f'{text[0].upper()}{text[1:]}' for text in (english, french))
-  return f'{english}{mark}', f'{french}{" ?" if mark == "?" else mark}'
+    english = english[0].upper() + english[1:]
+    french = french[0].upper() + french[1:]
+  space = ' ' if mark == '?' else ''
+  return f'{english}{mark}', f'{french}{space}{mark}'

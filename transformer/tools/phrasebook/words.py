@@ -125,6 +125,7 @@ def _with_s(word: str) -> str:
 
 
 def _nouns():
+  """Yields the nouns of `_NOUNS`."""
   for kind, entries in _NOUNS.items():
     for entry in entries.split(', '):
       english, french, gender = entry.split()
@@ -133,30 +134,31 @@ def _nouns():
 
 
 def _adjectives(groups, before):
+  """Yields the adjectives of a table; `before` is whether they precede a French noun."""
   for kinds, entries in groups.items():
     for entry in entries.split(', '):
       english, french = entry.split()
       masculine, *others = french.split('/')
-      regular = masculine if masculine.endswith('e') else f'{masculine}e', masculine
+      regular = [masculine if masculine.endswith('e') else f'{masculine}e', masculine]
       feminine, liaison = [*others, *regular[len(others) :]]
       yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
 
 
+def _regular_forms(stem: str) -> list[str]:
+  """Returns the present and the participle of a French verb in -er."""
+  nous = 'eons' if stem.endswith('g') else 'ons'
+  return [f'{stem}{ending}' for ending in ('e', 'e', nous, 'ez', 'ent', 'é')]
+
+
 def _verbs():
+  """Yields the verbs of `_VERBS`."""
   for entry in re.split(r'\n  (?! )', _VERBS)[1:]:
     forms, _, kinds = entry.partition(':')
     objects, _, subjects = kinds.partition('/')
     english, past, infinitive, *irregular = forms.split()
-    stem = infinitive[:-2]
-    nous = f'{stem}eons' if stem.endswith('g') else f'{stem}ons'
-    *present, participle = irregular or (
-      f'{stem}e',
-      f'{stem}e',
-      nous,
-      f'{stem}ez',
-      f'{stem}ent',
-      f'{stem}é',
-    )
+    if not irregular:
+      irregular = _regular_forms(infinitive[:-2])
+    *present, participle = irregular
     third = 'has' if english == 'have' else _with_s(english)
     yield Verb(
       english,
@@ -172,5 +174,6 @@ def _verbs():
     )
 
 
-NOUNS, VERBS = tuple(_nouns()), tuple(_verbs())
+NOUNS = tuple(_nouns())
+VERBS = tuple(_verbs())
 ADJECTIVES = (*_adjectives(_BEFORE, True), *_adjectives(_AFTER, False))

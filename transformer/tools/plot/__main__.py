@@ -8,10 +8,6 @@ metrics.jsonl and the scores that `eval.py --checkpoint=all` wrote, so a run may
 It needs matplotlib: pip install -r transformer/tools/plot/requirements.txt
 """
 
-import shlex
-import sys
-from pathlib import Path
-
 from absl import flags
 
 from transformer import files
@@ -19,9 +15,9 @@ from transformer.errors import UserError, shown
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
+from transformer.tools._requirements import requirements
 from transformer.tools.plot.curves import FORMATS, draw
 
-_REQUIREMENTS = Path(__file__).absolute().parent / 'requirements.txt'
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
@@ -49,11 +45,8 @@ def main(argv):
     )
   outputs.check_file('output', output)
   outputs.check_not_read('output', output, [workdir / METRICS for workdir in workdirs])
-  try:
+  with requirements(__file__):
     draw(workdirs, output)
-  except ModuleNotFoundError as error:
-    install = shlex.join([sys.executable, '-m', 'pip', 'install', '-r', str(_REQUIREMENTS)])
-    raise UserError(f'there is no matplotlib here; install it with: {install}') from error
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 

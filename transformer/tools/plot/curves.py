@@ -38,7 +38,8 @@ def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
     raise UserError(
       f"{path} cannot be read: {error.strerror}; a run's directory has one as soon as it trains"
     ) from error
-  points, rows = {}, read_metrics(path)
+  points = {}
+  rows = read_metrics(path)
   if len(rows) < lines:
     logging.warning('%s has damaged lines, which are left out: %d', path, lines - len(rows))
   for row in rows:
@@ -61,20 +62,10 @@ def draw(workdirs: Sequence[Path], output: Path):
   runs = {_printable(workdir): read_points(workdir) for workdir in workdirs}
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
     figure = Figure(figsize=(11, 7), layout='constrained')
-    for axes, (title, pattern) in zip(
-      figure.subplots(2, 2, sharex=True).flat, _PANELS.items(), strict=True
-    ):
+    grid = figure.subplots(2, 2, sharex=True).flat
+    for axes, (title, pattern) in zip(grid, _PANELS.items(), strict=True):
       for number, (run, points) in enumerate(runs.items()):
-        metrics = sorted(name for name in points if re.fullmatch(pattern, name))
-        for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
-          axes.plot(
-            *points[metric],
-            dashes,
-            color=f'C{number}',
-            label=f'{run}: {"train" if metric == NLL else metric.removesuffix("/loss")}',
-            marker='.' if len(points[metric][0]) < 50 else '',
-            gid=f'{number}/{metric}',
-          )
+        _draw_metrics(axes, run, points, pattern, number)
       if title == 'score':
         for number, workdir in enumerate(workdirs):
           _draw_checkpoints(axes, workdir, f'C{number}')
@@ -87,6 +78,23 @@ def draw(workdirs: Sequence[Path], output: Path):
   files.write(output, content.getvalue())
 
 
+def _draw_metrics(axes, run: str, points, pattern: str, number: int):
+  """Draws the metrics of a run that match a pattern."""
+  metrics = sorted(name for name in points if re.fullmatch(pattern, name))
+  for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
+    name = 'train' if metric == NLL else metric.removesuffix('/loss')
+    steps, values = points[metric]
+    axes.plot(
+      steps,
+      values,
+      dashes,
+      color=f'C{number}',
+      label=f'{run}: {name}',
+      marker='.' if len(steps) < 50 else '',
+      gid=f'{number}/{metric}',
+    )
+
+
 def _draw_checkpoints(axes, workdir: Path, colour: str):
   """Draws the scores that `eval.py --checkpoint=all` wrote, with their 95 % intervals."""
   for path in sorted((workdir / EVALUATIONS).glob('*.all.*.json')):
@@ -94,14 +102,12 @@ def _draw_checkpoints(axes, workdir: Path, colour: str):
     metric = next(name for name in rows[0] if name != 'step')
     scores = [row[metric] for row in rows]
     # The samples of few sentences may all have lower scores than the text.
-    bars = [
-      [max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows],
-      [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows],
-    ]
+    below = [max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows]
+    above = [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows]
     axes.errorbar(
       [row['step'] for row in rows],
       scores,
-      bars,
+      [below, above],
       fmt='s',
       color=colour,
       capsize=3,

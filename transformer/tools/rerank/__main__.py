@@ -24,14 +24,6 @@ _NBEST = flags.DEFINE_string('nbest', None, 'The file that eval.py --nbest=N --o
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'Where the choices go; - is standard output, and the default without --result.'
 )
-_UTILITY = flags.DEFINE_enum(
-  'utility', 'chrF2++', ['chrF2++', 'BLEU'], 'What candidates are compared by.'
-)
-_BLEU_TOKENIZE = flags.DEFINE_string(
-  'bleu_tokenize',
-  None,
-  "sacreBLEU's tokenizer, such as ja-mecab or zh; default: that of --result, or 13a.",
-)
 _RESULT = flags.DEFINE_string(
   'result', None, 'The JSON file of the scores that eval.py wrote for these translations.'
 )
@@ -50,7 +42,6 @@ def main(_):
       _METRIC.value and not _RESULT.value,
       '--metric compares translations with references; give --result=FILE',
     ),
-    (_BLEU_TOKENIZE.value and _RESULT.value, '--bleu_tokenize is that of --result; leave it out'),
   )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and a mistake answer at once.
@@ -59,32 +50,28 @@ def main(_):
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 
   lists = read_lists(files.as_path(_NBEST.value))
-  result, tokenize = None, _BLEU_TOKENIZE.value or '13a'
-  own_metrics = list(map(scores.load_metric, _METRIC.value))
+  result = None
+  custom_metrics = list(map(scores.load_metric, _METRIC.value))
   if _RESULT.value:
     result = results.read(files.as_path(_RESULT.value))
-    sentences, tokenize = result.read_sentences(), result.decoding['bleu_tokenize']
+    sentences = result.read_sentences()
+    metrics.check_tokenizer(result.decoding['bleu_tokenize'])
     if len(sentences) != len(lists):
       raise UserError(
         f'--nbest and --result must be of one text; {_NBEST.value} has {len(lists)} '
         f'sentences, {result.path} has {len(sentences)}'
       )
-  metrics.check_tokenizer(tokenize)
   started = time.perf_counter()
-  choices = choose(
-    [[text for text, _ in candidates] for candidates in lists],
-    _UTILITY.value,
-    tokenize,
-    usable_cores(),
-  )
+  texts = [[text for text, _ in candidates] for candidates in lists]
+  choices = choose(texts, usable_cores())
   seconds = time.perf_counter() - started
   if _OUTPUT.value or not result:
     write_lines(choices, _OUTPUT.value or '-')
   if result:
-    _score(result, sentences, lists, choices, seconds, own_metrics)
+    _score(result, sentences, lists, choices, seconds, custom_metrics)
 
 
-def _score(result, sentences, lists, choices, seconds: float, own_metrics):
+def _score(result, sentences, lists, choices, seconds: float, custom_metrics):
   """Prints the scores of the choices, and writes them beside the result of the lists."""
   from transformer.decoding.translator import Translation
   from transformer.evaluation import report, results
@@ -92,13 +79,12 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
 
   content = result.content
   references = zip(*(sentence['references'] for sentence in sentences), strict=True)
-  text = Text(
-    content['text'], [sentence['source'] for sentence in sentences], list(map(list, references))
-  )
-  answers = [
-    Translation(line, dict(reversed(candidates)).get(line, 0.0), False, ())
-    for line, candidates in zip(choices, lists, strict=True)
-  ]
+  sources = [sentence['source'] for sentence in sentences]
+  text = Text(content['text'], sources, list(map(list, references)))
+  answers = []
+  for line, candidates in zip(choices, lists, strict=True):
+    score = next((score for candidate, score in candidates if candidate == line), 0.0)
+    answers.append(Translation(line, score, False, ()))
   german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
   stages = report.evaluate(
     text,
@@ -106,18 +92,13 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
     content['seconds'] + seconds,
     content['decode']['bleu_tokenize'],
     'de' if german else '',
-    own_metrics,
+    custom_metrics,
   )
-  more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}
+  more = content['more'] | {'mbr': f'chrF2++.{max(map(len, lists))}'}
   place = results.place(result.path.parent, {**content, 'command': sys.argv[1:], 'more': more})
-  report.report(
-    place,
-    (
-      (of_text | {'cut_sources': content['cut_sources']}, of_sentences)
-      for of_text, of_sentences in stages
-    ),
-    sys.stderr if _OUTPUT.value == '-' else sys.stdout,
-  )
+  cut = {'cut_sources': content['cut_sources']}
+  kept = ((of_text | cut, of_sentences) for of_text, of_sentences in stages)
+  report.report(place, kept, sys.stderr if _OUTPUT.value == '-' else sys.stdout)
 
 
 start = command_line.starter(main)  # `attention-rerank` calls it.

@@ -1,7 +1,6 @@
 """Minimum Bayes risk: the candidate that is most like all candidates of its sentence."""
 
 import collections
-import functools
 import multiprocessing
 import re
 from collections.abc import Sequence
@@ -41,31 +40,30 @@ def read_lists(path: Path) -> list[list[tuple[str, float]]]:
   return lists
 
 
-def choose(
-  lists: Sequence[Sequence[str]], utility: str, tokenize: str, processes: int
-) -> list[str]:
-  """Chooses from each list of candidates the one of the highest expected utility, or the first.
+def choose(lists: Sequence[Sequence[str]], processes: int) -> list[str]:
+  """Chooses from each list of candidates the one of the highest expected chrF2++, or the first.
 
   The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
   2022, "Sampling-Based Approximations to Minimum Bayes Risk Decoding for Neural Machine
-  Translation", equation 6). Without candidates the choice is the empty line. The utility is
-  `chrF2++`, or `BLEU` of the orders for which a sentence is long enough.
+  Translation", equation 6). Without candidates the choice is the empty line.
   """
-  best = functools.partial(_best, utility, tokenize)
   if processes == 1 or len(lists) <= _TOGETHER:
-    return list(map(best, lists))
+    return list(map(_best, lists))
   # Spawned, because a library may have threads, which a fork would not survive.
   with ProcessPoolExecutor(processes, multiprocessing.get_context('spawn')) as pool:
-    return list(pool.map(best, lists, chunksize=_TOGETHER))
+    return list(pool.map(_best, lists, chunksize=_TOGETHER))
 
 
-def _best(utility: str, tokenize: str, candidates: Sequence[str]) -> str:
+def _best(candidates: Sequence[str]) -> str:
+  """Returns the candidate of the highest expected utility; the first of equal ones."""
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''
-  metric = metric_of(utility, tokenize, effective_order=True)
-  expected = {
-    text: sum(count * metric.sentence_score(text, [other]).score for other, count in counts.items())
-    for text in counts
-  }
-  return max(counts, key=expected.__getitem__)
+  metric = metric_of('chrF2++', '13a')
+
+  def expected(text: str) -> float:
+    return sum(
+      count * metric.sentence_score(text, [other]).score for other, count in counts.items()
+    )
+
+  return max(counts, key=expected)

@@ -14,20 +14,18 @@ from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment.reporters import Sample
+from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
 # It reads these at its import. Without the second, a kill would lose 15 seconds of an offline run.
 os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
 os.environ.setdefault('WANDB__TRANSACTION_LOG_FLUSH_INTERVAL', '1')
-try:
+with requirements(__file__):
   import wandb
-except ImportError as error:
-  raise UserError(
-    f'wandb cannot be imported: {error}; install it with: pip install -r '
-    f'{Path(__file__).with_name("requirements.txt")}'
-  ) from error
 
-_INIT_SECONDS, _FINISH_SECONDS = 30.0, 5.0  # Training, and its end, wait for the network so long.
+# Training, and its end, wait for the network so long.
+_INIT_SECONDS = 30.0
+_FINISH_SECONDS = 5.0
 
 
 class WandB:
