@@ -75,7 +75,7 @@ class Config:
       raise UserError(
         f'train.report must be one or more of MODULE:CLASS; got {shown(train.report)}'
       )
-    own_code.check('optimizer.schedule', self.optimizer.schedule, SCHEDULES)
+    own_code.check('optimizer.schedule', self.optimizer.schedule, tuple(SCHEDULES))
     own_code.check('optimizer.algorithm', self.optimizer.algorithm, ALGORITHMS)
     tokens = train.tokens_per_batch
     length = data.max_length

@@ -1,7 +1,7 @@
 """All the text of a run: opened, encoded, counted and fingerprinted."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -61,12 +61,11 @@ class Corpora(NamedTuple):
 
 
 class EncodedCorpora(NamedTuple):
-  """The encoded text of a run; `resized` returns it in batches of another `tokens_per_batch`."""
+  """The encoded text of a run."""
 
   batches: BatchesByStep
   valid_batches: dict[str, list[Batch]]
   counts: dict[str, dict[str, int]]
-  resized: Callable[[int], 'EncodedCorpora']
 
 
 def open_corpora(config: DataConfig) -> Corpora:
@@ -122,22 +121,18 @@ def encode_corpora(
   if config.bpe_dropout:
     variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
 
-  def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
-    shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
-    stages = []
-    for number, (_, *weights) in enumerate(config.stages):
-      # A mixture that comes back has another order.
-      own_seed = seed
-      if number:
-        own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-      plan = TrainingBatches(list(train.values()), weights, shape, own_seed)
-      stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
-    batches = StagedBatches([int(stage[0]) for stage in config.stages], stages)
-    return EncodedCorpora(
-      batches if len(stages) > 1 else stages[0],
-      {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
-      counts,
-      in_batches_of,
-    )
-
-  return in_batches_of(tokens_per_batch)
+  shape = batch_shape(tokens_per_batch, config.max_length, list(train.values()))
+  stages = []
+  for number, (_, *weights) in enumerate(config.stages):
+    # A mixture that comes back has another order.
+    own_seed = seed
+    if number:
+      own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+    plan = TrainingBatches(list(train.values()), weights, shape, own_seed)
+    stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
+  batches = StagedBatches([int(stage[0]) for stage in config.stages], stages)
+  return EncodedCorpora(
+    batches if len(stages) > 1 else stages[0],
+    {key: scoring_batches(pairs, shape) for key, pairs in valid.items()},
+    counts,
+  )

@@ -106,7 +106,8 @@ class CheckpointWriter(Checkpoints):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     An `unfinished` step may lack its evaluation. Its checkpoint is deleted before the finished one
-    is written. The `evaluations` of the history, JSON data, tell which checkpoint is the best.
+    is written. It is written before this returns. The `evaluations` of the history, JSON data, tell
+    which checkpoint is the best.
     """
     self.wait()
     step = int(state.step)
@@ -124,6 +125,8 @@ class CheckpointWriter(Checkpoints):
       if not self._manager.save(step, args=ocp.args.Composite(**parts)):
         raise FileExistsError(f'step {self._manager.latest_step()} is there; {step} is no later')
     self._saving = True
+    if unfinished:
+      self.wait()
 
   def restore(self, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
     """Returns the state and the history of a checkpoint, to go on with training.
@@ -175,10 +178,19 @@ class CheckpointWriter(Checkpoints):
       self._empty_removed()
 
   def check(self):
-    """Raises `UserError` if a write has failed; does not wait for one that goes on."""
+    """Raises `UserError` if a write has failed; does not wait for one that goes on.
+
+    One of several processes ends at once, since the others do not have its error.
+    """
     # Orbax's `check_for_errors` does not see the errors that its own thread has met.
-    if self._saving and not self._manager.is_saving_in_progress():
+    if not self._saving or self._manager.is_saving_in_progress():
+      return
+    try:
       self.wait()
+    except UserError as error:
+      if jax.process_count() == 1:
+        raise
+      processes.fail(error)
 
   def close(self):
     """Waits as `wait` does, and releases the directory."""
