@@ -169,8 +169,8 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
   if best_by and f'valid/{best_by}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {shown(best_by)}; the step is saved: once '
-      f'train.valid_metric gives it, the same command goes on'
+      f'train.best_by must be one of {known}; got {shown(best_by)}; once train.valid_metric gives '
+      f'it, the same command goes on'
     )
   return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}
 
