@@ -9,7 +9,6 @@ transformer/*/config.py has all settings with their meanings and defaults.
 """
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -21,7 +20,7 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.errors import UserError, shown
+from transformer.errors import UserError
 from transformer.runs import resuming, run_directory
 from transformer.system import command_line, outputs
 from transformer.system.machine import set_reproducible_flags
@@ -33,11 +32,6 @@ _DISTRIBUTED = flags.DEFINE_bool(
   'distributed',
   False,
   'Train together with the other processes that launch/local.py, srun or a TPU slice has started.',
-)
-_PROFILE = flags.DEFINE_string(
-  'profile',
-  None,
-  'FROM:TO traces the steps FROM to TO, both included, for TensorBoard and Perfetto.',
 )
 _CHECK = flags.DEFINE_bool(
   'check',
@@ -64,9 +58,8 @@ def main(_):
     )
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = files.as_path(_WORKDIR.value)
-  profile = None if _PROFILE.value is None else _window(_PROFILE.value, config.train.steps)
   outputs.check_folder('workdir', workdir)
-  config = resuming.check_workdir(workdir, config)
+  resuming.check_workdir(workdir, config)
   for doubt in config.doubts():
     logging.warning('%s', doubt)
   if _DEVICES.value is not None:
@@ -99,19 +92,7 @@ def main(_):
       from transformer.system import processes
 
       processes.join()
-    train_run(config, workdir, profile, signals)
-
-
-def _window(text: str, steps: int) -> tuple[int, int]:
-  """Returns the first and the last step that `--profile` names."""
-  parts = re.fullmatch(r'(\d{1,9}):(\d{1,9})', text, re.ASCII)
-  first, last = map(int, parts.groups()) if parts else (0, 0)
-  if not 1 <= first <= min(last, steps):
-    raise UserError(
-      f'--profile must be FROM:TO, such as 20:25, 1 ≤ FROM ≤ TO and FROM at most '
-      f'train.steps={steps}; got {shown(text)}'
-    )
-  return first, last
+    train_run(config, workdir, signals)
 
 
 start = command_line.starter(main)  # `attention-train` calls it.

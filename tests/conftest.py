@@ -96,7 +96,6 @@ def pytest_collection_modifyitems(config, items):
     'test_disk.py',
     'test_documentation.py',
     'test_browser.py',
-    'test_fit_memory.py',
     'test_long_run.py',
     'test_training.py',
     'test_eval.py',

@@ -7,36 +7,41 @@ import jax
 import numpy as np
 import pytest
 
+from transformer.config import Config
 from transformer.data.batch import EOS_ID, Batch
 from transformer.data.config import DataConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.runs.evaluations import best_evaluation
-from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
+from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.update import make_update
+from transformer.training.update import CompiledUpdate, make_update
 
 VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
 
 
-class Settings(NamedTuple):
-  """The groups of the config that training reads."""
+_DATA = DataConfig(max_length=TARGET_LENGTH)
+_OPTIMIZER = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=3)
+_TRAIN = TrainConfig(
+  steps=12,
+  tokens_per_batch=ROWS * TARGET_LENGTH,
+  log_every=4,
+  eval_every=5,
+  checkpoint_every=5,
+  keep=2,
+)
+_MODEL = ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2)
 
-  optimizer: OptimizerConfig = OptimizerConfig(
-    schedule='constant', peak_learning_rate=0.01, warmup_steps=3
-  )
-  train: TrainConfig = TrainConfig(
-    steps=12,
-    tokens_per_batch=ROWS * TARGET_LENGTH,
-    log_every=4,
-    eval_every=5,
-    checkpoint_every=5,
-    keep=2,
-  )
-  model: ModelConfig = ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2)
-  mesh: MeshConfig = MeshConfig()
-  data: DataConfig = DataConfig()
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Config):
+  """The settings of a tiny run."""
+
+  data: DataConfig = _DATA
+  optimizer: OptimizerConfig = _OPTIMIZER
+  train: TrainConfig = _TRAIN
+  model: ModelConfig = _MODEL
   seed: int = 7
 
 
@@ -86,18 +91,21 @@ class Outcome(NamedTuple):
     return best_evaluation(self.evaluations)
 
 
-def evaluation_of(bleu=lambda params: 0.0, rows=ROWS, **parts):
-  """Returns a function as `train` takes it: it has the loss of a batch, and BLEU of parameters."""
+class TinyValidation:
+  """A validation as `train` takes it: it has the loss of a batch, and BLEU of parameters."""
 
-  def validate(eval_step, params):
+  def __init__(self, bleu=lambda params: 0.0, rows=ROWS, **parts):
+    self._bleu = bleu
+    self._rows = rows
+    self._parts = parts
+
+  def evaluate(self, eval_step, params):
     from transformer.experiment.validation import Evaluation  # A slow import.
 
-    sums = jax.device_get(eval_step(params, make_batch(100, rows)))
+    sums = jax.device_get(eval_step(params, make_batch(100, self._rows)))
     loss = float(sums['nll'] / sums['weight'])
-    values = {'valid/loss': loss, 'valid/bleu': bleu(params)}
-    return Evaluation(values, **{'translations': {}, **parts})
-
-  return validate
+    values = {'valid/loss': loss, 'valid/bleu': self._bleu(params)}
+    return Evaluation(values, **{'translations': {}, **self._parts})
 
 
 def train_tiny(
@@ -106,7 +114,7 @@ def train_tiny(
   workdir,
   batches=None,
   *,
-  validate=None,
+  validation=None,
   bleu=lambda params: 0.0,
   objective=None,
   params=None,
@@ -116,7 +124,7 @@ def train_tiny(
 ) -> Outcome:
   """Trains in `workdir`, on all devices.
 
-  `validate` is as for `train`; None takes the loss of a batch and BLEU from `bleu`, a function of
+  `validation` is as for `train`; None takes the loss of a batch and BLEU from `bleu`, a function of
   parameters. `programs` are an update and an evaluation; None compiles them, once for all tests.
   """
   from transformer.experiment.open_run import open_run  # Slow imports.
@@ -130,10 +138,9 @@ def train_tiny(
       return Outcome(run.step, run.step, run.history['evaluations'], False)
     mesh = mesh or make_mesh(settings.mesh, batches.shape[0] // settings.optimizer.accumulate)
     update = make_update(settings, model, mesh, objective)
-    train_step, eval_step = programs or compiled_once(update, batches.shape)
-    update = dataclasses.replace(update, train_step=train_step, eval_step=eval_step)
-    validate = validate or evaluation_of(bleu, batches.shape[0])
-    step, evaluations = train(run, update, batches, validate, params, **options)
+    compiled = CompiledUpdate(update, *(programs or compiled_once(update, batches.shape)))
+    validation = validation or TinyValidation(bleu, batches.shape[0])
+    step, evaluations = train(run, compiled, batches, validation, params, **options)
     return Outcome(step, run.step, evaluations, True)
 
 
@@ -177,6 +184,6 @@ def compiled_once(update, shape):
     update.objective,
   )
   if key not in _COMPILED:
-    compiled = update.compiled(shape)
+    compiled = update.compile(shape)
     _COMPILED[key] = compiled.train_step, compiled.eval_step
   return _COMPILED[key]

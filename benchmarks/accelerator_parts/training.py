@@ -118,11 +118,11 @@ def train_here(folder: Path, name: str, workdir: Path):
   config = dataclasses.replace(
     config, data=dataclasses.replace(config.data, dir=str((folder / config.data.dir).resolve()))
   )
-  config = resuming.check_workdir(workdir, config)
+  resuming.check_workdir(workdir, config)
   keep_compiled_programs(os.environ)
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   with Signals(_GRACE) as signals:
     from transformer.experiment.training import train_run
 
-    train_run(config, workdir, None, signals)
+    train_run(config, workdir, signals)

@@ -98,7 +98,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   rows = tokens // data.max_length
   mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
   model = Transformer(settings.model, data.vocabulary_size, data.source_vocabulary_size)
-  objective = make_objective(settings)(None)
+  objective = make_objective(settings, None)
   update = make_update(settings, model, mesh, objective)
   result = {
     'chips': len(devices),

@@ -41,11 +41,11 @@ def compare(config, pairs, vocabulary: int) -> dict:
   model = Transformer(config.model, vocabulary)
   batches = tiny.training_batches(config, pairs)
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  compiled = make_update(config, model, mesh).compiled(batches.shape)
+  compiled = make_update(config, model, mesh).compile(batches.shape)
   before = tiny.random_params(model)
-  state = compiled.first_state(before)
-  valid = compiled.eval_step(state.params, compiled.place(batches[0]))
-  state, metrics = jax.device_get(compiled(state, batches[0]))
+  state = compiled.update.first_state(before)
+  valid = compiled.eval_step(state.params, compiled.update.place(batches[0]))
+  state, metrics = jax.device_get(compiled.train_step(state, batches[0]))
   adam = state.optimizer[0]
 
   packed = tiny.pairs_of(batches, 0)

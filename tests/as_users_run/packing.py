@@ -33,7 +33,7 @@ def measure(folder):
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   assert batches.batches_in_epoch == 1
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  update = make_update(config, model, mesh).compiled(batches.shape)
+  update = make_update(config, model, mesh).compile(batches.shape)
   params = jax.device_put(tiny.random_params(model), replicated(mesh))
   log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
 

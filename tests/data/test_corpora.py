@@ -172,11 +172,7 @@ def test_every_validation_set_is_encoded_under_its_name(folder, vocabulary):
   assert list(prints) == ['train/one', 'train/two', 'valid', 'valid/two']
   assert prints['valid/two'] == prints['train/two'] != prints['valid']
   assert encoded.counts['valid']['kept'] == 13 and encoded.counts['valid/two']['kept'] == 17
-  for both, one in (
-    (encoded, alone),
-    (encoded.resized(3 * MAX_LENGTH), alone.resized(3 * MAX_LENGTH)),
-  ):
-    chex.assert_trees_all_equal(both.valid_batches['valid/two'], one.valid_batches['valid'])
+  chex.assert_trees_all_equal(encoded.valid_batches['valid/two'], alone.valid_batches['valid'])
 
 
 def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, caplog):
@@ -225,25 +221,6 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
   chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
   again = batches(train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0)))  # A mixture that comes back.
   assert not np.array_equal(again[0].target_tokens, again[4].target_tokens)
-
-
-@pytest.mark.parametrize('variation', [{}, {'bpe_dropout': 0.1}], ids=str)
-def test_batches_of_another_size_need_no_second_encoding(
-  folder, vocabulary, monkeypatch, variation
-):
-  config = config_of(folder, **variation)
-  encoded = encode(config, vocabulary)
-  wanted = encode_corpora(config, open_corpora(config), vocabulary, 3 * MAX_LENGTH, 0)
-  for name in ('load_or_encode', 'encode_for_scoring'):
-    monkeypatch.setattr(corpora_module, name, None)
-  for resized in (
-    encoded.resized(3 * MAX_LENGTH),
-    encoded.resized(MAX_LENGTH).resized(3 * MAX_LENGTH),
-  ):
-    assert resized.counts == wanted.counts and resized.batches.shape == wanted.batches.shape
-    chex.assert_trees_all_equal(resized.valid_batches, wanted.valid_batches)
-    for step in (0, 1009):
-      chex.assert_trees_all_equal(resized.batches[step], wanted.batches[step])
 
 
 def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, vocabulary):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import chex
 import jax
@@ -103,41 +102,6 @@ def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
     chex.assert_trees_all_equal(Batch(**arrays), poison(make_batch(9)))
 
 
-def rooted(model, params, batch, *arguments, **more):
-  """A loss that is finite; its gradient is NaN in one parameter for a poisoned batch."""
-  totals = smoothed(0.1).loss(model, params, batch, *arguments, **more)
-  bad = jnp.any(batch.source_tokens == UNK_ID)
-  # The derivative of the root is infinite at 0.
-  root = jnp.sqrt(jnp.where(bad, 0.0 * jnp.sum(params['encoder_0']['inner']['kernel']), 1.0))
-  return {**totals, 'loss': totals['loss'] - 1.0 + root}
-
-
-@pytest.mark.parametrize(
-  ('objective', 'bad', 'changes', 'named'),
-  [
-    (Objective(rooted), {1}, {}, r'1 of 2 parameters: encoder_0\.inner\.kernel'),
-    (Objective(rooted), {1, 2}, {'skip_nonfinite': 1}, '1 of'),
-    (POISONOUS, {1}, {}, r'(\d) of \1'),
-  ],
-)
-def test_at_the_first_update_the_parameters_are_named_whose_gradient_is_not_finite(
-  model, tmp_path, objective, bad, changes, named
-):
-  with pytest.raises(UserError) as raised:
-    tiny_runs.run(model, tmp_path, batches=SomePoisoned(bad), objective=objective, **changes)
-  message = str(raised.value)
-  assert re.search(f'bad_batches/{max(bad)}.npz; .* {named}', message)
-  assert 'jax_debug_nans' in message and '\n' not in message
-  assert 'learning rate' not in message and 'clip_norm' not in message
-
-
-def test_after_a_resume_the_first_update_may_also_be_that_of_a_run_that_diverged(model, tmp_path):
-  with pytest.raises(InterruptedError):
-    run(model, tmp_path, fatal=6)
-  with pytest.raises(UserError, match=r'lower the learning rate.*not finite in .*jax_debug_nans'):
-    run(model, tmp_path, bad={6})
-
-
 @pytest.mark.long
 def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
@@ -178,7 +142,6 @@ def bad_metrics(total):
   return {
     'loss': np.float32('nan'),
     'gradient_norm': np.float32(1),
-    'finite': (),
     'skips': Skips(total, 1),
   }
 

@@ -39,7 +39,7 @@ def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_b
       now += wait
       yield wait
 
-  meter = Meter({}, positions=20, utilisation=lambda source, target: source / 100 + target)
+  meter = Meter({}, positions=20, utilisation=(0.01, 1.0))
   # The first step compiles, so it is not timed, and neither is the wait before it.
   for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
     now += 2.0
@@ -65,13 +65,13 @@ def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks
   assert meter_file.utilisation(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
   of_source, of_target = update_flops(model, 2, [other])
-  assert meter_file.utilisation(model, 4, objective)(30.0, 70.0) == pytest.approx(
-    (30 * of_source + 70 * of_target) / 4e6
+  assert meter_file.utilisation(model, 4, objective) == pytest.approx(
+    (of_source / 4e6, of_target / 4e6)
   )
 
 
 def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
-  meter = Meter({}, positions=20, utilisation=lambda source, target: source + target)
+  meter = Meter({}, positions=20, utilisation=(1.0, 1.0))
   meter.add(SUMS)  # The first step of a process.
   first = meter.take(0.5)
   meter.add(SUMS)

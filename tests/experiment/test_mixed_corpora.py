@@ -83,4 +83,4 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
 @pytest.mark.parametrize(('train', 'factors'), [(('news',), (1.0,)), (('news', 'web'), (1.0,))])
 def test_the_example_of_the_page_needs_a_factor_for_each_of_several_corpora(folder, train, factors):
   with pytest.raises(UserError, match='by_corpus takes a factor for each of several corpora'):
-    make_objective(config_of(folder, train, factors))
+    make_objective(config_of(folder, train, factors), None)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
-from tests.tiny_training import NumberedBatches, evaluation_of
+from tests.tiny_training import NumberedBatches, TinyValidation
 from transformer.errors import Preempted
 from transformer.system.signals import Signals
 
@@ -41,7 +41,7 @@ def run(model, workdir, *, at_score=None, rising=True, **options):
 
   with Signals() as signals:
     return tiny_runs.run(
-      model, workdir, validate=evaluation_of(score), signals=signals, ema_decay=0.9, **options
+      model, workdir, validation=TinyValidation(score), signals=signals, ema_decay=0.9, **options
     )
 
 
@@ -81,7 +81,7 @@ def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, nu
 @pytest.mark.parametrize(('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])])
 def test_an_interrupted_evaluation_is_repeated(model, whole, tmp_path, evaluation, step, before):
   for number in (evaluation, 1):  # A second signal during the same evaluation changes nothing.
-    with pytest.raises(Preempted, match=f'after step {step}, which is saved'):
+    with pytest.raises(Preempted, match='stopped by SIGTERM'):
       run(model, tmp_path, at_score=number)
     assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
     assert steps_in(tmp_path / 'checkpoints') == [*before, step]
@@ -94,7 +94,7 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   # Parameters grow, so no later evaluation is better than the first and is saved.
   regular = {'checkpoint_every': 100, 'steps': 11, 'eval_every': 5, 'rising': False}
   run(model, tmp_path / 'whole', **regular)
-  with pytest.raises(Preempted, match='after step 10'):
+  with pytest.raises(Preempted, match='stopped by SIGTERM'):
     run(model, tmp_path / 'parts', at_score=2, **regular)
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=10, **regular)

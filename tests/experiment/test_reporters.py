@@ -15,7 +15,6 @@ from tests.experiment.tiny_runs import final_state, rows_of, run
 from transformer import own_code
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
-from transformer.experiment import reporters
 from transformer.experiment.preparation import check_run
 from transformer.experiment.reporters import Reporters, Sample
 from transformer.experiment.tensorboard import TENSORBOARD
@@ -178,25 +177,6 @@ def test_reporters_share_the_time_that_training_waits(caplog):
   slow.end(None)
   assert time.monotonic() - started < 3
   assert len(warnings_of(caplog)) == 9
-
-
-def test_a_reporter_that_is_far_behind_gets_no_more_calls_and_one_warning(monkeypatch, caplog):
-  monkeypatch.setattr(reporters, '_MOST', 3)
-  told, go_on = [], threading.Event()
-
-  class Slow:
-    def numbers(self, step, values):
-      go_on.wait(60)
-      told.append(step)
-
-  slow = Reporters({'slow': Slow}, (), 60)
-  for step in range(9):
-    slow.tell('numbers', step, {})
-  go_on.set()
-  slow.end(None)
-  assert told[:4] == [0, 1, 2, 3] and len(told) <= 5
-  (warning,) = warnings_of(caplog)
-  assert 'slow is 3 calls behind and gets no more' in warning
 
 
 def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(tmp_path, own_parts, monkeypatch):

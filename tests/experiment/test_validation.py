@@ -1,24 +1,16 @@
 """An evaluation has the loss of all batches, and the scores of all translations."""
 
-import functools
 import math
 import sys
 
 import pytest
 import sacrebleu
 
-from transformer.config import Config
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.scores import OwnMetric
 from transformer.experiment.reporters import Sample
-from transformer.experiment.validation import (
-  ValidationSet,
-  _scores,
-  check_metrics,
-  evaluate,
-  validation_metrics,
-)
+from transformer.experiment.validation import Validation, ValidationSet, check_metrics
 
 
 def translate(params, sources, progress):
@@ -29,9 +21,10 @@ def sums(_, batch):
   return batch
 
 
-def own(function, name='m:f'):
-  """Returns a metric of one's own."""
-  return functools.partial(_scores, OwnMetric(name, function))
+def evaluate(sets, function=None, **options):
+  """Evaluates sets with a metric of one's own, m:f."""
+  metric = function and OwnMetric('m:f', function)
+  return Validation(sets, translate, metric, **options).evaluate(sums, 'X')
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():
@@ -43,9 +36,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
-  evaluation = evaluate(
-    sums, 'X', [ValidationSet('valid', batches, pairs)], translate, [own(share)], 'none'
-  )
+  evaluation = evaluate([ValidationSet('valid', batches, pairs)], share, tokenize='none')
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   values = dict(evaluation.values)
   assert values.pop('valid/bleu') == 0  # There are no four words.
@@ -62,37 +53,18 @@ def test_an_evaluation_has_a_metric_of_ones_own():
   ]
 
 
-def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
-  config = Config.from_dict({'train': {'best_by': 'chrf'}})
-  for references, compares in (('', ' '), False), (('', '\u200b'), False), (('', 'b'), True):
-    caplog.clear()
-    pairs = list(zip('ab', references, strict=True))
-    sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], pairs)]
-    evaluation = evaluate(sums, 'X', sets, translate, validation_metrics(config))
-    for name in ('bleu', 'chrf'):
-      assert math.isfinite(evaluation.values[f'valid/{name}']) == compares
-    assert ('valid: every reference is empty' in caplog.text) != compares
-    assert evaluation.values['valid/loss'] == 2.0
-
-
 @pytest.mark.parametrize(('count', 'shown'), [(5, '01234'), (6, '024'), (9, '02468')])
 def test_samples_are_spread_evenly_over_the_set(count, shown):
   pairs = [(str(number), 'x') for number in range(count)]
-  evaluation = evaluate(sums, 'X', [ValidationSet('valid', [], pairs)], translate, [], 'none')
+  evaluation = evaluate([ValidationSet('valid', [], pairs)])
   assert evaluation.samples == [Sample(number, 'x', f'X {number}') for number in shown]
-
-
-class Pairs(list):
-  """A corpus."""
-
-  gold = None
 
 
 @pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf'])
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
-  metric, config = own(lambda *_: {name: 1}), Config.from_dict({})
+  metric = OwnMetric('m:f', lambda *_: {name: 1})
   with pytest.raises(UserError, match=f"m:f gives '{name}', which is the name of another measure"):
-    check_metrics([metric], config, Pairs([('a', 'a')]), begun=False)
+    check_metrics(metric, '', [('a', 'a')], None)
 
 
 def fail(*_):
@@ -109,64 +81,40 @@ def fail(*_):
   ],
 )
 def test_a_metric_that_fails_during_training_costs_only_itself(function, said, caplog):
-  fine = own(lambda *_: 2.0, 'm:g')
-  both, alone = (
-    evaluate(
-      sums,
-      'X',
-      [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])],
-      translate,
-      metrics,
-      'none',
-    )
-    for metrics in ([own(function), fine], [fine])
-  )
+  sets = [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])]
+  both, alone = evaluate(sets, function), evaluate(sets)
   (line,) = (record.message for record in caplog.records)
   assert line.startswith('valid: a metric is left out: ') and 'm:f' in line and said in line
   assert both == alone
 
 
-def test_a_mistake_in_a_metric_is_found_before_training(caplog):
+def test_a_mistake_in_a_metric_is_found_before_training():
   seen = []
 
   def share(sources, translations, references):
     seen.append((sources, translations, references))
     return 1.0
 
-  def check(function, begun=False, **settings):
-    check_metrics(
-      [own(function, 'm:share')],
-      Config.from_dict({'train': {'valid_metric': 'm:share', **settings}}),
-      Pairs([('a', 'A'), ('b', 'B'), ('c', 'C')]),
-      begun,
-    )
+  def check(function, best_by=''):
+    metric = function and OwnMetric('m:share', function)
+    check_metrics(metric, best_by, [('a', 'A'), ('b', 'B'), ('c', 'C')], None)
 
   check(share, best_by='share')
   assert seen == [(['a', 'b', 'c'], ['B', 'C', 'A'], [['A', 'B', 'C']])]
-  with pytest.raises(UserError, match="one of bleu, loss, perplexity, share; got 'comet'"):
+  with pytest.raises(UserError, match="one of bleu, chrf, loss, perplexity, share; got 'comet'"):
     check(share, best_by='comet')
   with pytest.raises(UserError, match='the metric m:share failed: ZeroDivisionError'):
     check(lambda *_: 1 / 0)
-  # A run that goes on needs only what decides.
-  check(lambda *_: 1 / 0, begun=True)
-  assert 'the metric m:share failed: ZeroDivisionError' in caplog.text
-  with pytest.raises(UserError, match="one of bleu, loss, perplexity; got 'share'"):
-    check(lambda *_: 1 / 0, begun=True, best_by='share')
-  config = Config.from_dict({'train': {'best_by': 'chrf'}})
-  check_metrics(validation_metrics(config), config, Pairs([('a', 'A')]), begun=False)
+  check(None, best_by='talks/chrf')
 
 
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
   evaluation = evaluate(
-    sums,
-    'X',
     [
       ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
       ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']),
     ],
-    translate,
-    [own(lambda *texts: len(texts[2][0][0]))],
-    'none',
+    lambda *texts: len(texts[2][0][0]),
   )
   assert [*evaluation.values] == [
     f'{key}/{name}'
@@ -181,15 +129,7 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
 
 
 def test_chrf_is_computed_where_it_decides():
-  def metrics(**settings):
-    return validation_metrics(
-      Config.from_dict({'train': settings, 'data': {'valid': ('news', 'talks')}})
-    )
-
-  assert metrics() == metrics(best_by='bleu') == []
-  for best_by in ('chrf', 'talks/chrf'):
-    (metric,) = metrics(best_by=best_by)
-    wanted = sacrebleu.corpus_chrf(['a red dog', 'cats'], [['a red dog .', 'a cat']], word_order=2)
-    assert metric(['x', 'y'], ['a red dog', 'cats'], ['a red dog .', 'a cat'], None) == {
-      'chrf': wanted.score
-    }
+  sets = [ValidationSet('valid', [], [('a', 'a X'), ('b', 'cats')])]
+  assert 'valid/chrf' not in evaluate(sets).values
+  wanted = sacrebleu.corpus_chrf(['X a', 'X b'], [['a X', 'cats']], word_order=2)
+  assert evaluate(sets, has_chrf=True).values['valid/chrf'] == wanted.score

@@ -23,29 +23,27 @@ def run(
   optimizer=ADAM,
   batches=None,
   params=None,
-  validate=None,
+  validation=None,
   objective=None,
   signals=None,
-  profile=None,
   **changes,
 ):
   """Trains as `train_tiny`, with changes of `TrainConfig`; the run dies in place of batch `fatal`.
 
   Each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
   """
-  settings = Settings(optimizer, dataclasses.replace(Settings().train, **changes))
+  settings = Settings(optimizer=optimizer, train=dataclasses.replace(Settings().train, **changes))
   remaining = iter(scores or ())
   return train_tiny(
     settings,
     model,
     workdir,
     batches or NumberedBatches(fatal),
-    validate=validate,
+    validation=validation,
     bleu=(lambda params: next(remaining)) if scores else size_of,
     objective=objective,
     params=params,
     signals=signals,
-    profile=profile,
   )
 
 

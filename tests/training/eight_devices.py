@@ -58,8 +58,8 @@ def on_mesh(sizes) -> dict:
     leaf.nbytes for leaf in jax.tree.leaves(state.params) if 'fsdp' in leaf.sharding.spec
   ]
   if sizes in EVALUATED:
-    update = update.compiled((ROWS, *LENGTHS))
-    step, sums = update.train_step, update.eval_step(state.params, make_batch(100, ROWS))
+    _, step, evaluate = update.compile((ROWS, *LENGTHS))
+    sums = evaluate(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
   else:
     step = update.lower((ROWS, *LENGTHS)).compile()

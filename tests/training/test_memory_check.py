@@ -1,6 +1,5 @@
 """The memory that programs need is known, and a run that does not fit is refused."""
 
-import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -10,15 +9,13 @@ import pytest
 
 from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, Settings, compiled_once
 from tests.training.bigrams import Bigrams
-from transformer.config import Config
-from transformer.data.config import DataConfig
 from transformer.errors import UserError
 from transformer.training import memory_check
 from transformer.training.config import MeshConfig
 from transformer.training.memory_check import compile_within_memory, device_memory
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, smoothed
-from transformer.training.update import Update, make_update
+from transformer.training.update import CompiledUpdate, Update, make_update
 
 LENGTHS, MODEL = (SOURCE_LENGTH, TARGET_LENGTH), Bigrams()
 
@@ -34,48 +31,34 @@ def test_an_update_needs_the_state_once_the_batch_and_temporaries():
   # The new state takes the memory of the old one, and the gradient is temporary.
   assert whole + batch + params < memory_check._bytes_of(train_step) < 5 * whole
   assert params < memory_check._bytes_of(eval_step)
-  assert memory_check._bytes_beside_parameters(update) == whole - params
   assert memory_check._bytes_of(SimpleNamespace(memory_analysis=lambda: None)) is None
 
 
 class Fakes:
-  """Fake programs and a fake device, and a record of what is compiled and logged.
+  """Fake programs and a fake device, and a record of what is logged.
 
-  `need` is a function from rows to kilobytes. The real state of the model is small beside them.
+  `need` is in kilobytes. The real state of the model is small beside them.
   """
 
   def __init__(self, monkeypatch, need, has, search=0):
-    self.compiled, self.said, self._need, self._search = [], [], need, search
+    self.said, self._need, self._search = [], need, search
     monkeypatch.setattr(memory_check, 'device_memory', lambda: has and 1000 * has)
-    monkeypatch.setattr(Update, 'compiled', lambda update, shape: self._compile(update, shape))
+    monkeypatch.setattr(Update, 'compile', lambda update, shape: self._compile(update))
     monkeypatch.setattr(
       memory_check.logging, 'info', lambda text, *values: self.said.append(text % values)
     )
 
-  def _compile(self, update, shape):
-    self.compiled.append(shape[0])
-    need = self._need(shape[0])
-    if need == math.inf:
+  def _compile(self, update):
+    if self._need == math.inf:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
-    return dataclasses.replace(
-      update, train_step=program(need), eval_step=program(need and need // 3)
-    )
+    return CompiledUpdate(update, program(self._need), program(self._need and self._need // 3))
 
-  def run(self, rows, *, begun=False, accumulate=1, objective=None, mesh=None, **changes):
-    base = Settings(mesh=mesh or MeshConfig())
-    settings = Config(
-      data=DataConfig(max_length=TARGET_LENGTH),
-      train=dataclasses.replace(base.train, tokens_per_batch=rows * TARGET_LENGTH, **changes),
-      optimizer=dataclasses.replace(base.optimizer, accumulate=accumulate),
-      mesh=base.mesh,
-    )
-    update = make_update(settings, MODEL, make_mesh(settings.mesh, rows // accumulate), objective)
-    update = compile_within_memory(
-      update, (rows, *LENGTHS), ('search', program(self._search)), begun
-    )
-    tokens = update.config.train.tokens_per_batch
-    assert update.train_step.need == self._need(tokens // TARGET_LENGTH)
-    return tokens // TARGET_LENGTH
+  def run(self, rows=40, *, objective=None, mesh=None):
+    settings = Settings(mesh=mesh or MeshConfig())
+    update = make_update(settings, MODEL, make_mesh(settings.mesh, rows), objective)
+    search = program(self._search)
+    compiled = compile_within_memory(update, (rows, *LENGTHS), 'search', search)
+    assert compiled.train_step.need == self._need
 
 
 def program(need):
@@ -93,86 +76,57 @@ def program(need):
 
 
 def test_a_batch_may_take_all_of_the_memory_and_not_more(monkeypatch):
-  assert Fakes(monkeypatch, lambda rows: 1000 * rows, has=40_000).run(40) == 40
-  with pytest.raises(UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'):
-    Fakes(monkeypatch, lambda rows: 1000 * rows, has=39_999).run(40)
-
-
-def test_a_batch_that_fits_is_compiled_once_and_logged(monkeypatch):
-  fakes = Fakes(monkeypatch, lambda rows: 1000 * rows, has=10**6)
-  assert (fakes.run(40, fit_memory=True), fakes.compiled) == (40, [40])
-  for part in ('which has 1.00 GB: ', '40 rows of 13 + 11 tokens: 40.0 MB; search: '):
+  fakes = Fakes(monkeypatch, 40_000, has=40_000)
+  fakes.run()
+  for part in ('which has 40.0 MB: ', '40 rows of 13 + 11 tokens: 40.0 MB; search: '):
     assert part in fakes.said[-1]
+  with pytest.raises(UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'):
+    Fakes(monkeypatch, 40_000, has=39_999).run()
 
 
 @pytest.mark.parametrize('mesh', [MeshConfig(), MeshConfig(data=1, fsdp=4)])
 def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(monkeypatch, mesh):
-  fakes = Fakes(monkeypatch, lambda rows: 1, has=10**6)
-  fakes.run(40, mesh=mesh)
+  fakes = Fakes(monkeypatch, 1, has=10**6)
+  fakes.run(mesh=mesh)
   state = make_update(Settings(), MODEL, make_mesh(mesh, 40)).state
   beside = memory_check._bytes_on_device(state._replace(params=None) if mesh.fsdp == 1 else state)
   assert fakes.said[-1].endswith(f'search: {memory_check._size(beside)}'), fakes.said
   monkeypatch.setattr(memory_check, 'device_memory', lambda: beside)
-  fakes.run(40, mesh=mesh)  # It just fits.
+  fakes.run(mesh=mesh)  # It just fits.
   monkeypatch.setattr(memory_check, 'device_memory', lambda: beside - 1)
   with pytest.raises(UserError, match=r'^the search, needs '):
-    fakes.run(40, mesh=mesh)
+    fakes.run(mesh=mesh)
 
 
 @pytest.mark.parametrize(
-  ('need', 'accumulate', 'fits'),
+  ('need', 'search', 'facts'),
   [
-    (lambda rows: 1000 * rows, 1, 100),
-    (lambda rows: 1000 * rows, 3, 96),
-    (lambda rows: 700 * -(-rows // 32) * 32, 1, 128),
-    (lambda rows: 1000 * rows if rows <= 300 else math.inf, 1, 100),
+    (60_003, 0, ['train.tokens_per_batch=440 needs 60.0 MB', 'optimizer.accumulate']),
+    (math.inf, 0, ['train.tokens_per_batch=440 needs more', 'optimizer.accumulate']),
+    (1, 70_000, ['the search, needs 70.0 MB', 'lower decode.batch_size']),
   ],
 )
-def test_a_batch_that_does_not_fit_is_refused_or_made_the_largest_that_fits(
-  monkeypatch, need, accumulate, fits
-):
-  fakes = Fakes(monkeypatch, need, has=100_000)
+def test_a_run_that_does_not_fit_is_refused(monkeypatch, need, search, facts):
   with pytest.raises(UserError) as raised:
-    fakes.run(480, accumulate=accumulate)
+    Fakes(monkeypatch, need, has=60_002, search=search).run()
   message = str(raised.value)
-  assert f'train.tokens_per_batch={480 * TARGET_LENGTH} needs ' in message
-  assert 'on a device that has 100.0 MB of memory' in message and '\n' not in message
-  assert 'fit_memory=True' in message and fakes.compiled == [480]
-  fakes.compiled.clear()
-  assert fakes.run(480, accumulate=accumulate, fit_memory=True) == fits
-  assert len(set(fakes.compiled)) == len(fakes.compiled) <= 9  # No size is compiled twice.
-  assert f'the run takes train.tokens_per_batch={fits * TARGET_LENGTH}' in fakes.said[-1]
-
-
-@pytest.mark.parametrize(
-  ('options', 'search', 'facts'),
-  [
-    ({'begun': True, 'fit_memory': True}, 0, ['needs 60.0 MB', 'model.remat']),
-    ({'fit_memory': True}, 0, [f'not even {4 * TARGET_LENGTH} fits', 'optimizer.accumulate']),
-    ({'fit_memory': True}, 70_000, ['the search, needs 70.0 MB', 'lower decode.batch_size']),
-  ],
-)
-def test_a_run_that_no_smaller_batch_helps_is_refused(monkeypatch, options, search, facts):
-  fakes = Fakes(monkeypatch, lambda rows: 60_000 + rows, has=60_002, search=search)
-  with pytest.raises(UserError) as raised:
-    fakes.run(40, **options)
-  assert all(fact in str(raised.value) for fact in facts), raised.value
-  assert 'fit_memory' not in str(raised.value)
+  assert all(fact in message for fact in facts) and '\n' not in message, message
 
 
 @pytest.mark.parametrize(('need', 'has'), [(None, 1000), (5000, None)])
 def test_unknown_memory_is_logged_and_not_checked(monkeypatch, need, has):
-  fakes = Fakes(monkeypatch, lambda rows: need, has)
-  assert fakes.run(40) == 40 and 'not checked' in fakes.said[-1]
+  fakes = Fakes(monkeypatch, need, has)
+  fakes.run()
+  assert 'not checked' in fakes.said[-1]
 
 
 def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
   frozen = jnp.zeros(25_000_000 // 4 // 4)  # 6.25 MB on each device, in an update of 10.
   taught = Objective(smoothed(0.0).loss, frozen=frozen)
-  fakes = Fakes(monkeypatch, lambda rows: 10_000, has=4_000)
-  assert fakes.run(40, objective=taught) == 40
+  fakes = Fakes(monkeypatch, 10_000, has=4_000)
+  fakes.run(objective=taught)
   with pytest.raises(UserError, match='needs 10'):
-    fakes.run(40)
+    fakes.run()
 
 
 def fake_devices(monkeypatch, platform, stats, count=2):

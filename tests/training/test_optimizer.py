@@ -214,6 +214,25 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
   np.testing.assert_allclose(updates['a'], [0.25, -0.25])
 
 
+def test_the_example_of_frozen_parameters_changes_the_others_alone(own_parts, params, gradients):
+  def updates(algorithm):
+    schedule = ('my_optimizers:trapezoid', {'share': 0.5})
+    config = dataclasses.replace(OWN, algorithm=algorithm, schedule=schedule, clip_norm=0.0)
+    Config(optimizer=config)
+    optimizer = make_optimizer(config, make_schedule(config, 8, 10))
+    state = optimizer.init(params)
+    return optimizer.update(gradients[0], state, params)[0], state
+
+  (whole, all_state), (some, state) = map(
+    updates, ('adam', ('my_freezing:frozen', {'pattern': 'embedding'}))
+  )
+  sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (all_state, state)]
+  assert sizes[0] - sizes[1] >= 2 * params['target_embedding']['table'].size
+  for name in params:
+    wanted = jax.tree.map(jnp.zeros_like, whole[name]) if 'embedding' in name else whole[name]
+    chex.assert_trees_all_equal(some[name], wanted)
+
+
 @pytest.mark.long
 def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, tmp_path):
   how = {
@@ -221,7 +240,6 @@ def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, tmp_path
     'steps': 4,
     'checkpoint_every': 2,
     'eval_every': 4,
-    'freeze': 'embedding',
     'ema_decay': 0.9,
     'skip_nonfinite': 1,
   }

@@ -217,7 +217,8 @@ def test_every_matrix_and_table_of_a_model_is_split_along_both_axes(changes):
 @pytest.mark.parametrize('skipping', [False, True])
 def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
   def falling(model, params, *_, **__):
-    return {'loss': params['layer']['a'].sum(), 'weight': jnp.float32(1)}
+    loss = params['layer']['a'].sum()
+    return {'loss': loss, 'nll': loss, 'weight': jnp.float32(1)}
 
   optimizer = optax.sgd(2.0)  # Each update takes 2 from each parameter.
   params = {'layer': {'a': jnp.array([3.0, 50.0])}}

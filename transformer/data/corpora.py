@@ -1,7 +1,7 @@
 """All the text of a run: opened, encoded, counted and fingerprinted."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -60,12 +60,11 @@ class Corpora(NamedTuple):
 
 
 class EncodedCorpora(NamedTuple):
-  """The encoded text of a run; `resized` returns it in batches of another `tokens_per_batch`."""
+  """The encoded text of a run."""
 
   batches: BatchesByStep
   valid_batches: dict[str, list[Batch]]
   counts: dict[str, dict[str, int]]
-  resized: Callable[[int], 'EncodedCorpora']
 
 
 def open_corpora(config: DataConfig) -> Corpora:
@@ -113,20 +112,17 @@ def encode_corpora(
     variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
   pairs = list(train.values())
 
-  def in_batches_of(tokens_per_batch: int) -> EncodedCorpora:
-    shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-    firsts = []
-    stages = []
-    for number, (first, *weights) in enumerate(config.stages):
-      # A mixture that comes back has another order.
-      own_seed = seed
-      if number:
-        own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-      plan = TrainingBatches(pairs, weights, shape, own_seed)
-      stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
-      firsts.append(int(first))
-    batches = StagedBatches(firsts, stages) if len(stages) > 1 else stages[0]
-    valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
-    return EncodedCorpora(batches, valid_batches, counts, in_batches_of)
-
-  return in_batches_of(tokens_per_batch)
+  shape = batch_shape(tokens_per_batch, config.max_length, pairs)
+  firsts = []
+  stages = []
+  for number, (first, *weights) in enumerate(config.stages):
+    # A mixture that comes back has another order.
+    own_seed = seed
+    if number:
+      own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+    plan = TrainingBatches(pairs, weights, shape, own_seed)
+    stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
+    firsts.append(int(first))
+  batches = StagedBatches(firsts, stages) if len(stages) > 1 else stages[0]
+  valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
+  return EncodedCorpora(batches, valid_batches, counts)

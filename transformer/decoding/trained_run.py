@@ -228,7 +228,7 @@ class TrainedRun(Run):
   @functools.cached_property
   def _objective(self) -> Objective:
     with jax.ensure_compile_time_eval():  # The first call may come while a gradient is traced.
-      return make_objective(self.config)(self.vocabulary)
+      return make_objective(self.config, self.vocabulary)
 
   def _fitting(self, sources: Sequence[str], targets: Sequence[str]) -> list[list[list[int]]]:
     encoded = pairs.encode_pairs(self.vocabulary, sources, targets)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,54 +30,30 @@ class DivergenceGuard:
   so that a resumed run finds the same spikes.
   """
 
-  def __init__(
-    self,
-    window: Mapping[str, float],
-    allowed: int,
-    workdir: str | os.PathLike,
-    names: Sequence[str] = (),
-  ):
-    """Resumes a run with a window, or {}.
-
-    `allowed` is the most updates in a row that may be skipped. `names` are the parameters in the
-    order of the metric `finite`.
-    """
+  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike):
+    """Resumes a run with a window, or {}; `allowed` updates in a row may be skipped."""
     self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
     self._allowed = allowed
     self._folder = Path(workdir) / BAD_BATCHES
-    self._names = names
-    self._made = False  # Whether this process has made an update.
 
   def check_update(self, step: int, batch: Batch, metrics: dict[str, Any]) -> bool:
     """Returns True if the update was made, and False if it was skipped, as it may be."""
-    if math.isfinite(metrics['loss']) and math.isfinite(metrics['gradient_norm']):
-      self._made = True
+    loss = metrics['loss']
+    norm = metrics['gradient_norm']
+    if math.isfinite(loss) and math.isfinite(norm):
       return True
-    event = (
-      f'the loss of step {step} is {metrics["loss"]}, and the norm of its gradient '
-      f'{metrics["gradient_norm"]}'
-    )
+    event = f'the loss of step {step} is {loss}, and the norm of its gradient {norm}'
     skips = metrics.get('skips')
     if skips and skips.in_a_row <= self._allowed:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
       say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
       return False
-    fault = (
+    raise UserError(
       f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} skips; '
-      f'nothing of it was saved; {self._write(step, batch)}'
+      f'nothing of it was saved; {self._write(step, batch)}; lower the learning rate, lengthen '
+      f'the warm-up, or set optimizer.clip_norm; if it is the first update, docs/recipes.md '
+      f'shows how to find the operation'
     )
-    if self.window['updates']:  # Of an earlier process, too.
-      fault += '; lower the learning rate, lengthen the warm-up, or set optimizer.clip_norm'
-    if not self._made:
-      bad = [
-        name for name, finite in zip(self._names, metrics['finite'], strict=True) if not finite
-      ]
-      fault += (
-        f'; the gradient is not finite in {len(bad)} of {len(self._names)} parameters: '
-        f'{", ".join(bad[:3])}{", …" * (len(bad) > 3)}; to find the operation, take the '
-        f'gradient on this batch under jax_debug_nans, as docs/recipes.md shows'
-      )
-    raise UserError(fault)
 
   def is_spike(self, step: int, metrics: dict[str, Any]) -> bool:
     """Returns whether the loss of an update is a spike; logs the first of several in a row.

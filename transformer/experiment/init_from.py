@@ -9,6 +9,7 @@ import jax
 
 from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.vocabulary_rows import spelt_params
@@ -33,29 +34,31 @@ def load_to_host(workdir: str | os.PathLike) -> Run:
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
   """Refuses a model in which the parameters of `train.init_from` would mean something else."""
-
-  def meaning(config: ModelConfig) -> dict[str, Any]:
-    settings = dataclasses.asdict(config) | {
-      'key_dim': config.head_key_dim,
-      'value_dim': config.head_value_dim,
-      'decoder_layers': config.decoder_depth,
-    }
-    if config.positions != 'learned':
-      settings.pop('max_positions')
-    return {name: value for name, value in settings.items() if name not in _FREE_SETTINGS}
-
-  there = meaning(origin)
-  here = meaning(model)
+  there = _meaning(origin)
+  here = _meaning(model)
   different = [
-    f'model.{name} is {there.get(name)} there, and {here.get(name)} here'
-    for name in there | here
-    if there.get(name) != here.get(name)
+    f'model.{name} is {there[name]} there, and {here[name]} here'
+    for name in there
+    if there[name] != here[name]
   ]
   if different:
     raise UserError(
       f'a run starts from train.init_from with the same model, but for '
       f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}'
     )
+
+
+def _meaning(config: ModelConfig) -> dict[str, Any]:
+  """Returns the settings that decide what parameters mean, with their defaults filled in."""
+  settings = dataclasses.asdict(config)
+  settings['key_dim'] = config.head_key_dim
+  settings['value_dim'] = config.head_value_dim
+  settings['decoder_layers'] = config.decoder_depth
+  if config.positions != 'learned':
+    settings['max_positions'] = None
+  for name in _FREE_SETTINGS:
+    del settings[name]
+  return settings
 
 
 def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
@@ -70,16 +73,18 @@ def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
   if fingerprints(origin.vocabulary) != fingerprints(vocabulary):
     about['pieces'] = {}
     for side in ('source', 'target'):
-      old, new = (
-        {part.piece(token) for token in range(part.size)}
-        for part in (getattr(origin.vocabulary, side), getattr(vocabulary, side))
-      )
+      old = _pieces(getattr(origin.vocabulary, side))
+      new = _pieces(getattr(vocabulary, side))
       about['pieces'][side] = {
         'kept': len(old & new),
         'new': len(new - old),
         'left_out': len(old - new),
       }
   return about
+
+
+def _pieces(vocabulary: Vocabulary) -> set[str]:
+  return {vocabulary.piece(token) for token in range(vocabulary.size)}
 
 
 def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:

@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 
+from transformer.model.building import Model
 from transformer.model.flops import peak_flops, update_flops
 from transformer.training.objective import SUMS, TAKEN, Objective
 
@@ -23,15 +24,21 @@ class Meter:
 
   def __init__(
     self,
-    sums: dict[str, float],
+    sums: Mapping[str, float],
     positions: int,
-    utilisation: Callable[[float, float], float] | None = None,
+    utilisation: tuple[float, float] | None = None,
   ):
-    """Starts from earlier sums, or none; a batch has so many target positions."""
-    self._positions, self._utilisation = positions, utilisation
+    """Starts from earlier sums, or {}.
+
+    Args:
+      positions: target positions of a batch.
+      utilisation: as the function of that name returns.
+    """
+    self._positions = positions
+    self._utilisation = utilisation
     self._clock: float | None = None
     self._waiting = 0.0
-    self._restart(dict(sums))
+    self._restart(sums)
 
   def watch(self, batches: Iterable) -> Iterator:
     """Yields batches, and measures the time spent waiting for each."""
@@ -41,7 +48,7 @@ class Meter:
       yield batch
       before = time.perf_counter()
 
-  def add(self, metrics: dict[str, Any], skipped: bool = False):
+  def add(self, metrics: Mapping[str, Any], skipped: bool = False):
     """Adds the metrics and the time of one step; for a skipped step only the time."""
     now = time.perf_counter()
     if self._clock is not None:
@@ -49,10 +56,12 @@ class Meter:
       self._waited += self._waiting
       self._source_tokens += float(metrics['source_tokens'])
       self._target_tokens += float(metrics['weight'])
-    self._clock, self._waiting = now, 0.0
-    if not skipped:
-      for name, value in {**metrics, 'steps': 1}.items():
-        self.sums[name] = self.sums.get(name, 0.0) + float(value)
+    self._clock = now
+    self._waiting = 0.0
+    if skipped:
+      return
+    for name, value in {**metrics, 'steps': 1}.items():
+      self.sums[name] = self.sums.get(name, 0.0) + float(value)
 
   def restart_clock(self):
     """Excludes the time since the last step, which was spent on something else."""
@@ -63,41 +72,39 @@ class Meter:
 
     Leaves out `WALL_CLOCK` if no step was timed.
     """
+    sums = self.sums
+    weight = sums.get('weight', 0.0)
+    tokens = max(weight, 1.0)
+    steps = max(sums.get('steps', 0.0), 1.0)
     # If every step was skipped, there is no loss.
-    sums = {
-      **dict.fromkeys(('loss', 'nll', 'gradient_norm'), math.nan),
-      **dict.fromkeys(('weight', 'steps', 'spikes'), 0.0),
-      **self.sums,
-    }
-    tokens, steps = max(sums['weight'], 1.0), max(sums['steps'], 1.0)
     values = {
-      'train/loss': sums['loss'] / tokens,
-      'train/perplexity': perplexity(sums['nll'] / tokens),
-      'train/gradient_norm': sums['gradient_norm'] / steps,
+      'train/loss': sums.get('loss', math.nan) / tokens,
+      'train/perplexity': perplexity(sums.get('nll', math.nan) / tokens),
+      'train/gradient_norm': sums.get('gradient_norm', math.nan) / steps,
       'train/learning_rate': learning_rate,
-      'train/spikes': sums['spikes'],
-      'train/fill': sums['weight'] / (steps * self._positions),
-      **{
-        f'train/{name}': total / tokens
-        for name, total in self.sums.items()
-        if name not in (*SUMS, *TAKEN)
-      },
+      'train/spikes': sums.get('spikes', 0.0),
+      'train/fill': weight / (steps * self._positions),
     }
-    if seconds := self._seconds:
-      values |= {
-        'train/data_wait': self._waited / seconds,
-        'tokens_per_second': self._target_tokens / seconds,
-      }
+    for name, total in sums.items():
+      if name not in (*SUMS, *TAKEN):
+        values[f'train/{name}'] = total / tokens
+    if self._seconds:
+      source_speed = self._source_tokens / self._seconds
+      target_speed = self._target_tokens / self._seconds
+      values['train/data_wait'] = self._waited / self._seconds
+      values['tokens_per_second'] = target_speed
       if self._utilisation is not None:
-        values['flops_utilisation'] = self._utilisation(
-          self._source_tokens / seconds, self._target_tokens / seconds
-        )
+        of_source, of_target = self._utilisation
+        values['flops_utilisation'] = of_source * source_speed + of_target * target_speed
     self._restart({})
     return values
 
-  def _restart(self, sums: dict[str, float]):
-    self.sums = sums
-    self._seconds = self._waited = self._source_tokens = self._target_tokens = 0.0
+  def _restart(self, sums: Mapping[str, float]):
+    self.sums = dict(sums)
+    self._seconds = 0.0
+    self._waited = 0.0
+    self._source_tokens = 0.0
+    self._target_tokens = 0.0
 
 
 def perplexity(loss: float) -> float:
@@ -105,17 +112,14 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(
-  model: Any, devices: int, objective: Objective
-) -> Callable[[float, float], float] | None:
-  """Returns a function from source and target tokens per second to the share of a known peak."""
+def utilisation(model: Model, devices: int, objective: Objective) -> tuple[float, float] | None:
+  """Returns the share of the devices' peak that a source and a target token a second use.
+
+  None: the peak, or the model's operations, are not known.
+  """
   peak = peak_flops(jax.devices()[0].device_kind)
-  if peak is None:
-    return None
   by_token = update_flops(model, objective.passes, objective.extra_models)
-  if by_token is None:
+  if peak is None or by_token is None:
     return None
-  source, target = by_token
-  return lambda source_speed, target_speed: (
-    (source * source_speed + target * target_speed) / (peak * devices)
-  )
+  of_source, of_target = by_token
+  return of_source / (peak * devices), of_target / (peak * devices)

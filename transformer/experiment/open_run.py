@@ -5,22 +5,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from transformer import files
+from transformer import files, own_code
 from transformer.config import Config
-from transformer.data.corpora import EncodedCorpora
-from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.evaluations import is_out_of_patience
 from transformer.runs.lock import RunLock
 from transformer.system import processes
-from transformer.training.step import TrainState
-from transformer.training.update import Update
 
 
 @contextlib.contextmanager
@@ -35,6 +27,7 @@ class OpenRun:
 
   Attributes:
     workdir: the directory.
+    begun: whether the directory holds a run.
     changes: the settings that have changed and may, by dotted name: `from` and `to`.
     step: the step of the newest whole checkpoint; None if there is none.
     history: that checkpoint's, or that of a new run.
@@ -47,99 +40,46 @@ class OpenRun:
     self.workdir = workdir
     self._stack = stack
     self._keep = config.train.keep
-    self.step = None
-    self.history = {'evaluations': [], 'meter': {}}
+    self.step: int | None = None
+    self.history: dict[str, Any] = {'evaluations': [], 'meter': {}}
     self.unfinished = False
-    self.begun, self.changes, saved = processes.from_first(lambda: self._lock(config))
-    self._checkpoints = self._open_checkpoints() if saved else None
-    if saved and (step := self._checkpoints.fall_back()) is not None:
-      self.step = step
-      self.history = self._checkpoints.history(step)
-      self.unfinished = self._checkpoints.is_unfinished(step)
-    self.done = self.step is not None and (
-      self.step >= config.train.steps
-      or is_out_of_patience(self.history['evaluations'], config.train.patience)
-    )
+    self.begun, self.changes, has_checkpoints = processes.from_first(lambda: self._lock(config))
+    self._checkpoints: Checkpoints | None = None
+    if has_checkpoints:
+      folder = workdir / run_directory.CHECKPOINTS
+      self._checkpoints = self.open_checkpoints() if stack else Checkpoints(folder)
+      self.step = self._checkpoints.fall_back()
+    if self.step is not None:
+      self.history = self._checkpoints.history(self.step)
+      self.unfinished = self._checkpoints.is_unfinished(self.step)
+    train = config.train
+    is_last = self.step is not None and self.step >= train.steps
+    self.done = is_last or is_out_of_patience(self.history['evaluations'], train.patience)
     self.ended = self.done and not self.unfinished
-    self._newest = self.step
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
     if self._stack:
       self._stack.enter_context(RunLock(self.workdir))
     # train.py has compared the settings, but another run may have begun before the lock was taken.
-    return (
-      run_directory.has_begun(self.workdir),
-      resuming.changed_settings(self.workdir, config),
-      (self.workdir / run_directory.CHECKPOINTS).is_dir(),
-    )
+    changes = resuming.changed_settings(self.workdir, config)
+    has_checkpoints = (self.workdir / run_directory.CHECKPOINTS).is_dir()
+    return run_directory.has_begun(self.workdir), changes, has_checkpoints
 
-  def _open_checkpoints(self) -> Checkpoints:
+  def open_checkpoints(self) -> CheckpointWriter:
+    """Returns the checkpoints; a new run may open them once its settings are written."""
+    if self._checkpoints:
+      return self._checkpoints
     folder = self.workdir / run_directory.CHECKPOINTS
-    if self._stack is None:
-      return Checkpoints(folder)
     return self._stack.enter_context(contextlib.closing(CheckpointWriter(folder, keep=self._keep)))
 
-  def restore(self, update: Update, params: Any) -> TrainState:
-    """Returns the state of the newest checkpoint, or else the first one, with `params` if given."""
-    if self._checkpoints is None:  # A new run has it only after its settings.
-      self._checkpoints = self._open_checkpoints()
-    if self.step is None:
-      return update.first_state(params)
-    return self._checkpoints.restore(self.step, update.state)
+  def record_settings(self, config: Config):
+    """Writes the settings, and that a run which has begun goes on with them.
 
-  def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
-    """Saves a step; if it is unfinished, only if it is not saved, and waits until it is written."""
-    step = int(state.step)
-    if not unfinished or step != self._newest:
-      self._checkpoints.save(state, history, unfinished)
-      self._newest = step
-    if unfinished:
-      self.wait()
-
-  def wait(self):
-    """Waits until everything is written."""
-    self._checkpoints.wait()
-
-  def check_writes(self):
-    """Raises `UserError` if a checkpoint could not be written."""
-    self._checkpoints.check()
-
-
-def record_start(
-  run: OpenRun,
-  config: Config,
-  vocabulary: RunVocabulary,
-  facts: Mapping[str, Any],
-  update: Update | None = None,
-  encoded: EncodedCorpora | None = None,
-):
-  """Writes the settings, the vocabulary and `run.json`; a run that has ended has no update."""
-  workdir = run.workdir
-  reproducible = config.train.reproducible
-  if run.begun and (run.changes or update):
-    # Before the config, so that no change of a setting goes unrecorded.
-    record.add_session(workdir, reproducible, run.changes, update is not None, facts['own_code'])
-  files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  vocabularies.save(vocabulary, workdir)
-  if not run.begun:
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
-    files.write_sealed(
-      workdir / run_directory.RUN,
-      record.describe(
-        reproducible,
-        parameters=parameters,
-        counts=encoded.counts,
-        flops_per_update=_flops(update, encoded),
-        **facts,
-      ),
-    )
-
-
-def _flops(update: Update, encoded: EncodedCorpora) -> float | None:
-  """Returns the operations of an update, padded positions included; None if not known."""
-  rows, *lengths = encoded.batches.shape
-  objective = update.objective
-  by_token = update_flops(update.model, objective.passes, objective.extra_models, *lengths)
-  if by_token is None:
-    return None
-  return rows * sum(flops * length for flops, length in zip(by_token, lengths, strict=True))
+    Raises `UserError` if a switch of JAX differs from the process that trained before.
+    """
+    if self.begun and (self.changes or not self.ended):
+      # Before the config, so that no change of a setting goes unrecorded.
+      digests = own_code.digests(config.own_code)
+      reproducible = config.train.reproducible
+      record.add_session(self.workdir, reproducible, self.changes, not self.ended, digests)
+    files.write_sealed(self.workdir / run_directory.CONFIG, config.to_dict())

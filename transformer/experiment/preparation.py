@@ -1,12 +1,11 @@
 """What a run trains with, up to what is compiled: `train.py` makes it, and `--check` with it."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from absl import logging
 from jax.sharding import Mesh
 
 from transformer import files, own_code
@@ -14,15 +13,17 @@ from transformer.config import Config
 from transformer.data.corpora import Corpora, EncodedCorpora, encode_corpora, open_corpora
 from transformer.data.vocabulary import making, vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.evaluation.metrics import check_tokenizer
+from transformer.evaluation.scores import OwnMetric, load_metric
 from transformer.experiment.init_from import check_same_model, describe_origin, load_to_host
 from transformer.experiment.open_run import OpenRun
-from transformer.experiment.validation import Metric, check_metrics, validation_metrics
+from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
-from transformer.runs import resuming, run_directory
+from transformer.model.flops import update_flops
+from transformer.runs import record, resuming, run_directory
 from transformer.runs.loading import Run
 from transformer.system import processes
 from transformer.training.config import MeshConfig
-from transformer.training.freezing import describe_frozen
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import Update, make_update
@@ -33,18 +34,17 @@ class Preparation(NamedTuple):
 
   Attributes:
     origin: the run of `train.init_from`; None if it is not needed.
-    metrics: of evaluations, beside BLEU.
+    metric: `train.valid_metric`, or None.
     facts: what `run.json` says of the text, the first parameters and the plugins.
-    encoded, update: None for a run that has ended.
   """
 
   corpora: Corpora
   vocabulary: RunVocabulary
   origin: Run | None
-  metrics: Sequence[Metric]
+  metric: OwnMetric | None
+  encoded: EncodedCorpora
+  update: Update
   facts: Mapping[str, Any]
-  encoded: EncodedCorpora | None
-  update: Update | None
 
 
 def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Preparation:
@@ -53,50 +53,36 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   `keep` stores encoded text on disk. Raises `UserError` if the run cannot begin or resume, as with
   other data, first parameters or frozen arrays than it began with.
   """
-
-  def load_reporters():
-    for spec in config.train.report:
-      own_code.load(spec, 'reporter')
-
-  processes.from_first(load_reporters)
-  metrics = validation_metrics(config)
-  # A mistake in an objective ends a run before its text is read or encoded.
-  objective_of = None if run.ended else make_objective(config)
+  train = config.train
+  # Mistakes in what is imported end a run before its text is read.
+  for spec in train.report:
+    own_code.load(spec, 'reporter')
+  check_tokenizer(config.decode.bleu_tokenize)
+  metric = load_metric(train.valid_metric) if train.valid_metric else None
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
+  first = next(iter(corpora.valid.values()))
+  check_metrics(metric, train.best_by, first[:5], first.gold)
   origin = None
-  if config.train.init_from and (run.step is None or 'train.init_from' in run.changes):
-    origin = load_to_host(config.train.init_from)
+  if train.init_from and (run.step is None or 'train.init_from' in run.changes):
+    origin = load_to_host(train.init_from)
     check_same_model(origin.config.model, config.model)
   vocabulary = _vocabulary(config, run, corpora, origin)
-  frozen = encoded = update = None
-  if not run.ended:
-    check_metrics(metrics, config, next(iter(corpora.valid.values())), run.begun)
-    objective = objective_of(vocabulary)
-    frozen = list(objective.sources)
-    encoded = encode_corpora(
-      config.data, corpora, vocabulary, config.train.tokens_per_batch, config.seed, keep
-    )
-    model = build_model(config.model, vocabulary)
-    update = make_update(config, model, mesh, objective)
-    if config.train.freeze:
-      logging.info(describe_frozen(config.train.freeze, update.state.params))
-
-  def make_facts():
-    data = {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()}
-    start = origin and describe_origin(origin, vocabulary)
-    if run.begun:
-      resuming.check_same_start(run.workdir, data, start, frozen)
-    return {
-      'data': data,
-      'origin': start,
-      'frozen': frozen,
-      'own_code': own_code.digests(config.own_code),
-    }
-
-  return Preparation(
-    corpora, vocabulary, origin, metrics, processes.from_first(make_facts), encoded, update
+  objective = make_objective(config, vocabulary)
+  encoded = encode_corpora(
+    config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, keep
   )
+  update = make_update(config, build_model(config.model, vocabulary), mesh, objective)
+  facts = {
+    'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
+    'origin': origin and describe_origin(origin, vocabulary),
+    'frozen': list(objective.sources),
+    'own_code': own_code.digests(config.own_code),
+  }
+  if run.begun:
+    start = (facts['data'], facts['origin'], facts['frozen'])
+    processes.from_first(lambda: resuming.check_same_start(run.workdir, *start))
+  return Preparation(corpora, vocabulary, origin, metric, encoded, update, facts)
 
 
 def _vocabulary(
@@ -116,17 +102,49 @@ def _vocabulary(
   )
 
 
+def record_start(run: OpenRun, prepared: Preparation):
+  """Writes the settings, the vocabulary and, of a new run, `run.json`."""
+  update = prepared.update
+  run.record_settings(update.config)
+  vocabularies.save(prepared.vocabulary, run.workdir)
+  if run.begun:
+    return
+  about = record.describe(
+    update.config.train.reproducible,
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    counts=prepared.encoded.counts,
+    flops_per_update=_flops(update, prepared.encoded.batches.shape),
+    **prepared.facts,
+  )
+  files.write_sealed(run.workdir / run_directory.RUN, about)
+
+
+def _flops(update: Update, shape: tuple[int, int, int]) -> float | None:
+  """Returns the operations of an update, padded positions included; None if not known."""
+  rows, source_length, target_length = shape
+  objective = update.objective
+  by_token = update_flops(
+    update.model, objective.passes, objective.extra_models, source_length, target_length
+  )
+  if by_token is None:
+    return None
+  of_source, of_target = by_token
+  return rows * (of_source * source_length + of_target * target_length)
+
+
 def check_run(config: Config, workdir: Path):
   """Does what a start does before it compiles, on one CPU device; writes nothing.
 
   The devices of a start are not looked at, nor whether another process trains in the directory.
   """
   jax.config.update('jax_platforms', 'cpu')
+  run = OpenRun(workdir, config, None)
+  if run.ended:
+    return
   if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
     config = dataclasses.replace(
       config, model=dataclasses.replace(config.model, attention='reference')
     )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
-  prepared = prepare(config, OpenRun(workdir, config, None), mesh, keep=False)
-  if prepared.update:
-    prepared.update.lower(prepared.encoded.batches.shape)  # An objective may fail where it is used.
+  prepared = prepare(config, run, mesh, keep=False)
+  prepared.update.lower(prepared.encoded.batches.shape)  # An objective may fail where it is used.

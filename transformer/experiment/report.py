@@ -12,6 +12,7 @@ from absl import logging
 from tqdm import tqdm
 
 from transformer import own_code
+from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.errors import optional
 from transformer.experiment.divergence import DivergenceGuard
@@ -19,20 +20,12 @@ from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
-from transformer.runs.checkpoints import by_name
-from transformer.runs.evaluations import (
-  best_evaluation,
-  deciding_metric,
-  is_out_of_patience,
-  write_translations,
-)
+from transformer.runs.evaluations import best_evaluation, deciding_metric, write_translations
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
 from transformer.system.progress import progress_bar, say, warn
 from transformer.training.update import Update
-
-_QUIET_SECONDS = 30.0  # Time between two log lines without a terminal.
 
 
 class Report:
@@ -52,33 +45,18 @@ class Report:
     shape: tuple[int, int, int],
   ):
     """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
+    rows, _, length = shape
     config = update.config.train
     self._workdir = workdir
     self._config = config
     self._schedule = update.schedule
-    rows, _, length = shape
-    self.meter = Meter(
-      history['meter'], rows * length, utilisation(update.model, update.mesh.size, update.objective)
-    )
-    self._guard = DivergenceGuard(
-      history.get('window', {}), config.skip_nonfinite, workdir, list(by_name(update.state.params))
-    )
+    speed = utilisation(update.model, update.mesh.size, update.objective)
+    self.meter = Meter(history['meter'], rows * length, speed)
+    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
     self._first = processes.is_first()
-
-    def open_files():
-      self._metrics = MetricsFile(workdir / METRICS, history.get('log', {}))
-      parts = {str(workdir / TENSORBOARD): Events} | {
-        f'the reporter {spec}': own_code.load(spec, 'reporter') for spec in config.report
-      }
-      self._reporters = Reporters(
-        parts, (update.config, workdir, step), min(10.0, config.grace_seconds / 4)
-      )
-      self._bar = progress_bar(config.steps, step, stays=True)
-
-    processes.from_first(open_files)
+    processes.from_first(lambda: self._open(update.config, step, history.get('log', {})))
     self._shown: dict[str, str] = {}
-    self._began: tuple[int, float] | None = None  # The first step of this process and its time.
-    self._logged = -math.inf  # The time of the latest log line.
+    self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(
@@ -86,30 +64,36 @@ class Report:
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
     )
 
+  def _open(self, config: Config, step: int, written: Mapping[str, Any]):
+    self._metrics = MetricsFile(self._workdir / METRICS, written)
+    parts = {str(self._workdir / TENSORBOARD): Events}
+    for spec in config.train.report:
+      parts[f'the reporter {spec}'] = own_code.load(spec, 'reporter')
+    seconds = min(10.0, config.train.grace_seconds / 4)
+    self._reporters = Reporters(parts, (config, self._workdir, step), seconds)
+    self._bar = progress_bar(config.train.steps, step, stays=True)
+
   def add(self, step: int, batch: Batch, metrics: Any):
     """Settles the update before, and makes this one pending."""
     self.settle()
-    self._pending = step, batch, metrics
+    self._pending = (step, batch, metrics)
 
   def settle(self):
     """Records the pending update, if there is one; it may be skipped, or end the run."""
     if self._pending is None:
       return
-    (step, batch, metrics), self._pending = self._pending, None
+    step, batch, metrics = self._pending
+    self._pending = None
     metrics = jax.device_get(metrics)
     made = self._guard.check_update(step, batch, metrics)
     skips = metrics.pop('skips', None)
-    metrics.pop('finite', None)
-    spikes = made and self._guard.is_spike(step, metrics)
-    self.meter.add({**metrics, 'spikes': spikes}, skipped=not made)
-    self._began = self._began or (step, time.monotonic())
+    metrics['spikes'] = made and self._guard.is_spike(step, metrics)
+    self.meter.add(metrics, skipped=not made)
     if self._first:
       self._bar.update(step - self._bar.n)
     if step % self._config.log_every == 0 or step >= self._config.steps:
       # The schedule does not count skipped updates.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
-    elif self._first and self._bar.disable and time.monotonic() - self._logged >= _QUIET_SECONDS:
-      self._log(step, {'loss': f'{metrics["loss"] / max(metrics["weight"], 1.0):.3f}'})
 
   def _write_updates(self, step: int, skips: Any, updates_before: int):
     """Writes the line of metrics that ends with a step."""
@@ -123,16 +107,15 @@ class Report:
       shown['tokens/s'] = f'{values["tokens_per_second"]:,.0f}'
     self._write(step, values, shown)
     if self._bar.disable:
-      self._log(step, shown)
-
-  def _log(self, step: int, shown: Mapping[str, str]):
-    """Logs a step, and the time left at the speed of this process."""
-    parts = [f'{name} {text}' for name, text in shown.items()]
-    (first, since), self._logged = self._began, time.monotonic()
-    if first < step < self._config.steps:
-      left = (self._logged - since) / (step - first) * (self._config.steps - step)
-      parts.append(f'{tqdm.format_interval(left)} left')
-    logging.info('step %d/%d  %s', step, self._config.steps, '  '.join(parts))
+      first, since = self._began
+      left = (time.monotonic() - since) / (step - first) * (self._config.steps - step)
+      logging.info(
+        'step %d/%d  %s  %s left',
+        step,
+        self._config.steps,
+        '  '.join(f'{name} {text}' for name, text in shown.items()),
+        tqdm.format_interval(left),
+      )
 
   def add_evaluation(
     self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping[str, Any]]
@@ -147,18 +130,11 @@ class Report:
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     self._reporters.tell('samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
-    # The loss of an update is smoothed.
-    plain = ' (not smoothed)' if self._config.label_smoothing else ''
     is_best = best is evaluations[-1] and math.isfinite(score)
     say(
-      f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f}{plain}'
-      f'  valid {name} {score:.2f}{"  the best so far" if is_best else ""}'
+      f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f} '
+      f'(not smoothed)  valid {name} {score:.2f}{"  the best so far" if is_best else ""}'
     )
-    if is_out_of_patience(evaluations, self._config.patience):
-      say(
-        f'out of patience at step {step}: none of the last {self._config.patience} evaluations '
-        f'(train.patience) was better than that of step {best["step"]}'
-      )
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
     """Writes numbers to the file, tells reporters, and shows some as text at the bar."""
@@ -167,11 +143,13 @@ class Report:
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
     self._reporters.tell('numbers', step, values)
     self._shown |= shown
-    self._bar.set_postfix_str(', '.join(f'{name} {text}' for name, text in self._shown.items()))
+    self._bar.set_postfix(self._shown)
 
-  def history(self) -> dict[str, Any]:
-    """Returns what a checkpoint keeps of the report, as JSON data."""
+  def history(self, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what a checkpoint keeps of evaluations and updates, as JSON data; settles first."""
+    self.settle()
     return {
+      'evaluations': evaluations,
       'meter': self.meter.sums,
       'window': self._guard.window,
       'log': self._metrics.written() if self._first else {},

@@ -1,7 +1,6 @@
 """Who is told of a run while it trains: TensorBoard, and the parts that `train.report` names."""
 
 import copy
-import functools
 import queue
 import threading
 import time
@@ -11,8 +10,6 @@ from typing import Any, NamedTuple
 from transformer.errors import UserError, optional
 from transformer.runs.run_directory import METRICS
 from transformer.system.progress import warn
-
-_MOST = 10_000  # A reporter that is more calls behind gets no more.
 
 
 class Sample(NamedTuple):
@@ -29,14 +26,14 @@ class Reporters:
   def __init__(self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float):
     """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
     self._seconds = seconds
-    self._all = []
+    self._all: list[_Reporter] = []
     end = time.monotonic() + seconds
     try:
       for name, part in parts.items():
-        self._all.append(_Reporter(name, functools.partial(part, *arguments)))
+        self._all.append(_Reporter(name, part, arguments))
       for reporter in self._all:
-        reporter.checked.wait(end - time.monotonic())
-        reporter.checked.set()
+        reporter.is_checked.wait(end - time.monotonic())
+        reporter.is_checked.set()
         if reporter.mistake:
           raise reporter.mistake
     except BaseException as error:  # A signal, too.
@@ -46,7 +43,7 @@ class Reporters:
   def tell(self, method: str, *arguments: Any):
     """Has a method of each object called, if it has it; each gets dicts of its own."""
     for reporter in self._all:
-      reporter.tell(method, *map(copy.copy, arguments))
+      reporter.calls.put((method, [copy.copy(argument) for argument in arguments]))
 
   def end(self, error: BaseException | None):
     """Has `close` called after all else, and waits for that."""
@@ -64,42 +61,46 @@ class Reporters:
 
 
 class _Reporter(threading.Thread):
-  """A thread for one reporter, so that training never waits for it; ends after a fault."""
+  """A thread for one reporter, so that training never waits for it; ends after a fault.
 
-  def __init__(self, name: str, make: Callable[[], Any]):
+  Attributes:
+    calls: methods and their arguments; None is the end.
+    is_checked: set once the object is made, or no longer waited for.
+    mistake: the `UserError` of its class, if that came in time.
+    error: what ended the run, or the reporter.
+  """
+
+  def __init__(self, name: str, part: Callable[..., Any], arguments: tuple):
     super().__init__(name=name, daemon=True)
-    self._make = make
+    self._part = part
+    self._arguments = arguments
     self.calls = queue.SimpleQueue()
-    self.checked = threading.Event()
-    self.mistake = None
+    self.is_checked = threading.Event()
+    self.mistake: UserError | None = None
     self.error: BaseException | None = None
-    self._is_behind = False
     self.start()
-
-  def tell(self, method: str, *arguments: Any):
-    if self.is_alive() and not self._is_behind:
-      self.calls.put((method, arguments))
-      if self.calls.qsize() > _MOST:
-        self._is_behind = True
-        warn(f'{self.name} is {_MOST} calls behind and gets no more; {METRICS} has all')
 
   def run(self):
     """Makes and calls the object."""
     with optional(f'{self.name} gets nothing more until the next start; {METRICS} has all', warn):
       try:
-        part = self._make()
+        part = self._part(*self._arguments)
       except UserError as mistake:
-        if self.checked.is_set():
+        if self.is_checked.is_set():
           raise
         self.mistake = mistake
         return
       finally:
-        self.checked.set()
+        self.is_checked.set()
       try:
         for method, arguments in iter(self.calls.get, None):
-          getattr(part, method, lambda *_: None)(*arguments)
+          getattr(part, method, _ignore)(*arguments)
       except (Exception, SystemExit) as fault:
         self.error = fault
         raise
       finally:
-        getattr(part, 'close', lambda _: None)(self.error)
+        getattr(part, 'close', _ignore)(self.error)
+
+
+def _ignore(*_):
+  """Stands for a method that a reporter does not have."""

@@ -1,14 +1,9 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
-import contextlib
 import dataclasses
-import functools
-import itertools
-import math
-import operator
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +15,10 @@ from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
-from transformer.experiment.open_run import OpenRun, open_run, record_start
-from transformer.experiment.preparation import prepare
+from transformer.experiment.open_run import OpenRun, open_run
+from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
-from transformer.experiment.tensorboard import TENSORBOARD
-from transformer.experiment.tracing import Tracer
-from transformer.experiment.validation import (
-  Evaluation,
-  ValidationSet,
-  evaluate,
-)
+from transformer.experiment.validation import Evaluation, Validation, ValidationSet
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs.evaluations import (
   BEST_BY,
@@ -43,165 +32,147 @@ from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.machine import visible_gpus
 from transformer.system.signals import Signals
-from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
-from transformer.training.update import Update
+from transformer.training.update import CompiledUpdate
+
+Evaluations = Sequence[Mapping[str, Any]]
 
 
-def train_run(
-  config: Config,
-  workdir: Path,
-  profile: tuple[int, int] | None = None,
-  signals: Signals | None = None,
-):
-  """Trains a run from its config, or resumes it.
-
-  `profile` is the first and the last step to trace. `signals` stop the run, by `Preempted`.
-  """
+def train_run(config: Config, workdir: Path, signals: Signals | None = None):
+  """Trains a run from its config, or resumes it; `signals` stop it, by `Preempted`."""
   check_backend()
   processes.from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
-    corpora, vocabulary, origin, metrics, facts, encoded, update = prepare(config, run, mesh)
     if run.ended:
-      processes.from_first(lambda: record_start(run, config, vocabulary, facts))
-      _report_end(run, config, run.step, run.history['evaluations'])
+      processes.from_first(lambda: run.record_settings(config))
+      _report_end(config, workdir, run.step, run.history['evaluations'])
       return
-    # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
-    greedy = dataclasses.replace(config.decode, beam_size=1)
-    translate = Translator(update.model, vocabulary, greedy, config.data.max_length, mesh=mesh)
-    length, search = translate.compile_longest(
-      update.state.best_params,
-      [source for corpus in corpora.valid.values() for source, _ in corpus[:]],
-    )
-    update = compile_within_memory(
-      update,
-      encoded.batches.shape,
-      (f'search, {greedy.batch_size} sentences of {length} tokens', search),
-      run.begun,
-    )
-    if update.config != config:
-      config = update.config
-      encoded = encoded.resized(config.train.tokens_per_batch)
-    processes.from_first(lambda: record_start(run, config, vocabulary, facts, update, encoded))
-
-    sets = [
-      ValidationSet(
-        key, list(map(update.place, encoded.valid_batches[key])), corpus[:], corpus.gold
-      )
-      for key, corpus in corpora.valid.items()
-    ]
-    step, evaluations = train(
-      run,
-      update,
-      encoded.batches,
-      functools.partial(
-        evaluate,
-        sets=sets,
-        translate=translate,
-        metrics=metrics,
-        tokenize=config.decode.bleu_tokenize,
-      ),
-      origin and params_from(origin, vocabulary),
-      profile=profile,
-      signals=signals,
-    )
-    _report_end(run, config, step, evaluations)
+    prepared = prepare(config, run, mesh)
+    batches = prepared.encoded.batches
+    validation = _validation(config, prepared)
+    params = prepared.update.state.best_params
+    name, search = _compile_search(validation, params)
+    compiled = compile_within_memory(prepared.update, batches.shape, name, search)
+    processes.from_first(lambda: record_start(run, prepared))
+    params = prepared.origin and params_from(prepared.origin, prepared.vocabulary)
+    step, evaluations = train(run, compiled, batches, validation, params, signals)
+    _report_end(config, workdir, step, evaluations)
 
 
 def train(
   run: OpenRun,
-  update: Update,
+  compiled: CompiledUpdate,
   batches: BatchesByStep,
-  validate: Callable[[Callable, Any], Evaluation],
+  validation: Validation,
   params: Any = None,
-  *,
-  profile: tuple[int, int] | None = None,
   signals: Signals | None = None,
-) -> tuple[int, list[Mapping[str, Any]]]:
+) -> tuple[int, Evaluations]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
-  `validate` is (`eval_step`, parameters) -> their evaluation. Without `params`, the first ones are
-  drawn from the seed. `profile` and `signals` are as for `train_run`.
+  Without `params`, the first ones are drawn from the seed. `signals` stop the run, by `Preempted`.
   """
-  settings, signals, alone = update.config.train, signals or Signals(), jax.process_count() == 1
-  state = run.restore(update, params)
+  signals = signals or Signals()
+  update = compiled.update
+  config = update.config.train
+  checkpoints = run.open_checkpoints()
+  if run.step is None:
+    state = update.first_state(params)
+  else:
+    state = checkpoints.restore(run.step, update.state)
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.done
+  unfinished = run.unfinished  # Then this step may lack its evaluation.
   agreement = processes.StopAgreement(update.mesh)
-  tracer = Tracer(run.workdir / TENSORBOARD, profile if processes.is_first() else None)
-  report = Report(run.workdir, update, step, run.history, batches.shape)
-  with contextlib.closing(tracer), report:
-
-    def save(unfinished: bool = True):
-      run.save(state, {'evaluations': evaluations, **report.history()}, unfinished)
-
+  with Report(run.workdir, update, step, run.history, batches.shape) as report:
     signals.hold()
-    updates = () if done else report.meter.watch(batches.iterate(step, settings.steps))
-    try:
-      for batch in itertools.chain([None] if run.unfinished else [], updates):
-        if batch is not None:
-          state, metrics = tracer.run(step + 1, update, state, batch)
-          step += 1
-          report.add(step, batch, metrics)
-          done = step >= settings.steps
-        evaluating = (done or step % settings.eval_every == 0) and all(
-          evaluation['step'] != step for evaluation in evaluations
+    arriving = report.meter.watch(batches.iterate(step, config.steps))
+    while unfinished or not done:
+      if not unfinished:
+        batch = next(arriving)
+        placed = update.place(batch)
+        state, metrics = compiled.train_step(state, placed, *update.objective.arguments)
+        step += 1
+        report.add(step, batch, metrics)
+        done = step >= config.steps
+      unfinished = False
+      checkpoints.check()
+      if agreement.should_stop(bool(signals.requested)):
+        checkpoints.save(state, report.history(evaluations), unfinished=True)
+        raise Preempted(
+          f'stopped by {signals.requested or "another process"} after step {step}, '
+          f'which is saved; the same command goes on from there'
         )
-        saving = done or step % settings.checkpoint_every == 0
-        stopping = agreement.should_stop(bool(signals.requested))
-        run.check_writes()
-        if not (evaluating or saving or stopping):
-          continue
+      saving = done or step % config.checkpoint_every == 0
+      evaluating = done or step % config.eval_every == 0
+      if evaluating and step not in [evaluation['step'] for evaluation in evaluations]:
         report.settle()
-        if evaluating:
-          if stopping and not alone:  # Several processes cannot interrupt an evaluation.
-            raise Preempted
-          try:
-            evaluation = (signals.interruptible if alone else operator.call)(
-              validate, update.eval_step, state.best_params
-            )
-          except Exception:
-            if alone:  # Several processes can only save together.
-              save()
-            raise
-          evaluations = [*evaluations, _judged(step, evaluation.values, settings, save)]
-          report.add_evaluation(step, evaluation, evaluations)
-          done = done or is_out_of_patience(evaluations, settings.patience)
-          saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
-        if saving:
-          save(unfinished=False)
-        if done:
-          break
-        if stopping:
-          raise Preempted
+        try:
+          evaluation = _evaluate(validation, compiled, state.best_params, signals)
+          evaluations = [*evaluations, _judged(step, evaluation, config.best_by)]
+        except (Exception, Preempted):
+          if jax.process_count() == 1:  # Several processes can only save together.
+            checkpoints.save(state, report.history(evaluations), unfinished=True)
+          raise
+        report.add_evaluation(step, evaluation, evaluations)
+        done = done or is_out_of_patience(evaluations, config.patience)
+        saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
         report.meter.restart_clock()
-    except Preempted as interruption:
-      save()
-      raise Preempted(
-        f'stopped by {signals.requested or "another process"} after step {step}, '
-        f'which is saved; the same command goes on from there'
-      ) from interruption
-    run.wait()
+      if saving:
+        checkpoints.save(state, report.history(evaluations))
+        report.meter.restart_clock()
+    checkpoints.wait()
   return step, evaluations
 
 
-def _judged(
-  step: int, values: Mapping[str, float], settings: TrainConfig, save: Callable[[], None]
-) -> dict[str, Any]:
+def _validation(config: Config, prepared: Preparation) -> Validation:
+  """Returns the validation sets of a run, with a greedy search.
+
+  It is quick; `eval.py` uses the beams of `config.decode`.
+  """
+  update = prepared.update
+  greedy = dataclasses.replace(config.decode, beam_size=1)
+  length = config.data.max_length
+  translate = Translator(update.model, prepared.vocabulary, greedy, length, mesh=update.mesh)
+  sets = []
+  for key, corpus in prepared.corpora.valid.items():
+    batches = [update.place(batch) for batch in prepared.encoded.valid_batches[key]]
+    sets.append(ValidationSet(key, batches, corpus[:], corpus.gold))
+  has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
+  return Validation(sets, translate, prepared.metric, has_chrf, config.decode.bleu_tokenize)
+
+
+def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
+  """Returns a name for people, and the compiled search of the longest validation sentences."""
+  sources = []
+  for each in validation.sets:
+    sources += [source for source, _ in each.pairs]
+  length, search = validation.translate.compile_longest(params, sources)
+  size = validation.translate.config.batch_size
+  return f'search, {size} sentences of {length} tokens', search
+
+
+def _evaluate(
+  validation: Validation, compiled: CompiledUpdate, params: Any, signals: Signals
+) -> Evaluation:
+  """Evaluates parameters; a signal interrupts a single process by `Preempted`."""
+  if jax.process_count() > 1:
+    return validation.evaluate(compiled.eval_step, params)
+  return signals.interruptible(validation.evaluate, compiled.eval_step, params)
+
+
+def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
   """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
-  metric = settings.best_by
-  if metric and f'valid/{metric}' not in values:
-    save()  # All processes have the same values, and so save together.
+  values = evaluation.values
+  if best_by and f'valid/{best_by}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {shown(metric)}; step {step} is '
-      f'saved: once train.valid_metric={settings.valid_metric} gives it, the same '
-      f'command goes on'
+      f'train.best_by must be one of {known}; got {shown(best_by)}; once train.valid_metric gives '
+      f'it, the same command goes on'
     )
-  return {'step': step, **values, **({BEST_BY: metric} if metric else {})}
+  return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}
 
 
 def _check_machine(config: Config):
@@ -228,20 +199,18 @@ def _check_machine(config: Config):
   )
 
 
-def _report_end(run: OpenRun, config: Config, step: int, evaluations: Sequence[Mapping[str, Any]]):
+def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluations):
   """Logs the cost and the best step of a run that has ended, and the next command."""
   if processes.is_first():
     with optional('the cost of the run is not recorded', logging.warning):
-      record_cost(run.workdir, step)
-  if run.ended:
-    logging.info('the run is done: step %d of %d', step, config.train.steps)
-  best = best_evaluation(evaluations)
-  if best and math.isfinite(deciding_metric(best)[1]):
+      record_cost(workdir, step)
+  logging.info('the run is done: step %d of %d', step, config.train.steps)
+  if step < config.train.steps:
+    logging.info('out of patience: train.patience=%d', config.train.patience)
+  if best := best_evaluation(evaluations):
+    name, score = deciding_metric(best)
     logging.info(
-      'the best step on the validation split is %d, with %s %.2f',
-      best['step'],
-      *deciding_metric(best),
+      'the best step on the validation split is %d, with %s %.2f', best['step'], name, score
     )
-  logging.info(
-    spell_commands('score it with: python eval.py --workdir=%s'), shlex.quote(str(run.workdir))
-  )
+  command = spell_commands('score it with: python eval.py --workdir=')
+  logging.info('%s%s', command, shlex.quote(str(workdir)))

@@ -1,21 +1,15 @@
 """Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
-import contextlib
-import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.data.text.sources import Corpus
-from transformer.data.text.text_files import is_blank
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional, shown
-from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
-from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
+from transformer.evaluation.metrics import corpus_bleu, corpus_chrf
+from transformer.evaluation.scores import OwnMetric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporters import Sample
 from transformer.system import processes
@@ -23,9 +17,7 @@ from transformer.system.progress import progress_bar, warn
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
-_TRIED = 5  # Metrics are tried on this many pairs.
-# (sources, translations, references, gold) -> scores by name.
-Metric = Callable[..., dict[str, float]]
+_TRIED = 5  # A metric is tried on this many pairs.
 
 
 class Evaluation(NamedTuple):
@@ -58,88 +50,99 @@ class ValidationSet(NamedTuple):
   gold: Sequence[str] | None = None
 
 
-def evaluate(
-  eval_step: Callable,
-  params: Any,
-  sets: Sequence[ValidationSet],
-  translate: Translator,
-  metrics: Sequence[Metric] = (),
-  tokenize: str = '13a',
-) -> Evaluation:
-  """Evaluates parameters on the validation sets; a metric that fails is left out.
+class Validation(NamedTuple):
+  """The validation sets of a run, and how they are translated and scored.
 
-  `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU, which
-  takes sacreBLEU's tokenizer.
+  Attributes:
+    metric: `train.valid_metric`, or None.
+    has_chrf: whether chrF2++ is computed.
+    tokenize: sacreBLEU's tokenizer for BLEU.
   """
-  values = {}
-  translations = {}
-  for key, batches, pairs, gold in sets:
-    totals = [jax.device_get(eval_step(params, batch)) for batch in batches]
-    nll, weight = (sum(float(sums[name]) for sums in totals) for name in ('nll', 'weight'))
-    loss = nll / max(weight, 1.0)
-    sources, references = map(list, zip(*pairs, strict=True))
-    with progress_bar(len(sources), description='evaluating: ') as bar:
-      texts = [answer.text for answer in translate(params, sources, progress=bar.update)]
-    scores = {'loss': loss, 'perplexity': perplexity(loss)}
-    if processes.is_first():
-      scores['bleu'] = corpus_bleu(texts, [references], tokenize).score
-      for metric in metrics:
-        with optional(f'{key}: a metric is left out', warn):
-          scores |= metric(sources, texts, references, gold)
-      if all(map(is_blank, references)):
-        warn(f'{key}: every reference is empty, so nothing is compared, and no step is the best')
-        scores |= dict.fromkeys(scores.keys() & {'bleu', 'chrf'}, math.nan)
-    values |= {f'{key}/{name}': value for name, value in scores.items()}
-    translations[key] = texts
-  # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
-  values = processes.from_first(lambda: values)
-  pairs = sets[0].pairs
-  texts = translations[sets[0].key]
-  samples = [
-    Sample(*pairs[number], texts[number])
-    for number in range(0, len(pairs), -(-len(pairs) // _SHOWN))
-  ]
-  return Evaluation(values, translations, samples)
+
+  sets: Sequence[ValidationSet]
+  translate: Translator
+  metric: OwnMetric | None = None
+  has_chrf: bool = False
+  tokenize: str = '13a'
+
+  def evaluate(self, eval_step: Callable, params: Any) -> Evaluation:
+    """Evaluates parameters; a metric of one's own that fails is left out.
+
+    `eval_step` takes parameters and a batch and returns sums.
+    """
+    values = {}
+    translations = {}
+    for each in self.sets:
+      sources = [source for source, _ in each.pairs]
+      with progress_bar(len(sources), description='evaluating: ') as bar:
+        answers = self.translate(params, sources, progress=bar.update)
+      translations[each.key] = [answer.text for answer in answers]
+      loss = _loss(eval_step, params, each.batches)
+      scores = {'loss': loss, 'perplexity': perplexity(loss)}
+      if processes.is_first():
+        scores |= self._scores(each, translations[each.key])
+      values |= {f'{each.key}/{name}': value for name, value in scores.items()}
+    # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
+    values = processes.from_first(lambda: values)
+    first = self.sets[0]
+    texts = zip(first.pairs, translations[first.key], strict=True)
+    samples = [Sample(*pair, text) for pair, text in texts]
+    return Evaluation(values, translations, samples[:: -(-len(samples) // _SHOWN)])
+
+  def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
+    references = [reference for _, reference in each.pairs]
+    scores = {'bleu': corpus_bleu(translations, [references], self.tokenize).score}
+    if self.has_chrf:
+      scores['chrf'] = corpus_chrf(translations, [references])
+    if self.metric:
+      with optional(f'{each.key}: a metric is left out', warn):
+        scores |= own_values(self.metric, each.pairs, translations, each.gold)
+    return scores
 
 
-def validation_metrics(config: Config) -> list[Metric]:
-  """Returns the metrics that a config asks for in addition to the loss and BLEU."""
-  check_tokenizer(config.decode.bleu_tokenize)
-  metrics = []
-  if spec := config.train.valid_metric:
-    metrics.append(functools.partial(_scores, load_metric(spec)))
-  if config.train.best_by.rpartition('/')[2] == 'chrf':
-    metrics.append(
-      lambda _, translations, references, gold: {'chrf': corpus_chrf(translations, [references])}
-    )
-  return metrics
+def _loss(eval_step: Callable, params: Any, batches: Sequence[Batch]) -> float:
+  """Returns the loss in nats per token of all batches."""
+  nll = 0.0
+  weight = 0.0
+  for batch in batches:
+    sums = jax.device_get(eval_step(params, batch))
+    nll += float(sums['nll'])
+    weight += float(sums['weight'])
+  return nll / max(weight, 1.0)
 
 
-def check_metrics(metrics: Sequence[Metric], config: Config, corpus: Corpus, begun: bool):
-  """Computes metrics once, so that a mistake in them ends a new run before it trains.
+def check_metrics(
+  metric: OwnMetric | None,
+  best_by: str,
+  pairs: Sequence[tuple[str, str]],
+  gold: Sequence[str] | None,
+):
+  """Computes a metric of one's own once, so that a mistake in it ends a run before it trains.
 
-  Each source of a validation set gets the target of the next for a translation. Nothing may lack
-  the name that `train.best_by` gives.
+  Each source of a validation set gets the target of the next for a translation. Raises `UserError`
+  if no metric has the name that `train.best_by` gives.
   """
-  sources, references = map(list, zip(*corpus[:_TRIED], strict=True))
-  gold = corpus.gold and corpus.gold[:_TRIED]
-  names = {'loss', 'perplexity', 'bleu'}
-  for metric in metrics:
-    with optional('evaluations may lack a metric', warn) if begun else contextlib.nullcontext():
-      names |= metric(sources, [*references[1:], references[0]], references, gold).keys()
-  if (name := config.train.best_by.rpartition('/')[2]) and name not in names:
+  names = set(STANDARD_METRICS)
+  if metric:
+    pairs = pairs[:_TRIED]
+    targets = [target for _, target in pairs]
+    shifted = [*targets[1:], targets[0]]
+    names |= own_values(metric, pairs, shifted, gold and gold[:_TRIED]).keys()
+  name = best_by.rpartition('/')[2]
+  if name and name not in names:
     raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}')
 
 
-def _scores(
+def own_values(
   metric: OwnMetric,
-  sources: list[str],
+  pairs: Sequence[tuple[str, str]],
   translations: list[str],
-  references: list[str],
   gold: Sequence[str] | None,
 ) -> dict[str, float]:
   """Returns the scores of one's own metric by name; refuses a name that is taken."""
-  scores = own_scores(metric, sources, translations, [references if gold is None else gold])
+  sources = [source for source, _ in pairs]
+  references = [target for _, target in pairs] if gold is None else gold
+  scores = own_scores(metric, sources, translations, [references])
   for score in scores:
     if score.name in STANDARD_METRICS:
       raise UserError(

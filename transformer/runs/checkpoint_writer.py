@@ -81,7 +81,8 @@ class CheckpointWriter(Checkpoints):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
-    The `evaluations` of the history, JSON data, tell which checkpoint is the best.
+    It is written before this returns. The `evaluations` of the history, JSON data, tell which
+    checkpoint is the best.
     """
     self.wait()
     step = int(state.step)
@@ -95,6 +96,8 @@ class CheckpointWriter(Checkpoints):
     with _one_line_errors(self._directory):
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
+    if unfinished:
+      self.wait()
 
   def _finish(self, step: int, unsealed: Path, history: Mapping[str, Any]):
     """Waits for Orbax, names the checkpoint, and removes those that it makes superfluous."""

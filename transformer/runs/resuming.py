@@ -3,14 +3,12 @@
 Imports no JAX, so that a mistake is reported at once.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import logging
-
+from transformer import own_code
 from transformer.config import Config, flatten
 from transformer.errors import UserError, shown
 from transformer.runs.metrics_file import read_metrics
@@ -39,7 +37,6 @@ _MAY_DIFFER = (
   'train.keep',
   'train.patience',
   'train.skip_nonfinite',
-  'train.fit_memory',
   'train.grace_seconds',
   'train.valid_metric',
   'train.report',
@@ -54,37 +51,21 @@ _MAY_DIFFER = (
 )
 
 
-def check_workdir(workdir: Path, config: Config) -> Config:
-  """Refuses a directory whose run cannot go on with these settings, or with files of no run.
-
-  If `train.fit_memory` made the run's batches smaller, the config returned has their size.
-  """
+def check_workdir(workdir: Path, config: Config):
+  """Refuses a directory whose run cannot go on with these settings, or with files of no run."""
   check_path(workdir)
   saved = read_config(workdir)
   if saved is None:
     if workdir.exists() and not holds_nothing(workdir):
       raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
-    return config
-  old = Config.from_dict(saved)
-  given = config.train.tokens_per_batch
-  fitting = old.train.tokens_per_batch
-  if old.train.fit_memory and config.train.fit_memory and given != fitting:
-    logging.info(
-      'the run keeps train.tokens_per_batch=%d, which it found to fit; asked for were %d',
-      fitting,
-      given,
-    )
-    config = dataclasses.replace(
-      config, train=dataclasses.replace(config.train, tokens_per_batch=fitting)
-    )
+    return
   changed_settings(workdir, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
     raise UserError(
       f'{workdir} holds weights alone, with which a run cannot go on; start another '
       f'from them: --workdir=NEW --config.train.init_from={workdir}'
     )
-  check_not_lost(workdir, old.train.checkpoint_every)
-  return config
+  check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
 
 
 def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
@@ -105,7 +86,7 @@ def check_same_settings(
   """
   best_by = new.get('train.best_by', '').rpartition('/')[2]
   may_not = {
-    'train.steps': SCHEDULES.get(new.get('optimizer.schedule'), True),
+    'train.steps': SCHEDULES.get(own_code.name_of(new.get('optimizer.schedule', '')), True),
     # Only the folder may be another.
     'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
     # One of its names may decide which step is the best.

@@ -1,18 +1,17 @@
 """Checks of training: several devices make the steps of one, and a resumed run those of a whole."""
 
-import dataclasses
 import functools
 import math
 import tempfile
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.config import DataConfig
+from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, type_and_message
-from transformer.model.config import ModelConfig
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.testing.rows import pack, pair
 from transformer.testing.subject import Broken, Subject, require
@@ -26,16 +25,10 @@ _STEPS = 3
 _MESHES = {8: ((8, 1, 1), (2, 2, 2)), 4: ((4, 1, 1), (1, 2, 2))}
 
 
-class _Settings(NamedTuple):
-  """The groups of the config that an update reads."""
-
-  model: ModelConfig
-  optimizer: OptimizerConfig = OptimizerConfig(
-    schedule='constant', peak_learning_rate=0.01, warmup_steps=1
-  )
-  train: TrainConfig = TrainConfig()
-  data: DataConfig = DataConfig()
-  seed: int = 7
+_DATA = DataConfig(max_length=_TARGET_LENGTH)
+_DECODE = DecodeConfig(max_extra_length=1)
+_TRAIN = TrainConfig(tokens_per_batch=_ROWS * _TARGET_LENGTH)
+_OPTIMIZER = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
 
 
 def devices_make_the_steps_of_one(subject: Subject):
@@ -47,9 +40,9 @@ def devices_make_the_steps_of_one(subject: Subject):
       f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
       f'XLA_FLAGS=--xla_force_host_platform_device_count=8'
     )
-  wanted = _metrics(_update(subject, (1, 1, 1)))
+  wanted = _metrics(*_update(subject, (1, 1, 1)))
   for sizes in _MESHES[number]:
-    found = _metrics(_update(subject, sizes))
+    found = _metrics(*_update(subject, sizes))
     # Losses are means of some hundred terms, and so are gradients.
     require(
       np.allclose(found, wanted, rtol=1e-4),
@@ -61,16 +54,16 @@ def devices_make_the_steps_of_one(subject: Subject):
 
 def resumed_training_is_uninterrupted(subject: Subject):
   """Checks that a run that was saved and restored has the bits of an uninterrupted one."""
-  update = _update(subject, (1, 1, 1))
-  whole, losses = _trained(update, update.first_state(), 0, _STEPS)
-  again, _ = _trained(update, update.first_state(), 0, _STEPS)
+  update, step = _update(subject, (1, 1, 1))
+  whole, losses = _trained(step, update.first_state(), 0, _STEPS)
+  again, _ = _trained(step, update.first_state(), 0, _STEPS)
   require(
     _equal(whole, again),
     'two runs with the same seed differ: a training step must depend '
     'on its state, its batch and its dropout key alone',
   )
   require(np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train')
-  half, _ = _trained(update, update.first_state(), 0, 1)
+  half, _ = _trained(step, update.first_state(), 0, 1)
   with tempfile.TemporaryDirectory() as folder:
     writer = CheckpointWriter(folder)
     writer.save(half, {'evaluations': []})
@@ -81,7 +74,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
     _equal(half, restored),
     'a checkpoint holds other parameters than were saved: a trained run could not be used again',
   )
-  resumed, _ = _trained(update, restored, 1, _STEPS)
+  resumed, _ = _trained(step, restored, 1, _STEPS)
   require(
     _equal(whole, resumed),
     'a resumed run ends with other parameters than an uninterrupted '
@@ -90,8 +83,11 @@ def resumed_training_is_uninterrupted(subject: Subject):
 
 
 @functools.lru_cache(maxsize=1)  # Two checks begin with the same one.
-def _update(subject, sizes) -> Update:
-  """Returns a compiled update on a mesh; even sizes let both axes split what `splits` names."""
+def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
+  """Returns an update on a mesh, and its compiled step.
+
+  Even sizes let both axes split what `splits` names.
+  """
   config = subject.config
   subject = subject.shallow.with_config(
     model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim, num_heads=2 * config.num_heads
@@ -99,36 +95,37 @@ def _update(subject, sizes) -> Update:
   devices = jax.local_devices(backend='cpu')[: math.prod(sizes)]
   mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
   try:
-    update = make_update(_Settings(subject.config), subject.model, mesh)
+    config = Config(_DATA, subject.config, _OPTIMIZER, _TRAIN, _DECODE, seed=7)
+    update = make_update(config, subject.model, mesh)
     step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA have several types.
     raise Broken(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
       f'look at the model and its `splits`: {type_and_message(error)}'
     ) from error
-  return dataclasses.replace(update, train_step=step)
+  return update, step
 
 
 def _axes(sizes) -> str:
   return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
 
 
-def _metrics(update) -> np.ndarray:
+def _metrics(update: Update, step: jax.stages.Compiled) -> np.ndarray:
   """Returns the loss and the norm of the gradient of each step."""
   state = update.first_state()
   rows = []
   for number in range(_STEPS):
-    state, metrics = update(state, _batch(number))
+    state, metrics = step(state, _batch(number))
     rows.append((metrics['loss'] / metrics['weight'], metrics['gradient_norm']))
   return np.asarray(rows)
 
 
-def _trained(update, state, start, stop):
+def _trained(step, state, start, stop):
   """Returns the state after some steps, which do not change the given one, and their losses."""
   state = jax.tree.map(lambda leaf: leaf.copy(), state)
   losses = []
   for number in range(start, stop):
-    state, metrics = update(state, _batch(number))
+    state, metrics = step(state, _batch(number))
     losses.append(float(metrics['loss'] / metrics['weight']))
   return state, losses
 

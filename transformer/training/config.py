@@ -1,12 +1,10 @@
 """The settings of `config.optimizer`, `config.train` and `config.mesh`."""
 
 import dataclasses
-import re
-import warnings
 from math import inf
 
 from transformer import own_code
-from transformer.errors import UserError, shown, type_and_message
+from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
@@ -53,7 +51,7 @@ class OptimizerConfig:
   @property
   def ignored_rate_key(self) -> str:
     """The key that a named schedule ignores: `scale` or `peak_learning_rate`; else nothing."""
-    if self.schedule not in SCHEDULES:
+    if own_code.name_of(self.schedule) not in SCHEDULES:
       return ''
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
 
@@ -96,14 +94,8 @@ class TrainConfig:
       empty starts from random weights. Both need the same config.model, except dropout,
       `attention`, `dtype` and `remat`. The vocabulary may have more symbols, or be another one
       that `data.vocabulary` names: see docs/vocabulary.md.
-    freeze: a regular expression that is searched in the names of the parameters, such as
-      `encoder_0/self_attention/query/kernel`; those that match stay as they are, without gradient
-      or optimizer state. `encoder_|embedding` freezes the encoder and the embeddings. Empty freezes
-      none.
     skip_nonfinite: number of updates in a row that may be skipped because their loss or gradient is
       not finite; one more stops the run. Skipped ones are counted, and change nothing else.
-    fit_memory: if `tokens_per_batch` does not fit into the devices' memory, use the largest
-      number that does. The run keeps that number, even on devices with more memory.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender
       waits before it kills.
     reproducible: on a GPU, use only kernels that give the same bits every time; they are
@@ -125,9 +117,7 @@ class TrainConfig:
   valid_metric: str = ''
   report: tuple[str, ...] = ()
   init_from: str = ''
-  freeze: str = ''
   skip_nonfinite: int = setting(0, least=0)
-  fit_memory: bool = False
   grace_seconds: float = setting(25.0, above=0, most=10**9)
   reproducible: bool = False
 
@@ -138,19 +128,6 @@ class TrainConfig:
         f'train.objective_runs must name the directories of runs, for an objective '
         f'that reads them; got {shown(self.objective_runs)}'
       )
-    if self.best_by.rpartition('/')[2] not in ('', *STANDARD_METRICS) and not self.valid_metric:
-      raise UserError(
-        f'train.best_by must be one of {", ".join(STANDARD_METRICS)}, or a metric of '
-        f'train.valid_metric; got {shown(self.best_by)}'
-      )
-    try:
-      with warnings.catch_warnings(action='error'):
-        re.compile(self.freeze)
-    except Exception as error:  # Python raises many types, and warns.
-      raise UserError(
-        f'train.freeze must be a regular expression; got {shown(self.freeze)}: '
-        f'{type_and_message(error)}'
-      ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer import own_code
+from transformer.config import Config
 from transformer.data.batch import BOS_ID, Batch
 from transformer.errors import UserError, shown
 from transformer.model.building import Model
@@ -30,7 +31,6 @@ TAKEN = (
   'skips',
   'skipped',
   'skipped_in_a_row',
-  'finite',
 )
 
 
@@ -61,44 +61,44 @@ class Objective(NamedTuple):
     return (self.frozen,) if jax.tree.leaves(self.frozen) else ()
 
 
-def make_objective(config) -> Callable[[Any], Objective]:
-  """Imports and checks `train.objective`, before any data is read.
+def make_objective(config: Config, vocabulary: Any) -> Objective:
+  """Returns the objective of a run with a `RunVocabulary`; loads its frozen arrays.
 
-  Returns a function of the run's vocabulary that loads the frozen arrays.
+  Raises `UserError` if it cannot be imported or built, or is none.
   """
   setting = config.train.objective
   if not setting:
-    return lambda vocabulary: smoothed(config.train.label_smoothing)
-  spec, made = own_code.name_of(setting), own_code.build(setting, 'objective', config)
+    return smoothed(config.train.label_smoothing)
+  spec = own_code.name_of(setting)
+  objective = own_code.build(setting, 'objective', config)
+  if callable(objective):
+    objective = objective(vocabulary)
+  if not isinstance(objective, Objective):
+    raise UserError(
+      f'the objective {spec} must return an Objective, or a function of the '
+      f'vocabulary that does; got {shown(objective)}'
+    )
+  guarded = own_code.guarded(f'the objective {spec} failed')
+  return objective._replace(loss=guarded(objective.loss))
 
-  def load(vocabulary):
-    objective = made if isinstance(made, Objective) or not callable(made) else made(vocabulary)
-    if not isinstance(objective, Objective):
+
+def check_sums(sums: Mapping[str, Any]) -> dict[str, jax.Array]:
+  """Returns the sums of an objective as float32.
+
+  Raises `UserError` if they lack `loss`, `nll` or `weight`, or have a wrong name or shape.
+  """
+  if not set(SUMS) <= set(sums):
+    raise UserError(
+      f'train.objective must return a dict with loss, nll and weight; got {", ".join(sums)}'
+    )
+  for name, total in sums.items():
+    if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
       raise UserError(
-        f'the objective {spec} must return an Objective, or a function of the '
-        f'vocabulary that does; got {shown(objective)}'
+        f'train.objective must return sums, and a model auxiliary losses, which are scalars, by '
+        f'names of letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of shape '
+        f'{jnp.shape(total)}'
       )
-
-    @own_code.guarded(f'the objective {spec} failed')
-    def checked(*arguments, **more):
-      sums = objective.loss(*arguments, **more)
-      if not set(SUMS) <= set(sums):
-        raise UserError(
-          f'the objective {spec} must return a dict with loss, nll and weight; got '
-          f'{", ".join(sums)}'
-        )
-      for name, total in sums.items():
-        if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
-          raise UserError(
-            f'the objective {spec} must return sums, which are scalars, by names of '
-            f'letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of '
-            f'shape {jnp.shape(total)}'
-          )
-      return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}
-
-    return objective._replace(loss=checked)
-
-  return load
+  return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}
 
 
 @functools.cache
@@ -148,11 +148,8 @@ def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
   losses: dict[str, jax.Array] = {}
   for path, value in jax.tree_util.tree_leaves_with_path(variables.get(LOSSES, {})):
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-    if name in (*SUMS, *TAKEN) or jnp.shape(value):
-      raise UserError(
-        f'an auxiliary loss of a model must be a scalar with a name other than '
-        f'{", ".join((*SUMS, *TAKEN))}; got {name} of shape {jnp.shape(value)}'
-      )
+    if name in SUMS:
+      raise UserError(f'an auxiliary loss of a model must not have the name {name} of another sum')
     losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
   return Forward(x_BTD, output_ND, losses)
 

@@ -1,8 +1,6 @@
 """The seams `optimizer.schedule` and `optimizer.algorithm`; Adam (section 5.3) and Muon."""
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,6 @@ import optax.contrib
 from transformer import own_code
 from transformer.errors import UserError, shown
 from transformer.training.config import OptimizerConfig
-from transformer.training.freezing import frozen_mask
 
 _B1, _EPS = 0.9, 1e-9  # Section 5.3.
 _MUON_MOMENTUM = 0.95  # Jordan et al., 2024.
@@ -64,9 +61,9 @@ def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.Gradie
   return [*parts, optax.scale_by_learning_rate(schedule)]
 
 
-def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+def muon(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
   """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
-  return optax.contrib.muon(
+  algorithm = optax.contrib.muon(
     schedule,
     beta=_MUON_MOMENTUM,
     eps=_EPS,
@@ -76,6 +73,7 @@ def muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTra
     consistent_rms=_MUON_RMS,
     muon_weight_dimension_numbers=_matrix_axes,
   )
+  return [algorithm]
 
 
 _SCHEDULES = {'paper': paper, 'inverse_sqrt': inverse_sqrt, 'cosine': cosine, 'constant': constant}
@@ -85,9 +83,10 @@ _ALGORITHMS = {'adam': adam, 'muon': muon}
 def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
   """Returns the learning rate as a function of the number of updates already made."""
   name = own_code.name_of(config.schedule)
-  schedule = own_code.guarded(f'the schedule {name} failed')(
-    _make(_SCHEDULES, config.schedule, 'schedule', config, steps, model_dim)
-  )
+  if name in _SCHEDULES:
+    return _SCHEDULES[name](config, steps, model_dim)
+  guarded = own_code.guarded(f'the schedule {name} failed')
+  schedule = guarded(own_code.build(config.schedule, 'schedule', config, steps, model_dim))
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
     raise UserError(
@@ -98,40 +97,27 @@ def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.
 
 
 def make_optimizer(
-  config: OptimizerConfig, schedule: optax.Schedule, freeze: str = ''
+  config: OptimizerConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation:
-  """Returns the algorithm with a schedule, after clipping by global norm if configured.
+  """Returns the algorithm with a schedule, after clipping by global norm if configured."""
+  name = own_code.name_of(config.algorithm)
+  parts = _ALGORITHMS.get(name, _custom)(config, schedule)
+  if config.clip_norm:
+    parts = [optax.clip_by_global_norm(config.clip_norm), *parts]
+  return optax.chain(*parts)
 
-  Parameters that `freeze` matches have no state, and the norm is that of the others.
-  """
-  name, algorithm = (
-    own_code.name_of(config.algorithm),
-    _make(_ALGORITHMS, config.algorithm, 'algorithm', config, schedule),
-  )
-  parts = algorithm if isinstance(algorithm, list) else [algorithm]
-  if not all(isinstance(part, optax.GradientTransformation) for part in parts):
+
+def _custom(
+  config: OptimizerConfig, schedule: optax.Schedule
+) -> list[optax.GradientTransformation]:
+  name = own_code.name_of(config.algorithm)
+  algorithm = own_code.build(config.algorithm, 'algorithm', config, schedule)
+  if not isinstance(algorithm, optax.GradientTransformation):
     raise UserError(
       f'the algorithm {name} must return an optax.GradientTransformation; got {shown(algorithm)}'
     )
   guarded = own_code.guarded(f'the algorithm {name} failed')
-  parts = [optax.GradientTransformation(*map(guarded, part)) for part in parts]
-  if config.clip_norm:
-    parts.insert(0, optax.clip_by_global_norm(config.clip_norm))
-  optimizer = optax.chain(*parts)
-  if not freeze:
-    return optimizer
-  return optax.partition(
-    {'trained': optimizer, 'frozen': optax.set_to_zero()},
-    lambda params: jax.tree.map(
-      lambda frozen: 'frozen' if frozen else 'trained', frozen_mask(freeze, params)
-    ),
-  )
-
-
-def _make(named: Mapping[str, Callable], setting: own_code.Setting, kind: str, *arguments) -> Any:
-  """Calls what a setting names: a function of this file, or one of one's own with its numbers."""
-  make = named.get(setting) or functools.partial(own_code.build, setting, kind)
-  return make(*arguments)
+  return [optax.GradientTransformation(guarded(algorithm.init), guarded(algorithm.update))]
 
 
 def _matrix_axes(params):

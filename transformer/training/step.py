@@ -13,9 +13,8 @@ from transformer.model.building import Model
 from transformer.ops.dropout import random_key
 from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import TrainConfig
-from transformer.training.freezing import hold_frozen
 from transformer.training.mesh import gathered, row_devices
-from transformer.training.objective import Objective, forward, token_weights
+from transformer.training.objective import Objective, check_sums, forward, token_weights
 
 
 class Skips(NamedTuple):
@@ -75,11 +74,10 @@ def make_train_step(
   - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
   - `weight`, `source_tokens`: numbers of target and source tokens without padding,
   - `gradient_norm`: global norm before clipping,
-  - `finite`: for each array of the parameters, whether the norm of its gradient is finite,
   - `skips`: the new `Skips`, if the state has them.
 
   Args:
-    config: only `freeze` and `ema_decay` are used. After n updates, the decay of the average is
+    config: only `ema_decay` is used. After n updates, the decay of the average is
       min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the batch.
     accumulate: number of parts that a batch is cut into. Their sums are divided once, so the update
@@ -87,64 +85,70 @@ def make_train_step(
     mesh: the devices that the step is compiled for; None is one device.
   """
 
-  def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
-    def sums(params, batch, key):
-      totals = objective.loss(
-        model,
-        hold_frozen(config.freeze, params),
-        batch,
-        key,
-        frozen=frozen,
-        devices=row_devices(mesh),
-      )
-      return totals['loss'], totals
+  def sums(params, batch, key, frozen):
+    devices = row_devices(mesh)
+    totals = check_sums(objective.loss(model, params, batch, key, frozen=frozen, devices=devices))
+    return totals['loss'], totals
 
-    gradient_of = jax.grad(sums, has_aux=True)
+  def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
     key = jax.random.fold_in(random_key(seed), state.step)
     whole = gathered(mesh, state.params, model)
+    gradient_of = jax.grad(sums, has_aux=True)
     if accumulate == 1:
-      gradients, totals = gradient_of(whole, batch, key)
+      gradients, totals = gradient_of(whole, batch, key, frozen)
     else:
-      parts = _parts(batch, accumulate)
-
-      def add_part(carry, part):
-        number, rows = part
-        return jax.tree.map(
-          jnp.add, carry, gradient_of(whole, rows, jax.random.fold_in(key, number))
-        ), None
-
-      shapes = jax.eval_shape(gradient_of, whole, jax.tree.map(lambda x: x[0], parts), key)
-      (gradients, totals), _ = jax.lax.scan(
-        add_part, jax.tree.map(jnp.zeros_like, shapes), (jnp.arange(accumulate), parts)
-      )
+      gradients, totals = _add_parts(gradient_of, whole, _parts(batch, accumulate), key, frozen)
     # Without this, XLA would shard the backward pass as the state is sharded.
     gradients = gathered(mesh, gradients, model)
     gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
-    updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
-    norms = [optax.tree.norm(gradient) for gradient in jax.tree.leaves(gradients)]
     metrics = {
       **totals,
       'gradient_norm': optax.tree.norm(gradients),
-      'finite': jnp.isfinite(jnp.stack(norms)),
       'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32),
     }
-    average = state.average
-    if average is not None:
-      n = state.step.astype(jnp.float32)
-      decay = jnp.minimum(config.ema_decay, (1.0 + n) / (10.0 + n))
-      average = jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), average, params)
-    skips = state.skips
-    if skips is not None:
-      finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
-      params, optimizer_state, average = optax.tree.where(
-        finite, (params, optimizer_state, average), (state.params, state.optimizer, state.average)
-      )
-      skips = Skips(skips.total + ~finite, jnp.where(finite, 0, skips.in_a_row + 1))
-      metrics['skips'] = skips
-    return TrainState(state.step + 1, params, optimizer_state, average, skips), metrics
+    updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    average = _averaged(config.ema_decay, state, params)
+    new = TrainState(state.step + 1, params, optimizer_state, average, state.skips)
+    if state.skips is not None:
+      new = _skip_nonfinite(state, new, metrics)
+      metrics['skips'] = new.skips
+    return new, metrics
 
   return train_step
+
+
+def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
+  """Returns the sum over the parts of a batch of the gradients and of the objective's sums."""
+
+  def add_part(carry, numbered):
+    number, part = numbered
+    gradients_and_sums = gradient_of(params, part, jax.random.fold_in(key, number), frozen)
+    return jax.tree.map(jnp.add, carry, gradients_and_sums), None
+
+  first = jax.tree.map(lambda x: x[0], parts)
+  shapes = jax.eval_shape(gradient_of, params, first, key, frozen)
+  zeros = jax.tree.map(jnp.zeros_like, shapes)
+  numbers = jnp.arange(len(parts.source_tokens))
+  total, _ = jax.lax.scan(add_part, zeros, (numbers, parts))
+  return total
+
+
+def _averaged(ema_decay: float, state: TrainState, params):
+  """Returns the moving average after an update to `params`; None if the state has none."""
+  if state.average is None:
+    return None
+  n = state.step.astype(jnp.float32)
+  decay = jnp.minimum(ema_decay, (1.0 + n) / (10.0 + n))
+  return jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), state.average, params)
+
+
+def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
+  """Returns the state after an update, which is skipped if its loss or gradient is not finite."""
+  finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
+  in_a_row = jnp.where(finite, 0, old.skips.in_a_row + 1)
+  chosen = optax.tree.where(finite, new._replace(skips=None), old._replace(skips=None))
+  return chosen._replace(step=new.step, skips=Skips(old.skips.total + ~finite, in_a_row))
 
 
 def _parts(batch: Batch, number: int) -> Batch:

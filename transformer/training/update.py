@@ -1,14 +1,15 @@
-"""An update with all that it is made of, compiled before the first step."""
+"""An update with all that it is made of, and its compiled programs."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.model.building import Model
 from transformer.model.transformer import init_params
@@ -21,31 +22,22 @@ from transformer.training.step import TrainState, init_state, make_eval_step, ma
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-  """An update and an evaluation of a model, with their parts; `make_update` builds it.
+  """An update and an evaluation of a model, before they are compiled; `make_update` builds it.
 
   Attributes:
     objective: what the update minimises; its frozen arrays are on all devices.
     schedule: the learning rate as a function of the number of updates already made.
     optimizer: the optimizer with this schedule.
     state: the training state, as shapes with shardings.
-    train_step: (state, batch, *`Objective.arguments`) -> (state, metrics), compiled; it donates the
-      memory of the state. None before `compiled`, like `eval_step`.
-    eval_step: (params, batch) -> sums, compiled.
   """
 
-  config: Any
+  config: Config
   model: Model
   mesh: Mesh
   objective: Objective
   schedule: optax.Schedule
   optimizer: optax.GradientTransformation
   state: TrainState
-  train_step: Callable | None = None
-  eval_step: Callable | None = None
-
-  def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
-    """Makes an update; returns the new state and the metrics of `make_train_step`."""
-    return self.train_step(state, self.place(batch), *self.objective.arguments)
 
   def place(self, batch: Batch) -> Batch:
     """Puts this process's rows of a batch onto its devices."""
@@ -55,32 +47,28 @@ class Update:
     """Returns the state before the first update; without `params`, they come from the seed."""
 
     def make(params):
-      return init_state(
-        init_params(self.model, self.config.seed) if params is None else params,
-        self.optimizer,
-        self.config.train,
-      )
+      if params is None:
+        params = init_params(self.model, self.config.seed)
+      return init_state(params, self.optimizer, self.config.train)
 
     return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
-  def compiled(self, shape: tuple[int, int, int]) -> 'Update':
-    """Returns this update, compiled for batches of `shape`: rows, source and target positions."""
-    params, mesh = self.state.best_params, self.mesh
+  def compile(self, shape: tuple[int, int, int]) -> 'CompiledUpdate':
+    """Compiles both programs for batches of `shape`: rows, source and target positions."""
+    params = self.state.best_params
     eval_step = jax.jit(
-      make_eval_step(self.model, mesh, self.config.optimizer.accumulate),
-      in_shardings=(_shardings(params), batch_sharding(mesh)),
-      out_shardings=replicated(mesh),
+      make_eval_step(self.model, self.mesh, self.config.optimizer.accumulate),
+      in_shardings=(_shardings(params), batch_sharding(self.mesh)),
+      out_shardings=replicated(self.mesh),
     )
-    return dataclasses.replace(
-      self,
-      train_step=self.lower(shape).compile(),
-      eval_step=eval_step.lower(params, self._batch(shape)).compile(),
-    )
+    train_step = self.lower(shape).compile()
+    return CompiledUpdate(self, train_step, eval_step.lower(params, self._batch(shape)).compile())
 
   def lower(self, shape: tuple[int, int, int]) -> jax.stages.Lowered:
-    """Lowers `train_step`, for devices that this machine need not have."""
-    sharding, more = _shardings(self.state), self.objective.arguments
+    """Lowers the training step, for devices that this machine need not have."""
+    state = _shardings(self.state)
     everywhere = replicated(self.mesh)
+    frozen = self.objective.arguments
     train_step = jax.jit(
       make_train_step(
         self.model,
@@ -91,27 +79,43 @@ class Update:
         accumulate=self.config.optimizer.accumulate,
         mesh=self.mesh,
       ),
-      in_shardings=(sharding, batch_sharding(self.mesh), *[everywhere] * len(more)),
-      out_shardings=(sharding, everywhere),
+      in_shardings=(state, batch_sharding(self.mesh), *[everywhere] * len(frozen)),
+      out_shardings=(state, everywhere),
       donate_argnums=0,
     )
     is_mixed = len(self.config.data.train) > 1
-    return train_step.lower(self.state, self._batch(shape, is_mixed), *more)
+    return train_step.lower(self.state, self._batch(shape, is_mixed), *frozen)
 
   def _batch(self, shape: tuple[int, int, int], is_mixed: bool = False) -> Batch:
     """Returns the shapes of a batch; `is_mixed` says whether it has `corpora`."""
-    rows, *lengths = shape
-    source, target = (
-      jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=batch_sharding(self.mesh))
-      for length in lengths
-    )
-    return Batch(*[source] * 3, *[target] * (4 if is_mixed else 3))
+    rows, source_length, target_length = shape
+    sharding = batch_sharding(self.mesh)
+    source = jax.ShapeDtypeStruct((rows, source_length), jnp.int32, sharding=sharding)
+    target = jax.ShapeDtypeStruct((rows, target_length), jnp.int32, sharding=sharding)
+    corpora = target if is_mixed else None
+    return Batch(source, source, source, target, target, target, corpora)
 
 
-def make_update(config, model: Model, mesh: Mesh, objective: Objective | None = None) -> Update:
+class CompiledUpdate(NamedTuple):
+  """An update with its compiled programs.
+
+  Attributes:
+    train_step: (state, batch, *`Objective.arguments`) -> (state, metrics), as of `make_train_step`;
+      it donates the memory of the state.
+    eval_step: (params, batch) -> sums, as of `make_eval_step`.
+  """
+
+  update: Update
+  train_step: Callable
+  eval_step: Callable
+
+
+def make_update(
+  config: Config, model: Model, mesh: Mesh, objective: Objective | None = None
+) -> Update:
   """Builds an update, of the default objective if None; allocates only its frozen arrays."""
   schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
-  optimizer = make_optimizer(config.optimizer, schedule, config.train.freeze)
+  optimizer = make_optimizer(config.optimizer, schedule)
   state = jax.eval_shape(
     lambda: init_state(init_params(model, config.seed), optimizer, config.train)
   )

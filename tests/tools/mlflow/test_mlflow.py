@@ -20,8 +20,7 @@ from transformer.tools.mlflow.reporter import MLflow, mlflow
 
 def told(step, steps, error, *lines, workdir='runs/a'):
   # A setting that is longer than a parameter may be.
-  freeze = [f'part_{number}' for number in range(1000)]
-  config = Config.from_dict({'train': {'steps': steps, 'freeze': '|'.join(freeze)}})
+  config = Config.from_dict({'train': {'steps': steps}, 'data': {'dir': 9999 * 'x'}})
   reporters = Reporters({'mlflow': MLflow}, (config, pathlib.Path(workdir), step), 90)
   for step, values in lines:
     reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
