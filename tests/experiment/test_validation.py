@@ -8,6 +8,7 @@ import pytest
 import sacrebleu
 
 from transformer.config import Config
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.scores import OwnMetric
@@ -20,9 +21,11 @@ from transformer.experiment.validation import (
   validation_metrics,
 )
 
+DECODING = Decoding(bleu_tokenize='none')
 
-def translate(params, sources, progress):
-  return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
+
+def translate(params, sources, decoding, description):
+  return [Translation(f'{params[0]} {source}', 0.0, False, ()) for source in sources]
 
 
 def sums(_, batch):
@@ -44,7 +47,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
   evaluation = evaluate(
-    sums, 'X', [ValidationSet('valid', batches, pairs)], translate, [own(share)], 'none'
+    sums, 'X', [ValidationSet('valid', batches, pairs)], translate, DECODING, [own(share)]
   )
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   values = dict(evaluation.values)
@@ -68,7 +71,7 @@ def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
     caplog.clear()
     pairs = list(zip('ab', references, strict=True))
     sets = [ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], pairs)]
-    evaluation = evaluate(sums, 'X', sets, translate, validation_metrics(config))
+    evaluation = evaluate(sums, 'X', sets, translate, DECODING, validation_metrics(config))
     for name in ('bleu', 'chrf'):
       assert math.isfinite(evaluation.values[f'valid/{name}']) == compares
     assert ('valid: every reference is empty' in caplog.text) != compares
@@ -78,7 +81,7 @@ def test_without_any_reference_there_is_a_warning_and_no_score(caplog):
 @pytest.mark.parametrize(('count', 'shown'), [(5, '01234'), (6, '024'), (9, '02468')])
 def test_samples_are_spread_evenly_over_the_set(count, shown):
   pairs = [(str(number), 'x') for number in range(count)]
-  evaluation = evaluate(sums, 'X', [ValidationSet('valid', [], pairs)], translate, [], 'none')
+  evaluation = evaluate(sums, 'X', [ValidationSet('valid', [], pairs)], translate, DECODING, [])
   assert evaluation.samples == [Sample(number, 'x', f'X {number}') for number in shown]
 
 
@@ -116,8 +119,8 @@ def test_a_metric_that_fails_during_training_costs_only_itself(function, said, c
       'X',
       [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])],
       translate,
+      DECODING,
       metrics,
-      'none',
     )
     for metrics in ([own(function), fine], [fine])
   )
@@ -165,8 +168,8 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
       ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']),
     ],
     translate,
+    DECODING,
     [own(lambda *texts: len(texts[2][0][0]))],
-    'none',
   )
   assert [*evaluation.values] == [
     f'{key}/{name}'

@@ -1,7 +1,6 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
@@ -17,6 +16,7 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
+from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
@@ -69,11 +69,12 @@ def train_run(
       _report_end(run, config, run.step, run.history['evaluations'])
       return
     # Greedy search is quick; `eval.py` uses the beams of `config.decode`.
-    greedy = dataclasses.replace(config.decode, beam_size=1)
-    translate = Translator(update.model, vocabulary, greedy, config.data.max_length, mesh=mesh)
+    greedy = decoding_for(config.decode, config.seed, beam_size=1)
+    translate = Translator((update.model,), vocabulary, config.data.max_length, mesh)
     length, search = translate.compile_longest(
-      update.state.best_params,
+      [update.state.best_params],
       [source for corpus in corpora.valid.values() for source, _ in corpus[:]],
+      greedy,
     )
     update = compile_within_memory(
       update,
@@ -100,8 +101,8 @@ def train_run(
         evaluate,
         sets=sets,
         translate=translate,
+        decoding=greedy,
         metrics=metrics,
-        tokenize=config.decode.bleu_tokenize,
       ),
       origin and params_from(origin, vocabulary),
       profile=profile,

@@ -12,6 +12,7 @@ from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.text.sources import Corpus
 from transformer.data.text.text_files import is_blank
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional, shown
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, corpus_chrf
@@ -19,7 +20,7 @@ from transformer.evaluation.scores import OwnMetric, load_metric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporters import Sample
 from transformer.system import processes
-from transformer.system.progress import progress_bar, warn
+from transformer.system.progress import warn
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
@@ -63,13 +64,12 @@ def evaluate(
   params: Any,
   sets: Sequence[ValidationSet],
   translate: Translator,
+  decoding: Decoding,
   metrics: Sequence[Metric] = (),
-  tokenize: str = '13a',
 ) -> Evaluation:
   """Evaluates parameters on the validation sets; a metric that fails is left out.
 
-  `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU, which
-  takes sacreBLEU's tokenizer.
+  `eval_step` takes parameters and a batch and returns sums; `metrics` are others than BLEU.
   """
   values = {}
   translations = {}
@@ -78,11 +78,11 @@ def evaluate(
     nll, weight = (sum(float(sums[name]) for sums in totals) for name in ('nll', 'weight'))
     loss = nll / max(weight, 1.0)
     sources, references = map(list, zip(*pairs, strict=True))
-    with progress_bar(len(sources), description='evaluating: ') as bar:
-      texts = [answer.text for answer in translate(params, sources, progress=bar.update)]
+    answers = translate([params], sources, decoding, description='evaluating: ')
+    texts = [answer.text for answer in answers]
     scores = {'loss': loss, 'perplexity': perplexity(loss)}
     if processes.is_first():
-      scores['bleu'] = corpus_bleu(texts, [references], tokenize).score
+      scores['bleu'] = corpus_bleu(texts, [references], decoding.bleu_tokenize)
       for metric in metrics:
         with optional(f'{key}: a metric is left out', warn):
           scores |= metric(sources, texts, references, gold)

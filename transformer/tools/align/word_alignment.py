@@ -36,7 +36,7 @@ def align(
   ]
   params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
   links: list[list[Link]] = [[] for _ in sources]
-  for indices, *sides in pair_batches(*encoded, range(len(links)), most, config.decode.batch_size):
+  for indices, *sides in pair_batches(tuple(encoded), most, config.decode.batch_size):
     weights_BTS = jax.device_get(attention(params, *sides))
     check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in indices))
     for weights_TS, index in zip(weights_BTS, indices, strict=False):

@@ -30,7 +30,6 @@ from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.decoding.config import DecodeConfig
-from transformer.decoding.trained_run import TrainedRun
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
@@ -38,6 +37,7 @@ from transformer.tools.convert import huggingface_tensors, marian_vocabulary
 from transformer.tools.convert.huggingface_format import ACTIVATIONS, MODELS, SPECIAL
 from transformer.tools.convert.huggingface_tensors import POSITIONS
 from transformer.tools.convert.marian_vocabulary import JsonFile, Vocabularies
+from transformer.trained_run import TrainedRun
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import replicated, sentence_mesh
 

@@ -15,8 +15,8 @@ import time
 from absl import flags
 
 from transformer import files
+from transformer.commands.request import check_output
 from transformer.errors import UserError, refuse
-from transformer.evaluation.request import check_output
 from transformer.system import command_line
 from transformer.system.machine import usable_cores
 
@@ -54,7 +54,7 @@ def main(_):
   )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.text_lines import write_lines
+  from transformer.commands.text_lines import write_lines
   from transformer.evaluation import metrics, results, scores
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 
@@ -99,13 +99,11 @@ def _score(result, sentences, lists, choices, seconds: float, own_metrics):
     Translation(line, dict(reversed(candidates)).get(line, 0.0), False, ())
     for line, candidates in zip(choices, lists, strict=True)
   ]
-  german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
   stages = report.evaluate(
     text,
     answers,
     content['seconds'] + seconds,
     content['decode']['bleu_tokenize'],
-    'de' if german else '',
     own_metrics,
   )
   more = content['more'] | {'mbr': f'{_UTILITY.value}.{max(map(len, lists))}'}
