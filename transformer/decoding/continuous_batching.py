@@ -48,42 +48,34 @@ def search_batches(
     advance: adds tokens to a batch, and returns it without the sentences whose search is over. It
       also gets whether to stop early, so that others may join the batch.
     size: number of rows of a batch.
-    threads: number of batches that are computed side by side. 0 is one batch after the other, each
-      to its end, so that several processes run the same programs in the same order.
-  """
-  if threads:
-    _refill(list(batches), advance, size, threads)
-    return
-  for batch in reversed(batches):
-    while batch.rows:
-      batch = advance(batch, False)
-
-
-def _refill(new: list[SearchBatch], advance: Callable, size: int, threads: int):
-  """Computes batches side by side, and fills up what is left of them with what is left of others.
+    threads: number of batches that are computed side by side, and filled up with what is left of
+      others. 0 is one batch after the other, each to its end, so that several processes run the
+      same programs in the same order.
 
   After an error, or Ctrl-C, no other batch begins.
   """
+  new = list(batches)
+  if not threads:
+    while new:
+      batch = new.pop()
+      while batch.rows:
+        batch = advance(batch, False)
+    return
   waiting: dict[Place, list[SearchBatch]] = {}
   running: dict[concurrent.futures.Future, Place] = {}
-
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
-
-    def start(batch: SearchBatch):
-      running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
-
     while new or waiting or running:
       while len(running) < threads and (batch := _take(new, waiting, running.values(), size)):
-        start(batch)
+        running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(running, return_when='FIRST_COMPLETED').done:
         del running[future]
         batch = future.result()
+        place = batch.bucket, batch.t
         # No other batch has, or will have, sentences of its bucket.
         alone = not new and all(batch.bucket != other for other, _ in [*waiting, *running.values()])
         if batch.rows and (alone or len(batch.rows) >= _FULL * size):
-          start(batch)
+          running[executor.submit(advance, batch, True)] = place
         elif batch.rows:
-          place = batch.bucket, batch.t
           waiting.setdefault(place, []).append(_with_rows(batch, list(batch.rows)))
       del future, batch  # The state of a batch that is over would stay in memory during the next.
 

@@ -45,7 +45,12 @@ def score_text(
 
   The metrics are BLEU, chrF2++ and TER (Snover et al., 2006). BLEU of a sentence uses only the
   orders of n-grams for which it is long enough.
+
+  Raises:
+    UserError: a line has too many words for TER.
   """
+  if name == 'TER':
+    _check_short_for_ter(translations, references, tokenize)
   # Only this lets sacreBLEU warn of tokenised text.
   metric = metric_of(name, tokenize, force=tokenize == 'none')
   # Private functions of sacreBLEU 2.6.0, which has no public ones for the counts of a sentence by
@@ -65,7 +70,7 @@ def score_text(
   )
 
 
-def check_short_for_ter(
+def _check_short_for_ter(
   translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
 ):
   """Raises `UserError` if a line has more than `MOST_TER_WORDS` words, as TER counts them."""

@@ -53,13 +53,10 @@ def evaluate(
 
   _add(scores, sentences, [bleu])
   yield scores, sentences
-  with optional('chrF2++ is left out', leave_out):
-    _add(scores, sentences, [metrics.score_text('chrF2++', lines, text.references, tokenize)])
-  yield scores, sentences
-  with optional('TER is left out', leave_out):
-    metrics.check_short_for_ter(lines, text.references, tokenize)
-    _add(scores, sentences, [metrics.score_text('TER', lines, text.references, tokenize)])
-  yield scores, sentences
+  for name in ('chrF2++', 'TER'):
+    with optional(f'{name} is left out', leave_out):
+      _add(scores, sentences, [metrics.score_text(name, lines, text.references, tokenize)])
+    yield scores, sentences
   gold = text.references if text.gold is None else [text.gold]
   for metric in own_metrics:
     with optional(f'{metric.spec} is left out', leave_out):
@@ -109,9 +106,11 @@ def report(
         print(_line(**row), file=people, flush=True)
     printed = len(rows)
   with _kept(errors):
-    print(*more_lines(scores), f'also in {result.path}', sep='\n', file=people)
+    for line in more_lines(scores):
+      print(line, file=people)
   if errors:
     raise errors[0]
+  print(f'also in {result.path}', file=people)
   return {
     'step': result.content['steps'][-1],
     **{row['name']: row['score'] for row in rows},
