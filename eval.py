@@ -9,8 +9,6 @@
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
   python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
   python eval.py --workdir=DIR --search=my_searches:diverse      # a search of your own
-  python eval.py --workdir=DIR --source=FILE --prefix=FILE2      # each begins with a line of FILE2
-  python eval.py --workdir=DIR --source=FILE --reference=FILE --score [--tokens]  # likelihoods
   python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
 
@@ -19,11 +17,12 @@ written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
 docs/scoring.md says how to compare them with the scores of other runs.
 """
 
-import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import logging
 
@@ -31,94 +30,97 @@ if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
+from transformer.commands.request import Request
+from transformer.config import Config
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
-from transformer.evaluation.request import Request
 from transformer.evaluation.scores import OwnMetric, load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
+if TYPE_CHECKING:
+  from transformer.trained_run import TrainedRun
+
 _FLAGS = shared_flags.define_request()
 
 
 def main(_):
-  """Does what the flags ask for."""
+  """Translates the texts that the flags name, at each of their checkpoints, and scores them."""
   request = Request(**shared_flags.given(*_FLAGS))
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding import prompt, text_lines
-  from transformer.decoding.likelihoods import score_with
-  from transformer.evaluation import translating
-  from transformer.evaluation.metrics import check_tokenizer
+  from transformer.commands import text_lines
+  from transformer.evaluation import report
+  from transformer.runs.loading import checkpoints_of
+  from transformer.trained_run import load
 
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
-  only_translates = request.unscored and not request.prefix and request.output in (None, '-')
+  only_translates = request.unscored and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    answer = prompt.run_prompt if is_terminal else text_lines.translate_pipe
-    answer(translating.load_for(request, request.checkpoint), decoding)
+    run = load(
+      request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+    )
+    text_lines.translate_live(run, decoding)
     return
   texts = request.read_texts(config.data)
-  if request.score:
-    run = translating.load_for(request, request.checkpoint)
-    likelihoods = score_with(run.members, texts[0].sources, texts[0].references[0], request.tokens)
-    text_lines.write_lines(
-      text_lines.likelihood_lines(likelihoods, request.tokens), request.output or '-'
-    )
-    return
   if texts[0].references:
-    check_tokenizer(decoding.config.bleu_tokenize)
-    for doubt in dataclasses.replace(config, decode=decoding.config).doubts_of_bleu():
-      logging.warning('%s', doubt)
-    for text in texts:
-      if all(is_blank(line) for lines in text.references for line in lines):
-        logging.warning('%s: every reference is empty, so scores compare nothing', text.name)
-  _translate(request, decoding, texts, own_metrics)
-
-
-def _translate(
-  request: Request, decoding: Decoding, texts: Sequence[Text], own_metrics: Sequence[OwnMetric]
-):
-  """Translates and scores texts at a checkpoint, or at all of them, with a table of each text."""
-  from transformer.decoding.constraint import FREE, Prefixes
-  from transformer.evaluation import report, results, translating
-  from transformer.runs.loading import checkpoints_of
-
+    _check_references(texts, config, decoding)
   every = request.checkpoint == 'all'
-  failed = set()
-  tables = {}
-
-  @contextlib.contextmanager
-  def others_go_on(checkpoint: str):
+  failed = 0
+  scored: dict[str, list] = {}
+  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
     try:
-      yield
+      run = load(request.workdir, checkpoint, request.average, request.ensemble, request.batch_size)
+      for text in texts:
+        result_and_row = _translate(request, run, text, decoding, own_metrics)
+        scored.setdefault(text.name, []).append(result_and_row)
     except UserError as error:
       if not every:
         raise
       logging.warning('%s', error)
-      failed.add(checkpoint)
-
-  constraint = Prefixes(texts[0].prefixes) if texts[0].prefixes else FREE
-  decoding = results.constrained(decoding, prefix=texts[0].prefixes)
-  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
-    with others_go_on(checkpoint):
-      run = translating.load_for(request, checkpoint)
-      for text in texts:
-        with others_go_on(checkpoint):
-          result = translating.result_for(request, text, run, decoding)
-          if every:  # A table that cannot be written is refused before the work.
-            table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
-          translated = translating.translate(run, decoding, text, constraint)
-          row = translating.write_and_score(request, result, run, text, translated, own_metrics)
-          if every:
-            tables.setdefault(text.name, (table, []))[1].append(row)
-  for table, rows in tables.values():
-    report.print_table(table, rows)
+      failed += 1
+  if every:
+    for of_text in scored.values():
+      report.print_table(of_text)
   if failed:
-    raise UserError(f'{len(failed)} checkpoints could not be scored, as the warnings above say')
+    raise UserError(f'{failed} checkpoints could not be scored, as the warnings above say')
+
+
+def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding):
+  """Warns of references that make scores doubtful; raises `UserError` if BLEU lacks packages."""
+  from transformer.evaluation.metrics import check_tokenizer
+
+  check_tokenizer(decoding.bleu_tokenize)
+  for doubt in dataclasses.replace(config, decode=decoding).doubts_of_bleu():
+    logging.warning('%s', doubt)
+  for text in texts:
+    if all(is_blank(line) for lines in text.references for line in lines):
+      logging.warning('%s: every reference is empty, so scores compare nothing', text.name)
+
+
+def _translate(
+  request: Request,
+  run: 'TrainedRun',
+  text: Text,
+  decoding: Decoding,
+  own_metrics: Sequence[OwnMetric],
+) -> tuple:
+  """Translates a text, writes what is asked for, and returns its result and its row of scores."""
+  from transformer.commands.translating import write_and_score
+  from transformer.evaluation import results
+
+  result = None
+  if text.references:
+    content = results.facts(text, run.members, decoding)
+    result = results.place(request.results_folder, content)
+  started = time.perf_counter()
+  answers = run.answers(text.sources, decoding)
+  seconds = time.perf_counter() - started
+  row = write_and_score(request, result, text, (answers, seconds), own_metrics)
+  return result, row
 
 
 start = command_line.starter(main)  # `attention-eval` calls it.

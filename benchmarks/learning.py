@@ -245,7 +245,7 @@ def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> flo
         stderr=log,
       )
     files.write(kept, done.stdout)
-  return corpus_bleu(read_lines(kept), [target]).score
+  return corpus_bleu(read_lines(kept), [target])
 
 
 def draw(found: dict[str, dict], path: Path):

@@ -6,7 +6,6 @@ Both translate a file, greedily and with a beam and α = 0, where both define th
 sentence has the same length limit in both. Packages: benchmarks/requirements.txt.
 """
 
-import dataclasses
 import os
 import sys
 import tempfile
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text.text_files import read_lines
+from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
 from transformer.evaluation.metrics import corpus_bleu
 from transformer.runs.loading import load_run
@@ -73,15 +73,16 @@ def main(_):
   pieces = pieces_of(vocabulary)
 
   def bleu(translations):
-    return corpus_bleu(translations, [reference], config.decode.bleu_tokenize).score
+    return corpus_bleu(translations, [reference], config.decode.bleu_tokenize)
 
   print(
     '| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'
     '| --- | --- | --- | --- | --- |'
   )
   for beam_size in _BEAMS.value:
-    decode = dataclasses.replace(config.decode, beam_size=beam_size, alpha=0.0)
-    answers = Translator(run.model, vocabulary, decode, config.data.max_length)(run.params, sources)
+    decode = decoding_for(config.decode, config.seed, beam_size=beam_size, alpha=0.0)
+    translator = Translator((run.model,), vocabulary, config.data.max_length)
+    answers = translator([run.params], sources, decode)
     ours = [answer.text for answer in answers]
     for quantization in _QUANTIZATIONS.value:
       with tempfile.TemporaryDirectory() as folder:

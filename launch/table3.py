@@ -38,9 +38,9 @@ from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
+from transformer.commands.request import chosen_splits
 from transformer.config import flatten
 from transformer.errors import UserError, shown
-from transformer.evaluation.request import chosen_splits
 from transformer.evaluation.results import Result, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs

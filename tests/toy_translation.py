@@ -1,13 +1,16 @@
 """A model of toy sentences, whose random translations differ."""
 
+import dataclasses
 import random
 
 import jax
 
 from tests.tolerance import rounding
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import DecodeConfig, SampleConfig
+from transformer.decoding.config import DecodeConfig, Decoding
+from transformer.decoding.constraint import FREE
 from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
@@ -30,7 +33,7 @@ WORDS = [
   'and',
 ]
 MAX_LENGTH = 29
-DECODE = SampleConfig(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+DECODE = Decoding(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 # What rounding may do to a log-probability of up to 36 tokens. On its way a number below 10 passes
 # up to ten sublayers, whose sums have up to 36 terms each.
 ROUNDING = 36 * rounding(terms=10 * 36, size=10.0)
@@ -57,6 +60,23 @@ def make_params(model: Transformer, width: float = 1.5):
 def sentences(count: int, seed: int = 1) -> list[str]:
   rng = random.Random(seed)
   return [' '.join(rng.choices(WORDS, k=rng.randint(1, 24))) for _ in range(count)]
+
+
+def make_translator(models, vocabulary, decoding=DECODE, **options):
+  """Returns a function (parameters, lines) -> translations by a model or several."""
+  several = isinstance(models, (list, tuple))
+  translator = Translator(tuple(models if several else [models]), vocabulary, MAX_LENGTH, **options)
+
+  def translate(params, lines, first=0, constraint=FREE, seed=0):
+    return translator(
+      params if several else [params],
+      lines,
+      dataclasses.replace(decoding, seed=seed),
+      first=first,
+      constraint=constraint,
+    )
+
+  return translate
 
 
 def whole_search(model: Transformer, config: DecodeConfig, nbest: int = 1):

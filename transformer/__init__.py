@@ -12,11 +12,11 @@ from transformer.errors import UserError
 __all__ = ['TrainedRun', 'UserError', 'load']
 
 if TYPE_CHECKING:
-  from transformer.decoding.trained_run import TrainedRun, load
+  from transformer.trained_run import TrainedRun, load
 else:
 
   def __getattr__(name: str) -> Any:
     if name not in __all__:
       raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     # It is imported at its first use, since JAX comes with it.
-    return getattr(importlib.import_module('transformer.decoding.trained_run'), name)
+    return getattr(importlib.import_module('transformer.trained_run'), name)

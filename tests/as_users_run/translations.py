@@ -9,11 +9,11 @@ from tests.as_users_run import reference, tiny
 from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import decoding_for
 from transformer.decoding.likelihoods import make_scorer
-from transformer.decoding.trained_run import load
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import save_run
+from transformer.trained_run import load
 
 SENTENCES = 64
 LENGTH = 32  # Two buckets of lengths, 16 and 32.
@@ -78,14 +78,14 @@ def in_batches(run, lines, others) -> dict:
     - `tokens`: number of tokens in each line.
   """
   decode = run.config.decode
-  translate = run.translator(Decoding(decode, seed=0, nbest=decode.beam_size))
-  together = translate([run.params], lines)
-  otherwise = translate([run.params], [*others, *lines[::-1]])[len(others) :][::-1]
+  decoding = decoding_for(decode, 0, nbest=decode.beam_size)
+  together = run.answers(lines, decoding)
+  otherwise = run.answers([*others, *lines[::-1]], decoding)[len(others) :][::-1]
   return {
     'together': together,
     'otherwise': otherwise,
     'alone': {
-      number: translate([run.params], lines[number : number + 1])[0]
+      number: run.answers(lines[number : number + 1], decoding)[0]
       for number in range(0, len(lines), 7)
     },
     'tokens': list(map(len, encode(run.vocabulary, lines))),
@@ -114,7 +114,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
   found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
   scorer = make_scorer((run.model,))
   scored = np.stack(
-    [scorer((run.params,), source, found.tokens[:, beam]) for beam in range(beams)], axis=1
+    [scorer((run.params,), source, found.tokens[:, beam]).sum(1) for beam in range(beams)], axis=1
   )
   best = [
     tokens[0, : lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths, strict=True)

@@ -14,8 +14,8 @@ import pytest
 
 from tests.running_commands import ENGLISH
 from transformer.decoding import text_lines
-from transformer.decoding.config import Decoding
-from transformer.decoding.trained_run import load
+from transformer.decoding.config import decoding_for
+from transformer.trained_run import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   hearing, evaluate, folder, trained, tmp_path
 ):
   shutil.copytree(trained, tmp_path / 'run')
-  command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-']
+  command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-', '--batch_size=1']
   environment = {
     **{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
     'JAX_PLATFORMS': 'cpu',
@@ -54,9 +54,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
     command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
   ) as process:
     os.close(theirs)
-    typed = iter(
-      (lines[0], b':nbest 2\n', lines[1], b':prefix der\n', lines[1], b':beam 0\n', b'\x04')
-    )
+    typed = iter((*lines, b'\xff\n', b'\x04'))
     said = b''
     with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
       while select.select([ours], [], [], 100)[0]:
@@ -66,9 +64,7 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
     assert process.wait(100) == 0, process.stderr.read()
   os.close(ours)
   said = said.decode()
-  assert all(line in said for line in whole.split('\n')) and 'translate it, or :help' in said
-  assert 'error: --beam_size must be at least 1; got 0' in said
-  assert '  der' in said.rpartition(':prefix der')[2]
+  assert all(line in said for line in whole.split('\n')) and 'Ctrl-D ends' in said
 
 
 @pytest.mark.long
@@ -85,14 +81,14 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   )
   assert status == 0, err
   run = load(trained)
-  decoding = Decoding.of(
-    run.config.decode, run.config.seed, {'sample': True, 'beam_size': 2, 'nbest': 2}
+  decoding = decoding_for(
+    run.config.decode, run.config.seed, sample=True, beam_size=2, nbest=2, batch_size=2
   )
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    text_lines.translate_pipe(run, decoding)
+    text_lines.translate_live(run, decoding)
   finally:
     os.dup2(before, 0)
     os.close(before)

@@ -5,8 +5,10 @@ import shutil
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import transformer
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.runs.loading import load_run, save_run
@@ -68,9 +70,10 @@ def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(evaluate,
 def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, change_params, folder):
   diverged = change_params(lambda leaf: 1e30 * leaf)  # Only log-probabilities are not finite.
   flags = f'--workdir={diverged}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
-  for more in ([], ['--score']):
-    message = evaluate.refuses(*flags, *more)
-    assert f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
+  message = evaluate.refuses(*flags)
+  assert f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
+  with pytest.raises(UserError, match='has diverged: the log-probabilities for line 1 are'):
+    transformer.load(diverged).score(['a dog'], ['ein hund'])
 
 
 @pytest.mark.long
@@ -88,23 +91,19 @@ def test_references_that_are_all_empty_are_warned_of(evaluate, trained, folder, 
 
 
 def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_place(
-  evaluate, trained, tmp_path
+  trained, caplog
 ):
   vocabulary = Vocabulary.load(trained / 'vocabulary.model')
   lines = {len(vocabulary.encode('z' * count)) + 1: 'z' * count for count in range(90)}
   most = max(length for length in lines if length <= 64 + 3)
   longer = min(length for length in lines if length > 64 + 3)
   assert most > 64
-  (tmp_path / 'in').write_text('a dog\n' * 3)
-  (tmp_path / 'out').write_text(f'ein hund\n{lines[longer]}\n{lines[most]}\n')
-  status, out, err = evaluate(
-    f'--workdir={trained}', f'--source={tmp_path}/in', '--score', f'--reference={tmp_path}/out'
-  )
-  assert status == 0, err
-  rows = [line.split('\t') for line in out.splitlines()]
-  assert [row[0] == 'nan' for row in rows] == [False, True, False]
-  assert [int(row[1]) for row in rows[1:]] == [longer, most]
-  assert float(rows[2][0]) < 0 and f'get nan: line 2 of the reference ({longer} tokens,' in err
+  targets = ['ein hund', lines[longer], lines[most]]
+  run = transformer.load(trained)
+  assert np.isnan(run.score(['a dog'] * 3, targets)).tolist() == [False, True, False]
+  scored = run.score(['a dog'] * 3, targets, tokens=True)
+  assert len(scored[2]) == most and not scored[1]
+  assert '1 of 3 pairs are too long for a score' in caplog.text
 
 
 @pytest.mark.long

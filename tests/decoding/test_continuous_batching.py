@@ -31,12 +31,13 @@ class Numbers:
     self.finished, self.computed = [], []
     self._threads, self._slow = threads, slow
 
-  def begin(self, batch):
-    return [np.array([batch.rows.get(row, -1) for row in range(SIZE)]), np.int32(0)]
-
   def advance(self, batch, pauses):
-    numbers, tokens = batch.state
     t = batch.t
+    if batch.state is None:
+      numbers = np.array([batch.rows.get(row, -1) for row in range(SIZE)])
+      tokens = np.int32(0)
+    else:
+      numbers, tokens = batch.state
     assert len(numbers) == SIZE and t == tokens and pauses == bool(self._threads)
     self.computed.append(
       (
@@ -51,32 +52,21 @@ class Numbers:
     )
     if self._slow:  # Threads come back in another order than they went.
       time.sleep(len(self.computed) % 4 * 1e-3)
-    done_B = LENGTHS[numbers] <= t + 4
-    return [numbers, np.int32(t + 4)], t + 4, done_B, numbers
-
-  def finish(self, numbers, row, index):
-    assert numbers[row] == index
-    self.finished.append(index)
+    unfinished = {}
+    for row, index in batch.rows.items():
+      assert numbers[row] == index
+      if LENGTHS[index] <= t + 4:
+        self.finished.append(index)
+      else:
+        unfinished[row] = index
+    return SearchBatch(batch.bucket, t + 4, unfinished, [numbers, np.int32(t + 4)])
 
 
 def search(new, threads, slow=False):
   """Returns the sentences in the order in which they were finished, and each computed batch."""
   sentences = Numbers(threads, slow)
-  search_batches(new, sentences, SIZE, threads)
+  search_batches(new, sentences.advance, SIZE, threads)
   return sentences.finished, sentences.computed
-
-
-class Short:
-  """Sentences that one step finishes; `begin` is given."""
-
-  def __init__(self, begin):
-    self.begin = begin
-
-  def advance(self, batch, pauses):
-    return 0, 8, np.array([True]), None
-
-  def finish(self, *_):
-    pass
 
 
 @pytest.mark.parametrize('threads', [0, 1, 7])
@@ -107,12 +97,13 @@ def test_batches_are_filled_up_and_few_sentences_wait(threads):
 def test_the_last_batches_begin_and_threads_work_side_by_side():
   together, begun = threading.Barrier(3, timeout=60), []
 
-  def begin(batch):
+  def finish(batch, pauses):
     begun.append(batch.bucket)
     if batch.bucket >= 4:
       together.wait()
+    return batch._replace(rows={})
 
-  search_batches([SearchBatch(number, 0, {0: 0}) for number in range(7)], Short(begin), 1, 3)
+  search_batches([SearchBatch(number, 0, {0: 0}) for number in range(7)], finish, 1, 3)
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
@@ -120,14 +111,15 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
   begun = []
 
-  def begin(batch):
+  def finish(batch, pauses):
     begun.append(batch)
     if batch.bucket == 48 and error is KeyboardInterrupt:
       signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     elif batch.bucket == 48:
       raise error
     time.sleep(1e-2)
+    return batch._replace(rows={})
 
   with pytest.raises(error):
-    search_batches([SearchBatch(number, 0, {0: 0}) for number in range(50)], Short(begin), 1, 3)
+    search_batches([SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3)
   assert len(begun) < 20

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from transformer.config import Config
-from transformer.decoding import trained_run
+from transformer.decoding import ensemble
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import Run
@@ -30,9 +30,10 @@ def load(monkeypatch, others, *chosen):
   """Returns what is loaded for some runs, by name, and the arguments of each loading."""
   runs, loaded = {'first': run_with(), **others}, []
   monkeypatch.setattr(
-    trained_run, 'load_run', lambda name, *given: loaded.append((name, *given)) or runs[name]
+    ensemble, 'load_run', lambda name, *given: loaded.append((name, *given)) or runs[name]
   )
-  return list(trained_run.load('first', *chosen, ensemble=list(others)).others), loaded[1:]
+  _, *members = ensemble.load_members('first', *(chosen or ('best', 1)), list(others), None)
+  return members, loaded[1:]
 
 
 @pytest.mark.parametrize('chosen', [(), ('latest', 10)])

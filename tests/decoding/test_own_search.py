@@ -6,13 +6,12 @@ import pytest
 
 from tests.toy_translation import (
   DECODE,
-  MAX_LENGTH,
   make_model,
   make_params,
+  make_translator,
   make_vocabulary,
   sentences,
 )
-from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 
 VOCABULARY = make_vocabulary()
@@ -20,8 +19,8 @@ MODEL = make_model(VOCABULARY)
 
 
 def translate(search, lines, nbest=3):
-  config = dataclasses.replace(DECODE, search=search)
-  translator = Translator(MODEL, VOCABULARY, config, MAX_LENGTH, nbest=nbest)
+  config = dataclasses.replace(DECODE, search=search, nbest=nbest)
+  translator = make_translator(MODEL, VOCABULARY, config)
   return [answer.nbest for answer in translator(make_params(MODEL), lines)]
 
 

@@ -17,11 +17,12 @@ from tests.toy_translation import (
   WORDS,
   make_model,
   make_params,
+  make_translator,
   make_vocabulary,
   sentences,
 )
 from transformer.decoding import translator as translator_module
-from transformer.decoding.constraint import FREE, Prefixes
+from transformer.decoding.constraint import FREE
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -38,17 +39,17 @@ def params():
   return make_params(MODEL)
 
 
-def on_mesh(model=MODEL, config=DECODE, **options):
+def on_mesh(model=MODEL, config=DECODE):
   """Returns a translator whose batches four devices share; they are not refilled."""
   config = dataclasses.replace(config, batch_size=8)
   mesh = make_mesh(MeshConfig(), 8)
   assert mesh.size == 4
-  return Translator(model, VOCABULARY, config, MAX_LENGTH, mesh=mesh, **options)
+  return make_translator(model, VOCABULARY, config, mesh=mesh)
 
 
 @pytest.fixture(scope='module', params=['cpu', 'mesh'])
 def translator(request):
-  return on_mesh() if request.param == 'mesh' else Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)
+  return on_mesh() if request.param == 'mesh' else make_translator(MODEL, VOCABULARY)
 
 
 @pytest.mark.long(but=('cpu',))
@@ -63,49 +64,34 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 
 @pytest.mark.long(but=('free-3', 'samples-1'))
 @pytest.mark.parametrize('beams', [1, 3])
-@pytest.mark.parametrize('kind', ['free', 'prefixes', 'samples', 'ensemble'])
-def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, kind, beams):
+@pytest.mark.parametrize('kind', ['free', 'constrained', 'samples', 'ensemble'])
+def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, beams):
   """Pools of any number of threads agree bit for bit, and a mesh but for rounding.
 
   Batches of a mesh have other sizes, so that sums are in another order. Texts are the same, since
   no choice of this model is a near tie; of another model, a near tie could go either way.
   """
   lines = [*sentences(23), '', *sentences(4, seed=2)]
-  config = dataclasses.replace(DECODE, beam_size=beams, sample=kind == 'samples')
+  config = dataclasses.replace(DECODE, beam_size=beams, nbest=beams, sample=kind == 'samples')
   models = MODEL
   if kind == 'ensemble':
     models, params = [MODEL, MODEL], (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params))
-  constraint = Prefixes(['a', ''] * 14) if kind == 'prefixes' else FREE
+  constraint = FREE
+  if kind == 'constrained':
+    constraint = import_module('my_constraints').MostTokens([9, 0] * 14)
   answers = []
   for threads in (1, 3):
     monkeypatch.setattr(translator_module, 'usable_cores', lambda threads=threads: threads)
     answers.append(
-      Translator(models, VOCABULARY, config, MAX_LENGTH, beams)(
-        params, lines, 5, constraint, seed=3
-      )
+      make_translator(models, VOCABULARY, config)(params, lines, 5, constraint, seed=3)
     )
   assert answers[0] == answers[1]
-  mesh = on_mesh(models, config, nbest=beams)(params, lines, 5, constraint, seed=3)
+  mesh = on_mesh(models, config)(params, lines, 5, constraint, seed=3)
   for answer, wanted in zip(answers[0], mesh, strict=True):
     assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
     for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
       assert text == wanted_text and score == pytest.approx(wanted_score, abs=ROUNDING)
   assert len({answer.text for answer in mesh}) > 5
-
-
-@pytest.mark.long(but=('cpu',))
-def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
-  lines = sentences(7)
-  prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
-  free = translator(params, lines)
-  begun = translator(params, lines, constraint=Prefixes(prefixes))
-  for before, answer, prefix in zip(free, begun, prefixes, strict=True):
-    assert answer.text.startswith(prefix)
-    # A free sentence goes through the same program as before, bit for bit.
-    assert (answer == before) == (prefix == '')
-  assert translator(params, lines[1:2], constraint=Prefixes(prefixes[1:2])) == begun[1:2]
-  with pytest.raises(UserError, match=r'beginning of translation 12 must have fewer tokens'):
-    translator(params, lines, 10, Prefixes(['', 'x' * 99, *[''] * 5]))
 
 
 def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
@@ -115,7 +101,7 @@ def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
       size=VOCABULARY.size, decode=lambda tokens: str(np.count_nonzero(tokens))
     ),
   )
-  translate = Translator(MODEL, counting, DECODE, MAX_LENGTH)
+  translate = make_translator(MODEL, counting)
   lines, most = [line[:19] for line in sentences(7)], [0, 12, 3, 0, 99, 12, 1]
   constraint = import_module('my_constraints').MostTokens
   free = translate(params, lines)
@@ -131,7 +117,7 @@ def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
 def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
   lines = [*sentences(6), sentences(1)[0]]
   config = dataclasses.replace(DECODE, beam_size=2, sample=True)
-  translate, same = (Translator(MODEL, VOCABULARY, config, MAX_LENGTH) for _ in range(2))
+  translate, same = (make_translator(MODEL, VOCABULARY, config) for _ in range(2))
   answers, others = translate(params, lines), translate(params, lines, seed=1)
   assert same(params, lines) == answers
   assert all(a.text != b.text for a, b in zip(answers, others, strict=True))
@@ -145,7 +131,7 @@ def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
 
 def test_a_sample_is_of_the_number_of_its_sentence(params):
   config = dataclasses.replace(DECODE, beam_size=1, sample=True)
-  translate = Translator(MODEL, VOCABULARY, config, MAX_LENGTH)
+  translate = make_translator(MODEL, VOCABULARY, config)
   together = translate(params, ['a cat'] * 3)
   assert len({answer.text for answer in together}) == 3
   assert translate(params, ['a cat'], first=2) == together[2:]
@@ -185,25 +171,15 @@ def test_the_type_of_a_search_takes_the_place_of_the_trained_one(params):
   def answers(model_dtype, dtype):
     trained = MODEL.clone(config=dataclasses.replace(MODEL.config, dtype=model_dtype))
     config = dataclasses.replace(DECODE, beam_size=1, dtype=dtype)
-    return Translator(trained, VOCABULARY, config, MAX_LENGTH)(params, sentences(3))
+    return make_translator(trained, VOCABULARY, config)(params, sentences(3))
 
   short = answers('bfloat16', 'trained')
   assert answers('float32', 'bfloat16') == short != answers('float32', 'trained')
 
 
-def test_beams_and_lists_out_of_range_and_one_string_are_refused(params):
-  most = (2**31 - 1) // VOCABULARY.size
-  Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most), MAX_LENGTH)
-  with pytest.raises(
-    UserError, match=f'--beam_size must be at most {most} with a .* of 290 pieces; got {most + 1}'
-  ):
-    Translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, beam_size=most + 1), MAX_LENGTH)
-  for call in (
-    lambda: Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH)(params, 'the cat'),
-    lambda: Prefixes('the cat'),
-  ):
-    with pytest.raises(UserError, match=r"a list of texts .*; got 'the cat'"):
-      call()
+def test_one_string_in_place_of_several_is_refused(params):
+  with pytest.raises(UserError, match=r"a list of texts .*; got 'the cat'"):
+    make_translator(MODEL, VOCABULARY)(params, 'the cat')
 
 
 @pytest.mark.long
@@ -214,13 +190,14 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
-  translate = Translator(model, VOCABULARY, config, MAX_LENGTH, mesh=mesh)
+  translate = make_translator(model, VOCABULARY, config, mesh=mesh)
+  translator = Translator((model,), VOCABULARY, MAX_LENGTH, mesh)
   split = jax.device_put(params, state_shardings(mesh, params, model))
   assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split))
   lines = ['a cat', ' '.join(WORDS * 3), *sentences(5)]
-  length, program = translate.compile_longest(split, lines)
+  length, program = translator.compile_longest([split], lines, config)
   assert length == MAX_LENGTH
   # Nothing is added up over devices but whether all sentences are done.
   assert {size for kind, size in collectives_of(program) if kind == 'all-reduce'} == {1}
-  alone = Translator(model, VOCABULARY, config, MAX_LENGTH)(split, lines)
+  alone = make_translator(model, VOCABULARY, config)(split, lines)
   assert [answer.text for answer in translate(split, lines)] == [answer.text for answer in alone]

@@ -2,10 +2,12 @@
 
 import io
 import types
+from types import MappingProxyType
 
 import pytest
 
-from transformer.decoding.config import SampleConfig
+from transformer.config import Config
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
@@ -14,12 +16,14 @@ from transformer.evaluation.texts import Text
 TEXT = Text('test', ['a b c d'], [['w x y z']])
 
 
-def result(folder, *runs, text=TEXT, **decode):
+def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
   """Returns a result of runs, each a folder and its steps."""
-  members = [types.SimpleNamespace(workdir=folder / name, steps=steps) for name, *steps in runs]
-  return results.place(
-    folder / 'results', results.facts(text, members, results.Decoding(SampleConfig(**decode), 3))
-  )
+  members = [
+    types.SimpleNamespace(workdir=folder / name, steps=steps, config=Config())
+    for name, *steps in runs
+  ]
+  decoding = Decoding(seed=3, **decode)
+  return results.place(folder / 'results', results.facts(text, members, decoding, **more))
 
 
 @pytest.mark.parametrize(
@@ -51,9 +55,21 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
 def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(tmp_path):
   names = {result(tmp_path, ('a', 5), ('b', *steps)).name for steps in ([5], [4, 5], [6])}
   assert len(names) == 3 and all(name.startswith('step5.ensemble2.') for name in names)
-  decoding = results.Decoding(SampleConfig(), 3, more={'bleu': 'zh'})
-  more = [results.constrained(decoding, prefix=lines, avoid=[]).more for lines in (['a'], ['b'])]
+  more = [
+    result(tmp_path, ('a', 5), bleu_tokenize='zh', more={'prefix': lines, 'avoid': []}).content[
+      'more'
+    ]
+    for lines in (['a'], ['b'])
+  ]
   assert more[0] != more[1] and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
+
+
+@pytest.mark.parametrize('search', ['m:f', ('m:f', 0.5), ('m:f', {'penalty': 0.5})])
+def test_a_search_is_found_by_its_settings(tmp_path, search):
+  written = result(tmp_path, ('a', 5), search=search)
+  written.write({'metrics': []})
+  (read,) = results.read_all(tmp_path / 'results', 'test')
+  assert read.how == written.how and 'search' in read.how
 
 
 @pytest.mark.parametrize(
@@ -78,7 +94,7 @@ def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, text, probl
 
 def test_scores_that_cannot_be_kept_are_printed(tmp_path):
   (tmp_path / 'results').write_text('no folder', encoding='utf-8')
-  stages = report.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a', 'de')
+  stages = report.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a')
   with pytest.raises(UserError):
     report.report(result(tmp_path, ('a', 5)), stages, people := io.StringIO())
   assert 'test: 1 sentences' in people.getvalue() and '  BLEU ' in people.getvalue()

@@ -6,15 +6,18 @@ import sys
 import pytest
 import sacrebleu
 
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.scores import OwnMetric
 from transformer.experiment.reporters import Sample
 from transformer.experiment.validation import Validation, ValidationSet, check_metrics
 
+DECODING = Decoding(bleu_tokenize='none')
 
-def translate(params, sources, progress):
-  return [Translation(f'{params} {source}', 0.0, False, ()) for source in sources]
+
+def translate(params, sources, decoding, description):
+  return [Translation(f'{params[0]} {source}', 0.0, False, ()) for source in sources]
 
 
 def sums(_, batch):
@@ -24,7 +27,7 @@ def sums(_, batch):
 def evaluate(sets, function=None, **options):
   """Evaluates sets with a metric of one's own, m:f."""
   metric = function and OwnMetric('m:f', function)
-  return Validation(sets, translate, metric, **options).evaluate(sums, 'X')
+  return Validation(sets, translate, DECODING, metric, **options).evaluate(sums, 'X')
 
 
 def test_an_evaluation_has_a_metric_of_ones_own():
@@ -36,7 +39,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 
   batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
-  evaluation = evaluate([ValidationSet('valid', batches, pairs)], share, tokenize='none')
+  evaluation = evaluate([ValidationSet('valid', batches, pairs)], share)
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   values = dict(evaluation.values)
   assert values.pop('valid/bleu') == 0  # There are no four words.

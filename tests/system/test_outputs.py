@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from transformer.commands.request import check_output
+from transformer.commands.text_lines import write_lines
 from transformer.data.text.text_files import read_lines
-from transformer.decoding.text_lines import write_lines
 from transformer.errors import UserError
-from transformer.evaluation.request import check_output
 from transformer.system import outputs
 
 

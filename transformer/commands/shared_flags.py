@@ -1,6 +1,6 @@
 """The flags that several commands share, defined once; a command takes those that it needs.
 
-`evaluation.request` checks their values, and `decoding.config` the ranges of a search's settings.
+`commands.request` checks their values, and `decoding.config` the ranges of a search's settings.
 """
 
 import ast
@@ -54,11 +54,6 @@ _FLAGS = {
   'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
   'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
   'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
-  'ter': (_BOOL, 'Whether to compute TER; default: if no line has more than 100 words.'),
-  'protocols': (_BOOL, 'Print BLEU by other protocols, too.'),
-  'score': (_BOOL, 'Translate nothing: give log-probability and tokens of each reference line.'),
-  'tokens': (_BOOL, 'With --score: a JSON object for each line, with its pieces.'),
-  'prefix': (_STRING, 'A file with what each translation begins with; an empty line is free.'),
   'ensemble': (
     _LIST,
     'Runs whose probabilities are averaged with those of --workdir; a step in '

@@ -2,19 +2,17 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from math import inf
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformer import own_code
-from transformer.errors import refuse
-from transformer.settings import check_range, check_ranges, converted, setting
+from transformer.errors import UserError
+from transformer.settings import check_ranges, converted, nearest_name, setting
 
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
-# What one translation may do in another way than the config of its run.
-SETTINGS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'search', 'sample', *_SAMPLING)
+# What one translation may do in another way than its run.
+OPTIONS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'search', 'sample', *_SAMPLING, 'nbest')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +44,9 @@ class DecodeConfig:
   search: own_code.Setting = dataclasses.field(default='default', hash=False)
   bleu_tokenize: str = setting('13a', choices=BLEU_TOKENIZERS)
 
-  # A run searches; a `SampleConfig` may draw.
+  # A run searches; a `Decoding` may draw.
   sample = False
-  # What errors put before a name: a run's settings come from its config, those of one command from
-  # its flags.
-  prefix = 'decode.'
+  prefix = 'decode.'  # What errors put before a name.
 
   def __post_init__(self):
     check_ranges(self, self.prefix)
@@ -58,86 +54,57 @@ class DecodeConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class SampleConfig(DecodeConfig):
-  """How one command translates: by search, or by draws.
+class Decoding(DecodeConfig):
+  """How a text is translated: by search, or by draws.
 
   Attributes:
+    nbest: the number of translations of each sentence, at most `beam_size`.
     sample: draw `beam_size` translations of each sentence instead of searching for the likeliest,
       and give the one with the best score. Only then are the others read.
     temperature: divides log-probabilities before a token is drawn.
     top_k: draw from the k likeliest tokens; 0 is all.
     top_p: draw from the fewest tokens whose probabilities sum to at least this
       (Holtzman et al., 2020); 1 is all.
+    seed: the root of the random keys of the draws.
   """
 
+  nbest: int = setting(1, least=1)
   sample: bool = False
   temperature: float = setting(1.0, above=0, below=inf)
   top_k: int = setting(0, least=0)
   top_p: float = setting(1.0, above=0, most=1)
-
-  prefix = '--'
-
-
-class CallConfig(SampleConfig):
-  """How one call in Python translates; errors name its arguments."""
+  seed: int = setting(0, least=0, below=2**32)
 
   prefix = ''
 
+  def __post_init__(self):
+    super().__post_init__()
+    if self.nbest > self.beam_size:
+      raise UserError(
+        f'nbest={self.nbest} needs as many beams, and there are {self.beam_size}; give '
+        f'beam_size={self.nbest}'
+      )
+    if self.sample and self.search != 'default':
+      raise UserError('search and sample exclude each other; leave one out')
 
-class Decoding(NamedTuple):
-  """How a text is translated: by a search or draws, the seed of draws, and the length of lists.
 
-  `more` is what else results have, by name: BLEU's tokenizer, if it is not the one of the run's
-  config, and digests of constraints.
+def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Decoding:
+  """Returns how a run with a config and a seed translates, changed by options.
+
+  Raises:
+    UserError: an option has an unknown name, a wrong type or value, or does not suit the others.
   """
-
-  config: DecodeConfig
-  seed: int
-  nbest: int = 1
-  more: Mapping[str, str] = MappingProxyType({})
-
-  @classmethod
-  def of(
-    cls,
-    config: DecodeConfig,
-    seed: int,
-    given: Mapping[str, Any],
-    kind: type[SampleConfig] = SampleConfig,
-  ) -> 'Decoding':
-    """Returns how a run translates, changed by what is given, which errors name as `kind` does."""
-    return cls(kind(**dataclasses.asdict(config)), seed).changed(**given)
-
-  def changed(self, **given: Any) -> 'Decoding':
-    """Returns this with other settings, by name, or another seed or nbest."""
-    prefix = self.config.prefix
-    hints = {**typing.get_type_hints(type(self.config)), 'seed': int, 'nbest': int}
-    values = {
-      name: converted(hints[name], value, f'{prefix}{name}') for name, value in given.items()
-    }
-    seed = values.pop('seed', self.seed)
-    nbest = values.pop('nbest', self.nbest)
-    if values.get('sample'):
-      # The run's beam size is for its search; the best of several samples is not a plain sample.
-      values.setdefault('beam_size', 1)
-      values.setdefault('search', 'default')
-    config = dataclasses.replace(self.config, **values)
-    drawing = [name for name in _SAMPLING if name in given]
-    check_range(f'{prefix}seed', seed, least=0, below=2**32)
-    check_range(f'{prefix}nbest', nbest, least=1)
-    refuse(
-      (
-        nbest > config.beam_size,
-        f'{prefix}nbest={nbest} needs as many beams, and there are {config.beam_size}; give '
-        f'{prefix}beam_size={nbest}',
-      ),
-      (
-        config.sample and config.search != 'default',
-        f'{prefix}search and {prefix}sample exclude each other; leave one out',
-      ),
-      (
-        drawing and not config.sample,
-        f'{prefix}{f" and {prefix}".join(drawing)} needs {prefix}sample; without it nothing is '
-        f'drawn',
-      ),
-    )
-    return self._replace(config=config, seed=seed, nbest=nbest)
+  kinds = typing.get_type_hints(Decoding)
+  values = {}
+  for name, value in options.items():
+    if name not in OPTIONS:
+      raise UserError(f'there is no option {name}; {nearest_name(name, OPTIONS)}')
+    values[name] = converted(kinds[name], value, name)
+  drawing = [name for name in _SAMPLING if name in options]
+  if drawing and not values.get('sample'):
+    raise UserError(f'{" and ".join(drawing)} needs sample; without it nothing is drawn')
+  settings = dataclasses.asdict(config) | {'seed': run_seed}
+  if values.get('sample'):
+    # The run's beam size is for its search; the best of several samples is not a plain sample.
+    settings |= {'beam_size': 1, 'search': 'default'}
+  return Decoding(**(settings | values))

@@ -1,4 +1,4 @@
-"""Constraints: what translations must obey, whatever the model and the search; and prefixes."""
+"""Constraints: what translations must obey, whatever the model and the search."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,10 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.data.batch import PAD_ID
-from transformer.data.text.text_files import check_several
-from transformer.decoding.pairs import padded
-from transformer.errors import UserError
 from transformer.ops.beam_search import Policy
 from transformer.ops.search import Cache
 
@@ -88,56 +84,3 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, shap
 
   cache = Cache((cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0)))
   return obeying_step, cache
-
-
-class Prefixes(Constraint):
-  """Lets each translation begin with a text; a blank one leaves it free."""
-
-  def __init__(self, lines: Sequence[str]):
-    check_several(lines)
-    self._lines = lines
-
-  def rows(self, vocabulary, limits, room, first):
-    if len(self._lines) != len(limits):
-      raise UserError(
-        f'there must be a prefix for each line, which may be empty; there are '
-        f'{len(self._lines)} for {len(limits)} lines'
-      )
-    return [
-      tokens_P if tokens_P.any() else None
-      for tokens_P in prefix_rows(self._lines, vocabulary, limits, room, first)
-    ]
-
-  @staticmethod
-  def allow(rows, tables, t, last_BW, state, log_probs_BWN):
-    return begin(rows, t, log_probs_BWN, log_probs_BWN), state
-
-
-def prefix_rows(
-  lines: Sequence[str], vocabulary, limits: Sequence[int], room: int, first: int
-) -> list[np.ndarray]:
-  """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
-  prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
-  check_room('the beginning of', list(map(len, prefixes)), limits, first)
-  return list(padded(prefixes, room, len(prefixes)))
-
-
-def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
-  """Refuses more tokens than a translation has room for, by the number of its sentence."""
-  for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
-    if count >= limit:
-      raise UserError(
-        f'{what} translation {number} must have fewer tokens than its limit, '
-        f'{limit}; got {count}; shorten it, or raise decode.max_extra_length'
-      )
-
-
-def begin(prefix_BP, t, log_probs_BWN, after_BWN):
-  """Returns log-probabilities that allow token t of a prefix alone, and those after its end.
-
-  `prefix_BP` has `PAD_ID` after the tokens of each prefix.
-  """
-  wanted_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
-  is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
-  begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
-  return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)

@@ -1,17 +1,18 @@
 """Texts with given translations, as arrays for teacher forcing: all positions at once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
 from transformer.errors import UserError
 
 _SHORTEST_BUCKET = 16
+# The ids of sources and those of targets.
+Pairs = tuple[list[list[int]], list[list[int]]]
 
 
 def padded_length(length: int, most: int) -> int:
@@ -24,29 +25,26 @@ def longest(config: Config) -> tuple[int, int]:
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
 
 
-def encode_pairs(
-  vocabulary, sources: Sequence[str], targets: Sequence[str]
-) -> list[list[list[int]]]:
-  """Returns the ids of sources and those of targets, with end tokens."""
-  encoded = [
-    [[*ids, EOS_ID] for ids in language.encode_batch(side)]
-    for language, side in ((vocabulary.source, sources), (vocabulary.target, targets))
-  ]
+def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> Pairs:
+  """Returns the ids of sources and those of targets by a `RunVocabulary`, with end tokens."""
+  source_ids = [[*ids, EOS_ID] for ids in vocabulary.source.encode_batch(sources)]
+  target_ids = [[*ids, EOS_ID] for ids in vocabulary.target.encode_batch(targets)]
   if len(sources) != len(targets):
     raise UserError(
       f'each source needs a target; there are {len(sources)} sources and {len(targets)} targets'
     )
-  return encoded
+  return source_ids, target_ids
 
 
-def too_long(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) -> dict[int, str]:
-  """Returns the indices of pairs that are longer than in a search, and what people call them."""
-  return {
-    index: f'line {index + 1} of the {kind} ({len(ids)} tokens, at most {limit})'
-    for index, pair in enumerate(zip(*pairs, strict=True))
-    for kind, ids, limit in zip(('source', 'reference'), pair, most, strict=True)
-    if len(ids) > limit
-  }
+def check_fitting(pairs: Pairs, most: tuple[int, int]):
+  """Raises `UserError` if a text is longer than in a search."""
+  for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
+    for number, ids in enumerate(side, 1):
+      if len(ids) > limit:
+        raise UserError(
+          f'a text must not be longer than in a search; got line {number} of the {kind} '
+          f'({len(ids)} tokens, at most {limit}); split it'
+        )
 
 
 def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.ndarray:
@@ -58,36 +56,27 @@ def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.nda
 
 
 def pair_batches(
-  sources: Sequence[Sequence[int]],
-  targets: Sequence[Sequence[int]],
-  chosen: Iterable[int],
-  most: tuple[int, int],
-  batch_size: int,
+  pairs: Pairs, most: tuple[int, int], batch_size: int
 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
   """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
 
   The shapes of a pair's arrays depend only on the pair and on the numbers that are given. So what
-  is computed for a pair does not depend on the others. Rows beyond the pairs are padding.
-
-  Args:
-    sources, targets: the ids of each text, the end token included.
-    chosen: the indices of the pairs, none longer than `most`.
-    most: the most tokens of a source and of a target; the first number is not above the second.
+  is computed for a pair does not depend on the others. Rows beyond the pairs are padding. Pairs
+  with a text that is longer than `most`, of a source and of a target, are left out.
   """
+  sources, targets = pairs
+  most_S, most_T = most
   buckets: dict[int, list[int]] = {}
-  for index in chosen:
-    length = max(len(sources[index]), len(targets[index]))
-    buckets.setdefault(padded_length(length, most[1]), []).append(index)
+  for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+    if len(source) <= most_S and len(target) <= most_T:
+      length = padded_length(max(len(source), len(target)), most_T)
+      buckets.setdefault(length, []).append(index)
   for length, bucket in sorted(buckets.items()):
     for first in range(0, len(bucket), batch_size):
       rows = bucket[first : first + batch_size]
-      yield (
-        rows,
-        *(
-          padded([lines[index] for index in rows], min(length, limit), batch_size)
-          for lines, limit in zip((sources, targets), most, strict=True)
-        ),
-      )
+      source_BS = padded([sources[index] for index in rows], min(length, most_S), batch_size)
+      target_BT = padded([targets[index] for index in rows], min(length, most_T), batch_size)
+      yield rows, source_BS, target_BT
 
 
 def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
@@ -107,22 +96,13 @@ def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
   return *rows_of(source_BS), before_BT, *segments_and_positions
 
 
-def as_batch(pairs: Sequence[Sequence[Sequence[int]]], most: tuple[int, int]) -> Batch:
+def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
   """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
-  source_BS, target_BT = (
-    padded(side, padded_length(max(map(len, side), default=1), limit), len(side))
-    for side, limit in zip(pairs, most, strict=True)
-  )
+  sources, targets = pairs
+  most_S, most_T = most
+  length_S = padded_length(max(map(len, sources), default=1), most_S)
+  length_T = padded_length(max(map(len, targets), default=1), most_T)
+  source_BS = padded(sources, length_S, len(sources))
+  target_BT = padded(targets, length_T, len(targets))
   inputs = forced(source_BS, target_BT)
   return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))
-
-
-def warn_of_cut(cut: Sequence[bool], max_length: int):
-  """Warns how many sources were cut, if any."""
-  if any(cut):
-    logging.warning(
-      '%d of %d sources were longer than data.max_length=%d tokens and were cut',
-      sum(cut),
-      len(cut),
-      max_length,
-    )

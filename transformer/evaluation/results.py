@@ -20,12 +20,8 @@ from transformer.evaluation.texts import Text
 from transformer.runs import run_directory
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
-
-
-def constrained(decoding: Decoding, **lines: Sequence[str]) -> Decoding:
-  """Returns a decoding with constraints, given as the lines of the flags of these names."""
-  digests = {name: _digest(given) for name, given in lines.items() if given}
-  return decoding._replace(more={**digests, **decoding.more})
+# What readers of a result need.
+_FIELDS = {'text', 'text_sha256', 'steps', 'ensemble', 'ensemble_steps', 'decode', 'seed', 'more'}
 
 
 class Result(NamedTuple):
@@ -48,20 +44,25 @@ class Result(NamedTuple):
         [f'{run} {[*its]}' for run, its in zip(others, content['ensemble_steps'], strict=True)]
       )
       how['ensemble'] = f'{1 + len(others)}.{digest}'
-    if decode := content.get('decode'):
-      sample = decode.get('sample')
-      how |= {
-        'samples' if sample else 'beam': str(decode['beam_size']),
-        'alpha': f'{decode["alpha"]:g}',
-      }
-      if sample:
-        how |= {name: f'{decode[name]:g}' for name in _SAMPLING} | {'seed': str(content['seed'])}
-      if (search := decode.get('search', 'default')) != 'default':
-        name, *settings = [search] if isinstance(search, str) else search
-        how['search'] = name.replace(':', '.') + (f'.{_digest([repr(settings)])}' * bool(settings))
-      if (dtype := decode['dtype']) != DecodeConfig.dtype:
-        how['dtype'] = dtype
+    if 'decode' in content:
+      how |= self._how_decoded()
     return how | content['more']
+
+  def _how_decoded(self) -> dict[str, str]:
+    decode = self.content['decode']
+    sample = decode.get('sample')  # Some tools only search.
+    how = {
+      'samples' if sample else 'beam': str(decode['beam_size']),
+      'alpha': f'{decode["alpha"]:g}',
+    }
+    if sample:
+      how |= {name: f'{decode[name]:g}' for name in _SAMPLING}
+      how['seed'] = str(self.content['seed'])
+    if decode.get('search', 'default') != 'default':
+      how['search'] = _digest([json.dumps(decode['search'])])
+    if decode['dtype'] != DecodeConfig.dtype:
+      how['dtype'] = decode['dtype']
+    return how
 
   @property
   def name(self) -> str:
@@ -115,12 +116,17 @@ class Result(NamedTuple):
     files.write_json(self.path, {**self.content, **scores})
 
   def read_sentences(self) -> list[dict[str, Any]]:
-    """Reads the sentences; refuses those that are not as eval.py writes them."""
-    return _read(self.sentences_path, ('source', 'translation', 'references'), bytes.splitlines)
+    """Reads the sentences."""
+    return _read(self.sentences_path, lambda data: list(map(json.loads, data.splitlines())))
 
 
-def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> dict[str, Any]:
-  """Returns what is known of a result of runs before its scores; `decoding` None is none."""
+def facts(
+  text: Text, members: Sequence, decoding: Decoding | None = None, **more: str | Sequence[str]
+) -> dict[str, Any]:
+  """Returns what is known of a result of runs before its scores.
+
+  `more` tells it from others, by name: a text, or lines of which it keeps a digest.
+  """
   run, *others = members
   known = {
     'text': text.name,
@@ -133,12 +139,16 @@ def facts(text: Text, members: Sequence, decoding: Decoding | None = None) -> di
     'commit': run_directory.commit(),
     'command': sys.argv[1:],
   }
+  for name, value in more.items():
+    if value:
+      known['more'][name] = value if isinstance(value, str) else _digest(value)
   if decoding:
-    known |= {
-      'decode': dataclasses.asdict(decoding.config),
-      'more': dict(decoding.more),
-      'seed': decoding.seed if decoding.config.sample else None,
-    }
+    decode = dataclasses.asdict(decoding)
+    del decode['nbest']
+    seed = decode.pop('seed')
+    known |= {'decode': decode, 'seed': seed if decoding.sample else None}
+    if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
+      known['more']['bleu'] = decoding.bleu_tokenize
   return known
 
 
@@ -151,22 +161,15 @@ def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
 
 
 def read(path: Path) -> Result:
-  """Reads a result; refuses one that is not as eval.py writes it."""
-  (content,) = _read(
-    path,
-    (
-      'text',
-      'text_sha256',
-      'steps',
-      'ensemble',
-      'ensemble_steps',
-      'decode',
-      'seed',
-      'more',
-      'metrics',
-    ),
-  )
-  return Result(path, content)
+  """Reads a result; raises `UserError` if it is not as eval.py writes it."""
+  result = Result(path, _read(path, lambda data: dict(json.loads(data))))
+  missing = _FIELDS - result.content.keys()
+  if missing:
+    raise UserError(
+      f'{path} should be as eval.py writes it; it lacks {", ".join(sorted(missing))}; '
+      f'score the run again'
+    )
+  return result
 
 
 def read_all(folder: Path, text: str) -> list[Result]:
@@ -180,22 +183,11 @@ def _digest(lines: Sequence[str]) -> str:
   return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
 
 
-def _read(
-  path: Path, needed: Sequence[str], split: Callable[[bytes], list[bytes]] = lambda data: [data]
-) -> list[dict[str, Any]]:
-  """Reads the JSON objects of a file; every one must have the keys that are needed."""
+def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
   try:
-    objects = list(map(json.loads, split(path.read_bytes())))
-    for content in objects:
-      if missing := set(needed).difference(content):
-        raise KeyError(*missing)
-  except OSError as error:
+    return parse(path.read_bytes())
+  except (OSError, ValueError, TypeError) as error:
+    reason = getattr(error, 'strerror', error)
     raise UserError(
-      f'{path} cannot be read: {error.strerror}; score the run again with eval.py'
+      f'{path} should be as eval.py writes it, and cannot be read: {reason}; score the run again'
     ) from error
-  except (ValueError, KeyError, TypeError) as error:
-    raise UserError(
-      f'{path} should be as eval.py writes it; it cannot be understood ({error!r}); '
-      f'score the run again'
-    ) from error
-  return objects

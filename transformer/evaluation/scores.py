@@ -1,7 +1,5 @@
 """Scores with 95 % intervals by bootstrap resampling, and metrics of one's own."""
 
-import math
-import numbers
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -71,21 +69,6 @@ def interval_95(scores: Sequence[float]) -> tuple[float, float]:
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 
-def scored(
-  names: Sequence[str],
-  signature: str,
-  counts: Sequence[Sequence[int]],
-  figures: Callable[[np.ndarray], np.ndarray],
-) -> list[dict[str, Any]]:
-  """Returns the rows of metrics; `figures` computes them [M, ...] from sums of counts [C, ...]."""
-  scores = figures(np.sum(counts, axis=0)).tolist()
-  samples = figures(resampled(counts).T)
-  return [
-    Score(name, score, signature, interval=interval_95(of_samples)).to_json()
-    for name, score, of_samples in zip(names, scores, samples, strict=True)
-  ]
-
-
 class OwnMetric(NamedTuple):
   """A function that scores translations, and its place, MODULE:FUNCTION.
 
@@ -114,26 +97,22 @@ def own_scores(
     values = metric.function(list(sources), list(translations), list(map(list, references)))
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
-  return [_own_score(metric, str(name), value, len(translations)) for name, value in values.items()]
+  return [
+    _own_score(metric.spec, str(name), value, len(translations)) for name, value in values.items()
+  ]
 
 
-def _own_score(metric: OwnMetric, name: str, value: Any, count: int) -> Score:
-  of_text = isinstance(value, numbers.Real)
+def _own_score(spec: str, name: str, value: Any, count: int) -> Score:
   try:
-    scores = [float(value)] if of_text else list(map(float, value))
+    scores = np.array(value, np.float64)
   except (TypeError, ValueError):
-    scores = []
-  if len(scores) != (1 if of_text else count) or not all(map(math.isfinite, scores)):
+    scores = np.array([])
+  if scores.shape not in ((), (count,)) or not np.isfinite(scores).all():
     raise UserError(
-      f'the metric {metric.spec} must return a finite number, or one for each of the '
+      f'the metric {spec} must return a finite number, or one for each of the '
       f'{count} translations, or a dict of these; {name} is {shown(value)}'
     )
-  if of_text:
-    return Score(name, scores[0], metric.spec)
-  return Score(
-    name,
-    math.fsum(scores) / count,
-    metric.spec,
-    interval=interval_95(resampled(scores) / count),
-    sentences=scores,
-  )
+  if not scores.shape:
+    return Score(name, scores.item(), spec)
+  interval = interval_95(resampled(scores) / count)
+  return Score(name, scores.mean().item(), spec, interval=interval, sentences=scores.tolist())

@@ -21,7 +21,6 @@ class Text(NamedTuple):
   sources: list[str]
   references: list[list[str]]
   gold: Sequence[str] | None = None  # what metrics of one's own get in place of the references
-  prefixes: Sequence[str] = ()  # what translations begin with
 
   @property
   def digest(self) -> str:

@@ -1,6 +1,5 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
-import dataclasses
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
+from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
 from transformer.experiment.init_from import params_from
@@ -133,15 +133,15 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
   It is quick; `eval.py` uses the beams of `config.decode`.
   """
   update = prepared.update
-  greedy = dataclasses.replace(config.decode, beam_size=1)
+  greedy = decoding_for(config.decode, config.seed, beam_size=1)
   length = config.data.max_length
-  translate = Translator(update.model, prepared.vocabulary, greedy, length, mesh=update.mesh)
+  translate = Translator((update.model,), prepared.vocabulary, length, update.mesh)
   sets = []
   for key, corpus in prepared.corpora.valid.items():
     batches = [update.place(batch) for batch in prepared.encoded.valid_batches[key]]
     sets.append(ValidationSet(key, batches, corpus[:], corpus.gold))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
-  return Validation(sets, translate, prepared.metric, has_chrf, config.decode.bleu_tokenize)
+  return Validation(sets, translate, greedy, prepared.metric, has_chrf)
 
 
 def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
@@ -149,8 +149,9 @@ def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
   sources = []
   for each in validation.sets:
     sources += [source for source, _ in each.pairs]
-  length, search = validation.translate.compile_longest(params, sources)
-  size = validation.translate.config.batch_size
+  greedy = validation.decoding
+  length, search = validation.translate.compile_longest([params], sources, greedy)
+  size = greedy.batch_size
   return f'search, {size} sentences of {length} tokens', search
 
 

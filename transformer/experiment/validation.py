@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from transformer.data.batch import Batch
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional, shown
 from transformer.evaluation.metrics import corpus_bleu, corpus_chrf
@@ -13,7 +14,7 @@ from transformer.evaluation.scores import OwnMetric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporters import Sample
 from transformer.system import processes
-from transformer.system.progress import progress_bar, warn
+from transformer.system.progress import warn
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
@@ -56,14 +57,13 @@ class Validation(NamedTuple):
   Attributes:
     metric: `train.valid_metric`, or None.
     has_chrf: whether chrF2++ is computed.
-    tokenize: sacreBLEU's tokenizer for BLEU.
   """
 
   sets: Sequence[ValidationSet]
   translate: Translator
+  decoding: Decoding
   metric: OwnMetric | None = None
   has_chrf: bool = False
-  tokenize: str = '13a'
 
   def evaluate(self, eval_step: Callable, params: Any) -> Evaluation:
     """Evaluates parameters; a metric of one's own that fails is left out.
@@ -74,8 +74,7 @@ class Validation(NamedTuple):
     translations = {}
     for each in self.sets:
       sources = [source for source, _ in each.pairs]
-      with progress_bar(len(sources), description='evaluating: ') as bar:
-        answers = self.translate(params, sources, progress=bar.update)
+      answers = self.translate([params], sources, self.decoding, description='evaluating: ')
       translations[each.key] = [answer.text for answer in answers]
       loss = _loss(eval_step, params, each.batches)
       scores = {'loss': loss, 'perplexity': perplexity(loss)}
@@ -91,7 +90,7 @@ class Validation(NamedTuple):
 
   def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
     references = [reference for _, reference in each.pairs]
-    scores = {'bleu': corpus_bleu(translations, [references], self.tokenize).score}
+    scores = {'bleu': corpus_bleu(translations, [references], self.decoding.bleu_tokenize)}
     if self.has_chrf:
       scores['chrf'] = corpus_chrf(translations, [references])
     if self.metric:

@@ -17,12 +17,12 @@ import pytest
 
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.trained_run import TrainedRun
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.tools.attend.attention_maps import attention_maps
 from transformer.tools.attend.page import attention_page, thousandths, visible
+from transformer.trained_run import TrainedRun
 
 L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
 WORDS = ['the', 'cat', 'dog', 'sees', 'eats', 'small', 'green', 'under']

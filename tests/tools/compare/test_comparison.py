@@ -7,7 +7,8 @@ import types
 import pytest
 
 from tests.evaluation.test_report import GOOD, REFERENCES, SOURCES
-from transformer.decoding.config import SampleConfig
+from transformer.config import Config
+from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
@@ -30,10 +31,11 @@ def write(
 ):
   """Writes the scores of translations as those of a run; returns the run's directory."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
-  run = types.SimpleNamespace(workdir=root / name, steps=[*range(step - average + 1, step + 1)])
+  steps = [*range(step - average + 1, step + 1)]
+  run = types.SimpleNamespace(workdir=root / name, steps=steps, config=Config())
   text = Text('test', SOURCES[: len(translations)], [references[: len(translations)]])
-  decoding = results.Decoding(SampleConfig(**decode), seed)
-  *_, written = report.evaluate(text, answers, 1.0, decoding.config.bleu_tokenize, 'en')
+  decoding = Decoding(seed=seed, **decode)
+  *_, written = report.evaluate(text, answers, 1.0, decoding.bleu_tokenize)
   (run.workdir / folder).mkdir(parents=True, exist_ok=True)
   results.place(run.workdir / folder, results.facts(text, [run], decoding)).write(*written)
   return str(run.workdir)

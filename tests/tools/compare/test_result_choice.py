@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from transformer.decoding.config import SampleConfig
+from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.results import Result
 from transformer.tools.compare import result_choice
@@ -17,7 +17,7 @@ def result(*steps, others=(), more=None, **decode):
       'steps': steps,
       'ensemble': [*others],
       'ensemble_steps': [[7] for _ in others],
-      'decode': dataclasses.asdict(SampleConfig(**decode)),
+      'decode': dataclasses.asdict(Decoding(**decode)),
       'seed': 3,
       'more': more or {},
     },

@@ -2,17 +2,18 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from tests.toy_translation import (
   DECODE,
-  MAX_LENGTH,
   make_model,
   make_params,
+  make_translator,
   make_vocabulary,
   sentences,
 )
-from transformer.decoding.translator import Translator
+from transformer.data.batch import PAD_ID
 from transformer.errors import UserError
 from transformer.tools.constrain.words import Words, lacks_phrase
 
@@ -27,7 +28,7 @@ def params():
 
 @pytest.fixture(scope='module')
 def translator():
-  return Translator(MODEL, VOCABULARY, DECODE, MAX_LENGTH, nbest=3)
+  return make_translator(MODEL, VOCABULARY, dataclasses.replace(DECODE, nbest=3))
 
 
 def test_avoided_words_are_in_no_translation(translator, params):
@@ -69,6 +70,33 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
 def test_samples_cannot_contain_phrases(params):
   config = dataclasses.replace(DECODE, sample=True)
   with pytest.raises(UserError, match='leave out --sample'):
-    Translator(MODEL, VOCABULARY, config, MAX_LENGTH)(
+    make_translator(MODEL, VOCABULARY, config)(
       params, ['a'], constraint=Words(VOCABULARY, [['cat']])
     )
+
+
+def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
+  lines = sentences(7)
+  prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
+  free = translator(params, lines)
+  begun = translator(params, lines, constraint=Words(VOCABULARY, prefixes=prefixes))
+  for before, answer, prefix in zip(free, begun, prefixes, strict=True):
+    assert answer.text.startswith(prefix)
+    # A free sentence goes through the same program as before, bit for bit.
+    assert (answer == before) == (prefix == '')
+  one = Words(VOCABULARY, prefixes=prefixes[1:2])
+  assert translator(params, lines[1:2], constraint=one) == begun[1:2]
+  long = Words(VOCABULARY, prefixes=['', 'x' * 99, *[''] * 5])
+  with pytest.raises(UserError, match=r'beginning of translation 12 must have fewer tokens'):
+    translator(params, lines, 10, long)
+  with pytest.raises(UserError, match='there are 1 for 7 lines'):
+    translator(params, lines, constraint=Words(VOCABULARY, prefixes=['a']))
+
+
+def test_a_prefix_leaves_room_for_the_end_token():
+  (count,) = map(len, VOCABULARY.encode_batch(['the old cat']))
+  words = Words(VOCABULARY, prefixes=['the old cat'])
+  ((tokens_P, _),) = words.rows(VOCABULARY, [count + 1], count + 3, 0)
+  assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD_ID) == count
+  with pytest.raises(UserError, match=f'translation 6 must have .* limit, {count}; got {count};'):
+    words.rows(VOCABULARY, [count], count + 3, 5)

@@ -11,9 +11,9 @@ error rate is printed, and written to RUN/eval/ or to --results=FOLDER.
 from absl import flags
 
 from transformer.commands import shared_flags
+from transformer.commands.request import Request, check_output
 from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.errors import refuse
-from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 from transformer.tools.align import error_rate
 from transformer.tools.align.links import alignment_lines, read_gold
@@ -40,18 +40,22 @@ def main(_):
   """Wires flags to a run, and aligns."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.text_lines import write_lines
-  from transformer.evaluation import report, translating
+  from transformer.commands.text_lines import write_lines
+  from transformer.evaluation import report, results
   from transformer.tools.align.word_alignment import align, check_layer
+  from transformer.trained_run import load
 
-  run = translating.load_for(request, request.checkpoint)
+  run = load(
+    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+  )
   check_layer([member.model for member in run.members], _LAYER.value)
   (text,) = request.read_texts(run.config.data)
   targets = text.references[0]
   if _GOLD.value:
     gold = read_gold(_GOLD.value, text.sources, targets)
     settings = {'layer': str(_LAYER.value)} if _LAYER.value else {}
-    result = translating.result_for(request, text, run, kind='alignment', **settings)
+    content = results.facts(text, run.members, **settings)
+    result = results.place(request.results_folder, content, 'alignment')
   links = align(run.members, text.sources, targets, _LAYER.value)
   if _OUTPUT.value:
     write_lines(alignment_lines(links), _OUTPUT.value)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.evaluation.scores import scored
+from transformer.tools._counted_scores import scored
 from transformer.tools.align.links import GoldLinks, Link, alignment_lines
 
 SIGNATURE = 'aer:och+ney.2003|links:sure,possible|words:white space'

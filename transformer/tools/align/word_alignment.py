@@ -36,9 +36,8 @@ def align(
   target_ids = [_cut(ids, most_target) for ids in encoded_targets]
   params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
   links: list[list[Link]] = [[] for _ in sources]
-  numbers = range(len(links))
-  batches = pair_batches(source_ids, target_ids, numbers, most, config.decode.batch_size)
-  for indices, source_BS, target_BT in batches:
+  sides = (source_ids, target_ids)
+  for indices, source_BS, target_BT in pair_batches(sides, most, config.decode.batch_size):
     weights_BTS = jax.device_get(attention(params, source_BS, target_BT))
     check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in indices))
     for weights_TS, index in zip(weights_BTS, indices, strict=False):

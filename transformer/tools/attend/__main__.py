@@ -17,10 +17,10 @@ from absl import flags
 
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.request import check_output
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import decoding_for
 from transformer.errors import UserError, shown
-from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import read_beside
 from transformer.system import command_line, outputs
 
@@ -58,12 +58,12 @@ def main(_):
   read = [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else []
   check_output(_OUTPUT.value, read, _WORKDIR.value)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.trained_run import load
   from transformer.tools.attend.page import page_of_run
+  from transformer.trained_run import load
 
   run = load(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   given = shared_flags.given(_BEAM_SIZE, _ALPHA)
-  decoding = Decoding.of(run.config.decode, run.config.seed, given)
+  decoding = decoding_for(run.config.decode, run.config.seed, **given)
   sources, translations = _read()
   shown = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not shown:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from transformer.data.batch import EOS_ID
 from transformer.decoding.pairs import encode_pairs, longest
-from transformer.decoding.trained_run import TrainedRun
 from transformer.model.attention_weights import AttentionWeights
+from transformer.trained_run import TrainedRun
 
 
 class AttentionMap(NamedTuple):

@@ -17,9 +17,9 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import EOS_ID
-from transformer.decoding.trained_run import TrainedRun
 from transformer.runs.loading import check_finite
 from transformer.tools.attend.attention_maps import AttentionMap, attention_maps
+from transformer.trained_run import TrainedRun
 
 # The page holds weights in whole thousandths; those of a row sum to 1000.
 PRECISION = 1000

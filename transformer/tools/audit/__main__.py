@@ -17,10 +17,10 @@ from absl import flags
 
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.request import check_output
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
-from transformer.evaluation.request import check_output
 from transformer.evaluation.texts import split_files
 from transformer.system import command_line, outputs
 from transformer.tools.audit.report import as_table, audit

@@ -21,8 +21,8 @@ from absl import flags
 
 from transformer import files
 from transformer.commands import shared_flags
+from transformer.commands.request import check_output
 from transformer.errors import UserError
-from transformer.evaluation.request import check_output
 from transformer.system import command_line, outputs
 from transformer.tools.compare import comparison
 

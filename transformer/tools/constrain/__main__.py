@@ -1,20 +1,23 @@
-r"""Translates with words that must appear, and without words that must not.
+r"""Translates with words that must appear or come first, and without words that must not.
 
   python -m transformer.tools.constrain --workdir=RUN --source=FILE --require=FILE2   # in line n
   python -m transformer.tools.constrain --workdir=RUN --source=FILE --avoid=FILE3     # in no line
+  python -m transformer.tools.constrain --workdir=RUN --source=FILE --prefix=FILE4    # begins
   python -m transformer.tools.constrain --workdir=RUN --require=FILE2                 # a split
 
 Translations go to standard output or to --output, and are scored if there are references; results
 lie beside those of eval.py. Flags that both commands have mean the same.
 """
 
+import time
+
 from absl import flags
 
 from transformer.commands import shared_flags
+from transformer.commands.request import Request, check_output
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.errors import refuse
 from transformer.evaluation import texts
-from transformer.evaluation.request import Request, check_output
 from transformer.system import command_line
 
 _REQUIRE = flags.DEFINE_string(
@@ -26,6 +29,9 @@ _REQUIRE = flags.DEFINE_string(
 )
 _AVOID = flags.DEFINE_string(
   'avoid', None, 'A file of words and phrases, one a line, that must not appear in translations.'
+)
+_PREFIX = flags.DEFINE_string(
+  'prefix', None, 'A file with what each translation begins with; an empty line is free.'
 )
 _FLAGS = shared_flags.define_request(
   'workdir',
@@ -40,7 +46,6 @@ _FLAGS = shared_flags.define_request(
   'nbest',
   'sample',
   'seed',
-  'prefix',
 )
 
 
@@ -48,20 +53,25 @@ def main(_):
   """Wires flags to a run, and translates."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.evaluation import results, translating
+  from transformer.commands.translating import write_and_score
+  from transformer.evaluation import results
   from transformer.tools.constrain.words import Words, warn_of_lacking
+  from transformer.trained_run import load
 
-  run = translating.load_for(request, request.checkpoint)
+  run = load(
+    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+  )
   decoding = request.decoding(run.config)
   refuse(
     (
-      _REQUIRE.value and decoding.config.sample,
+      _REQUIRE.value and decoding.sample,
       '--require needs a search, which keeps places '
       'for the words; leave out --sample, or give --nosample',
     )
   )
   text = request.read_texts(run.config.data)[0]
   required = texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value else []
+  prefixes = texts.read_beside('prefix', _PREFIX.value, text.sources) if _PREFIX.value else []
   written = run.vocabulary.target.written
   phrases = [[written(phrase.strip()) for phrase in line.split('\t')] for line in required]
   lines = read_lines(_AVOID.value) if _AVOID.value else []
@@ -72,17 +82,23 @@ def main(_):
       f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} has none',
     )
   )
-  constraint = Words(run.vocabulary.target, phrases, avoided, text.prefixes)
-  decoding = results.constrained(
-    decoding,
-    prefix=text.prefixes,
-    require=['\t'.join(filter(None, line)) for line in phrases],
-    avoid=avoided,
-  )
-  result = translating.result_for(request, text, run, decoding)
-  translated = translating.translate(run, decoding, text, constraint)
-  warn_of_lacking([[line for line, _ in answer.nbest] for answer in translated[0]], phrases)
-  translating.write_and_score(request, result, run, text, translated)
+  constraint = Words(run.vocabulary.target, phrases, avoided, prefixes)
+  result = None
+  if text.references:
+    content = results.facts(
+      text,
+      run.members,
+      decoding,
+      prefix=prefixes,
+      require=['\t'.join(filter(None, line)) for line in phrases],
+      avoid=avoided,
+    )
+    result = results.place(request.results_folder, content)
+  started = time.perf_counter()
+  answers = run.answers(text.sources, decoding, constraint=constraint)
+  seconds = time.perf_counter() - started
+  warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], phrases)
+  write_and_score(request, result, text, (answers, seconds))
 
 
 def _request() -> Request:
@@ -90,20 +106,20 @@ def _request() -> Request:
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
     (
-      not (_REQUIRE.value or _AVOID.value),
-      '--require=FILE or --avoid=FILE is needed; eval.py translates without them',
+      not (_REQUIRE.value or _AVOID.value or _PREFIX.value),
+      '--require=FILE, --avoid=FILE or --prefix=FILE is needed; eval.py translates without them',
     ),
     (
-      STANDARD_INPUT in (_REQUIRE.value, _AVOID.value),
-      'only --source can be standard input; name files by --require and --avoid',
+      STANDARD_INPUT in (_REQUIRE.value, _AVOID.value, _PREFIX.value),
+      'only --source can be standard input; name files by --require, --avoid and --prefix',
     ),
     (
       len(request.split) > 1,
-      f'--require and --avoid are for one text; got --split='
+      f'--require, --avoid and --prefix are for one text; got --split='
       f'{",".join(request.split)}; name one split',
     ),
   )
-  check_output(request.output, [_REQUIRE.value, _AVOID.value], request.workdir)
+  check_output(request.output, [_REQUIRE.value, _AVOID.value, _PREFIX.value], request.workdir)
   return request
 
 

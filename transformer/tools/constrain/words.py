@@ -9,10 +9,11 @@ from absl import logging
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.text.text_files import check_several, is_blank
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
-from transformer.decoding.constraint import Constraint, begin, check_room, prefix_rows
+from transformer.decoding.constraint import Constraint
 from transformer.tools.constrain.avoidance import avoid, is_in_word
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
+from transformer.tools.constrain.prefixes import begin, check_room, prefix_rows
 
 
 class Words(Constraint):

@@ -9,13 +9,15 @@ A blank line ends a document, whose translation is one line, scored against the 
 references. Results lie beside those of eval.py, as those of the text NAME.documents.
 """
 
+import time
+
 from absl import flags, logging
 
 from transformer.commands import shared_flags
+from transformer.commands.request import Request
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import is_blank
 from transformer.errors import UserError, refuse
-from transformer.evaluation.request import Request
 from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
@@ -45,8 +47,6 @@ _FLAGS = shared_flags.define_request(
   'seed',
   'examples',
   'metric',
-  'ter',
-  'protocols',
 )
 
 
@@ -64,19 +64,28 @@ def main(_):
   lines = _read(request, data)
   custom_metrics = list(map(load_metric, request.metric))
   # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.commands.translating import write_and_score
   from transformer.decoding.translator import Translation
-  from transformer.evaluation import metrics, translating
+  from transformer.evaluation import metrics, results
+  from transformer.trained_run import load
 
   if lines.references:
-    metrics.check_tokenizer(decoding.config.bleu_tokenize)
-  run = translating.load_for(request, request.checkpoint)
+    metrics.check_tokenizer(decoding.bleu_tokenize)
+  run = load(
+    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+  )
   parts, documents = cut(lines.sources, run.vocabulary.source, data.max_length, _LINES.value)
   logging.info('%s: %d documents in %d parts', lines.name, len(documents), len(parts))
   spaces = [separator(data.source_language), separator(data.target_language)]
   lines = joined(lines, parts, *spaces)
   text = joined(lines, documents, *spaces)._replace(name=f'{lines.name}.documents')
-  result = translating.result_for(request, text, run, decoding, lines=str(_LINES.value))
-  answers, seconds = translating.translate(run, decoding, lines)
+  result = None
+  if text.references:
+    content = results.facts(text, run.members, decoding, lines=str(_LINES.value))
+    result = results.place(request.results_folder, content)
+  started = time.perf_counter()
+  answers = run.answers(lines.sources, decoding)
+  seconds = time.perf_counter() - started
   joined_answers = []
   for document in documents:
     of_document = [answers[part] for part in document]
@@ -88,7 +97,7 @@ def main(_):
         (),
       )
     )
-  translating.write_and_score(request, result, run, text, (joined_answers, seconds), custom_metrics)
+  write_and_score(request, result, text, (joined_answers, seconds), custom_metrics)
 
 
 def _read(request: Request, data: DataConfig) -> Text:

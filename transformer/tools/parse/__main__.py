@@ -11,14 +11,15 @@ with those of each sentence. Flags that eval.py has too mean the same.
 """
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from transformer.commands import shared_flags
+from transformer.commands.request import Request, chosen_splits
 from transformer.data.text.sources import open_corpus
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError, refuse
-from transformer.evaluation.request import Request, chosen_splits
 from transformer.evaluation.texts import Text
 from transformer.system import command_line
 from transformer.tools.parse.treebank import bracketed, read_trees, split_words
@@ -41,9 +42,10 @@ def main(_):
   """Wires flags to a run."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.evaluation import translating
+  from transformer.evaluation import results
+  from transformer.trained_run import load
 
-  run = translating.load_for(request, request.checkpoint)
+  run = load(request.workdir, request.checkpoint, request.average, request.ensemble)
   if not run.config.data.source.startswith(f'{__package__}.'):
     raise UserError(
       f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
@@ -55,8 +57,13 @@ def main(_):
   else:
     texts = list(_read_splits(request, run.config.data))
   for text in texts:
-    result = translating.result_for(request, text, run, decoding)
-    answers, seconds = translating.translate(run, decoding, text, description='parsing: ')
+    result = None
+    if text.references:
+      content = results.facts(text, run.members, decoding)
+      result = results.place(request.results_folder, content)
+    started = time.perf_counter()
+    answers = run.answers(text.sources, decoding)
+    seconds = time.perf_counter() - started
     try:
       _write(request, text, answers)
     finally:  # Trees that do not fit onto a disk can still be scored.
@@ -80,8 +87,8 @@ def _request() -> Request:
 
 def _write(request, text, answers):
   """Writes the trees of a text, if they are asked for."""
-  from transformer.decoding.text_lines import as_lines, write_lines
-  from transformer.decoding.translator import distinct
+  from transformer.commands.text_lines import as_lines, write_lines
+  from transformer.decoding.sentences import distinct
   from transformer.tools.parse.scores import mended
 
   output = request.output or (None if text.references else '-')

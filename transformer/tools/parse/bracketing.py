@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.evaluation.scores import scored
+from transformer.tools._counted_scores import scored
 from transformer.tools.parse.linearisation import Mended
 from transformer.tools.parse.treebank import Tree, plain_label
 

@@ -15,8 +15,8 @@ import time
 from absl import flags
 
 from transformer import files
+from transformer.commands.request import check_output
 from transformer.errors import UserError, refuse
-from transformer.evaluation.request import check_output
 from transformer.system import command_line
 from transformer.system.machine import usable_cores
 
@@ -45,7 +45,7 @@ def main(_):
   )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and a mistake answer at once.
-  from transformer.decoding.text_lines import write_lines
+  from transformer.commands.text_lines import write_lines
   from transformer.evaluation import metrics, results, scores
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 
@@ -85,13 +85,11 @@ def _score(result, sentences, lists, choices, seconds: float, custom_metrics):
   for line, candidates in zip(choices, lists, strict=True):
     score = next((score for candidate, score in candidates if candidate == line), 0.0)
     answers.append(Translation(line, score, False, ()))
-  german = any(protocol['name'] == 'compound-split' for protocol in content.get('protocols', ()))
   stages = report.evaluate(
     text,
     answers,
     content['seconds'] + seconds,
     content['decode']['bleu_tokenize'],
-    'de' if german else '',
     custom_metrics,
   )
   more = content['more'] | {'mbr': f'chrF2++.{max(map(len, lists))}'}

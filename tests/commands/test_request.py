@@ -2,9 +2,9 @@
 
 import pytest
 
+from transformer.commands.request import chosen_splits
 from transformer.data.config import DataConfig
 from transformer.errors import UserError
-from transformer.evaluation.request import chosen_splits
 
 
 @pytest.mark.parametrize('name', ['test.en', 'test.de.gz', 'test.de.zst'])

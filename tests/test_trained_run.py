@@ -28,11 +28,11 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, Batch
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import decoding_for
 from transformer.decoding.constraint import Constraint
-from transformer.decoding.trained_run import TrainedRun
-from transformer.decoding.translator import Translation
+from transformer.decoding.translator import Translation, Translator
 from transformer.model.transformer import Transformer
+from transformer.trained_run import TrainedRun
 from transformer.training.objective import smoothed
 from transformer.training.step import init_state, make_train_step
 
@@ -201,9 +201,9 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.translate(['a', '\ud800']), 'which UTF-8 can hold'),
     (lambda run: run.translate(None), 'a list of texts is needed'),
     (lambda run: run.encode('a cat'), "got 'a cat'"),
-    (lambda run: run.translate(['a'], beam=8), 'translate takes no beam; did you mean beam_size?'),
-    (lambda run: run.translate(['a'], n_best=8), 'takes no n_best; did you mean nbest?'),
-    (lambda run: run.translate(['a'], max_extra_length=8), 'takes no max_extra_length'),
+    (lambda run: run.translate(['a'], beam=8), 'there is no option beam; did you mean beam_size?'),
+    (lambda run: run.translate(['a'], n_best=8), 'no option n_best; did you mean nbest?'),
+    (lambda run: run.translate(['a'], max_extra_length=8), 'no option max_extra_length'),
     (lambda run: run.translate(['a'], beam_size='8'), "beam_size must be of type int; got '8'"),
     (lambda run: run.translate(['a'], beam_size=0), 'beam_size must be at least 1; got 0'),
     (
@@ -213,17 +213,13 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
     (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
     (lambda run: run.translate(['a'], sample=True, seed=2**32), 'below 4294967296; got 4294967296'),
-    (lambda run: run.translate(['a', 'b'], prefix=['c']), 'there are 1 for 2 lines'),
-    (lambda run: run.translate(['a'], prefix=['c'], constraint=Constraint()), 'got both'),
     (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),
     (lambda run: run.encode(['a', LONG]), 'line 2 of the source (118 tokens, at most 29)'),
     (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),
     (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
     (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
-    (lambda run: run.translate(['a'], constraint=Constraint), 'constraint must be a Constraint'),
     (lambda run: run.translate(['a'], beam_size=np.float32(2)), 'must be of type int; got 2.0'),
     (lambda run: run.translate(['a'], sample=np.int64(1)), 'sample must be of type bool; got 1'),
-    (lambda run: run.score(['a'], ['b'], tokens='no'), "tokens must be of type bool; got 'no'"),
     *(
       (lambda run, path=path: transformer.load(path), f'{path!r} cannot be used as a path: it must')
       for path in (None, 5, b'run', ['run'])
@@ -231,21 +227,6 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: transformer.load('x' * 300), '…'),
     (lambda run: transformer.load('a\0b\nc'), r'a\x00b\nc holds no run'),
     (lambda run: transformer.load('~no-such/run'), '~no-such/run holds no run'),
-    *(
-      (
-        lambda run, others=others: transformer.load('nowhere', ensemble=others),
-        'ensemble must be a list of the directories of runs',
-      )
-      for others in (None, 5)
-    ),
-    *(
-      (lambda run, name=name, value=value: transformer.load('nowhere', **{name: value}), fact)
-      for name in ('average', 'batch_size')
-      for value, fact in (
-        ('2', f"{name} must be of type int; got '2'"),
-        (True, f'{name} must be of type int; got True'),
-      )
-    ),
     (lambda run: transformer.load('nowhere', average=0), 'average must be at least 1; got 0'),
     *(
       (
@@ -281,26 +262,6 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
         ZEROS_OF(source_segments=ZEROS[0, 1:]),
         ZEROS_OF(corpora=ZEROS[0, :, 1:]),
       )
-    ),
-    *(
-      (
-        lambda run, key=key: run.loss(run.params, Batch(*ZEROS), key),
-        'dropout_key must be one random key',
-      )
-      for key in (5, 'x', jax.random.split(jax.random.key(0)))
-    ),
-    *(
-      (lambda run, params=params: run.loss(params, Batch(*ZEROS)), fact)
-      for params, fact in (
-        ({}, 'should be (14, 2, 7), as the config says; it is None'),
-        (None, 'must be nested dicts, as run.params; got None'),
-        ([1.0], 'must be nested dicts'),
-      )
-    ),
-    (lambda run: run.loss({**run.params, 'more': 1.0}, Batch(*ZEROS)), 'parameter more should be'),
-    (
-      lambda run: run.loss(jax.tree.map(lambda leaf: leaf[..., 1:], run.params), Batch(*ZEROS)),
-      'as the config says; it is (14, 2, 6)',
     ),
     (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
   ],
@@ -347,17 +308,13 @@ def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_pytho
   assert len(set(map(tuple, scores))) == 3
 
 
-def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run):
-  class Diverged(TrainedRun):
-    def translator(self, decoding):
-      return lambda params, lines, *_: [
-        Translation('', score, False, ()) for score in (-1.0, math.nan)
-      ]
+def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run, monkeypatch):
+  def translate(self, params, lines, decoding, **_):
+    return [Translation('', score, False, ()) for score in (-1.0, math.nan)]
 
-  fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
-  decoding = Decoding.of(run.config.decode, 0, {})
+  monkeypatch.setattr(Translator, '__call__', translate)
   with pytest.raises(transformer.UserError, match='the log-probabilities for line 17 are not'):
-    Diverged(**fields).answers(['a', 'b'], decoding, first=15)
+    run.answers(['a', 'b'], decoding_for(run.config.decode, 0), first=15)
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():

@@ -11,21 +11,15 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.decoding.config import SETTINGS, Decoding
-from transformer.errors import UserError, refuse
+from transformer.decoding.config import OPTIONS, Decoding, decoding_for
+from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.runs import run_directory
 from transformer.settings import check_range
 from transformer.system import outputs
 
 # What needs references.
-_SCORES = ('metric', 'examples', 'ter', 'protocols', 'bleu_tokenize', 'results')
-# What a flag excludes.
-_EXCLUDED = {
-  'source': ('split', 'data_dir'),
-  'score': (*_SCORES, *SETTINGS, 'split', 'prefix'),
-  'checkpoint=all': ('output', 'score', 'ensemble', 'average'),
-}
+_SCORES = ('metric', 'examples', 'bleu_tokenize', 'results')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,64 +52,40 @@ class Request:
   examples: int = 0
   nbest: int = 1
   metric: Sequence[str] = ()
-  ter: bool | None = None
-  protocols: bool = False
-  score: bool = False
-  tokens: bool = False
-  prefix: str | None = None
   ensemble: Sequence[str] = ()
   data_dir: str | None = None
 
   def __post_init__(self):
-    given = {
-      field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default
-    }
-    if self.checkpoint == 'all':
-      given.add('checkpoint=all')
+    if not self.workdir:
+      raise UserError('--workdir=DIR is needed, the directory of a run')
     check_range('--average', self.average, least=1)
     check_range('--examples', self.examples, least=0)
-    scores = [name for name in (*_SCORES, 'checkpoint=all') if name in given]
-    refuse(
-      (not self.workdir, '--workdir=DIR is needed, the directory of a run'),
-      *(
-        (
-          name in given and given.intersection(excluded),
-          f'--{name} excludes --{" and --".join(other for other in excluded if other in given)}',
-        )
-        for name, excluded in _EXCLUDED.items()
-      ),
-      (
-        len(self.split) > 1 and (self.output or self.prefix),
-        f'--split={",".join(self.split)} names several texts, and --output and --prefix are for '
-        f'one; name one split',
-      ),
-      (
-        STANDARD_INPUT in (*self.reference, self.prefix),
-        '--reference and --prefix must name a file; standard input is for --source',
-      ),
-      (
-        self.reference and not self.source,
-        '--reference needs --source=FILE; a split brings its own',
-      ),
-      (
-        scores and self.unscored,
-        f'--{" and --".join(scores)} compares translations with references; give --reference=FILE',
-      ),
-      (
-        self.score and len(self.reference) != 1,
-        '--score needs --source=FILE and one --reference=FILE',
-      ),
-      (
-        self.tokens and not self.score,
-        '--tokens gives the log-probabilities of given translations; add --score',
-      ),
-      (
-        self.nbest > 1 and (self.score or not (self.output or self.unscored)),
-        f'--nbest={self.nbest} gives lists of translations; add --output=FILE or --output=-, and '
-        f'leave out --score',
-      ),
-    )
-    check_output(self.output, [self.source, self.prefix, *self.reference], self.workdir)
+    if self.source and self.split:
+      raise UserError('--source excludes --split')
+    if self.source and self.data_dir:
+      raise UserError('--source excludes --data_dir')
+    if self.reference and not self.source:
+      raise UserError('--reference needs --source=FILE; a split brings its own')
+    if STANDARD_INPUT in self.reference:
+      raise UserError('--reference must name a file; standard input is for --source')
+    if len(self.split) > 1 and self.output:
+      raise UserError(
+        f'--split={",".join(self.split)} names several texts, and --output is for one; name one'
+      )
+    if self.nbest > 1 and not (self.output or self.unscored):
+      raise UserError(
+        f'--nbest={self.nbest} gives lists of translations; add --output=FILE or --output=-'
+      )
+    if self.unscored:
+      for name in _SCORES:
+        if getattr(self, name):
+          raise UserError(f'--{name} compares translations with references; give --reference=FILE')
+    if self.checkpoint == 'all':
+      if self.unscored:
+        raise UserError('--checkpoint=all compares scores; give --reference=FILE')
+      if self.output or self.ensemble or self.average > 1:
+        raise UserError('--checkpoint=all excludes --output, --ensemble and --average')
+    check_output(self.output, [self.source, *self.reference], self.workdir)
 
   @property
   def unscored(self) -> bool:
@@ -127,36 +97,26 @@ class Request:
     """The stream that people read: standard output, unless the translations go there."""
     return sys.stderr if self.output == '-' else sys.stdout
 
+  @property
+  def results_folder(self) -> Path:
+    """The folder of scores; raises `UserError` if it cannot be written to."""
+    folder = files.as_path(self.results or Path(self.workdir, run_directory.EVALUATIONS))
+    outputs.check_folder('results', folder)
+    return folder
+
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""
-    decoding = Decoding.of(
-      config.decode,
-      config.seed,
-      {
-        name: value
-        for name in (*SETTINGS, 'bleu_tokenize', 'nbest')
-        if (value := getattr(self, name)) is not None
-      },
-    )
-    if (tokenize := decoding.config.bleu_tokenize) == config.decode.bleu_tokenize:
-      return decoding
-    return decoding._replace(more={'bleu': tokenize})
+    options = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
+    decoding = decoding_for(config.decode, config.seed, **options)
+    return dataclasses.replace(decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize)
 
   def read_texts(self, data: DataConfig) -> list[texts.Text]:
     """Reads the file, or the splits of the run's data, that the request names."""
     if self.source:
-      read = [texts.read_files(self.source, self.reference)]
-    else:
-      data = dataclasses.replace(data, dir=self.data_dir or data.dir)
-      read = [
-        texts.read_split(data, split) for split in chosen_splits(data, self.split, self.output)
-      ]
-    if self.prefix:
-      return [
-        text._replace(prefixes=texts.read_beside('prefix', self.prefix, text.sources))
-        for text in read
-      ]
-    return read
+      return [texts.read_files(self.source, self.reference)]
+    data = dataclasses.replace(data, dir=self.data_dir or data.dir)
+    splits = chosen_splits(data, self.split, self.output)
+    return [texts.read_split(data, split) for split in splits]
 
 
 def check_output(

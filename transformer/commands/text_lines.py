@@ -1,0 +1,76 @@
+"""Translations as lines of text; and the lines of a pipe or a terminal, translated as they come."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from transformer import files
+from transformer.data.text.text_files import iterate_lines
+from transformer.decoding.config import Decoding
+from transformer.decoding.translator import Translation
+from transformer.system import outputs
+from transformer.trained_run import TrainedRun
+
+# The batches of a pipe in one call of the translator, which sorts their lines by length.
+_BATCHES_TOGETHER = 16
+
+
+def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
+  """Returns translations, or lists of up to `nbest` of them, as lines.
+
+  A line of a list is number ||| text ||| score; the first sentence has the number `first`.
+  """
+  if nbest == 1:
+    return [answer.text for answer in answers]
+  return [
+    f'{number} ||| {text} ||| {score:.6f}'
+    for number, answer in enumerate(answers, first)
+    for text, score in answer.nbest
+  ]
+
+
+def write_lines(lines: Iterable[str], output: str):
+  """Writes lines of UTF-8 to a file, or to standard output, which is `-`."""
+  text = ''.join(f'{line}\n' for line in lines)
+  if output == '-':
+    sys.stdout.reconfigure(encoding='utf-8', newline='\n')
+    print(text, end='', flush=True)
+  else:
+    outputs.write(files.as_path(output), text.encode())
+
+
+def arrives_live() -> bool:
+  """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one."""
+  return sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
+
+
+def translate_live(run: TrainedRun, decoding: Decoding):
+  """Translates lines of a terminal, one by one, or of a pipe, some batches at a time.
+
+  With a `batch_size` of 1, a pipe is also answered line by line.
+  """
+  if sys.stdin.isatty() and sys.stdout.isatty():
+    print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it; Ctrl-D ends')
+    decoding = dataclasses.replace(decoding, batch_size=1)
+    lines = _typed_lines()
+  else:
+    lines = iterate_lines(open(0, 'rb', closefd=False), 'standard input')  # noqa: SIM115
+  together = decoding.batch_size * _BATCHES_TOGETHER if decoding.batch_size > 1 else 1
+  number = 0
+  while some := list(itertools.islice(lines, together)):
+    answers = run.answers(some, decoding, first=number)
+    write_lines(as_lines(answers, decoding.nbest, number), '-')
+    number += len(some)
+
+
+def _typed_lines() -> Iterator[str]:
+  import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
+
+  sys.stdin.reconfigure(encoding='utf-8', errors='replace')
+  with contextlib.suppress(EOFError):
+    while True:
+      yield input('> ')

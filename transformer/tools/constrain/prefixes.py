@@ -1,0 +1,45 @@
+"""Prefixes: what translations begin with."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.data.batch import PAD_ID
+from transformer.decoding.pairs import padded
+from transformer.errors import UserError
+
+
+def prefix_rows(
+  lines: Sequence[str], vocabulary, limits: Sequence[int], room: int, first: int
+) -> list[np.ndarray]:
+  """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
+  if len(lines) != len(limits):
+    raise UserError(
+      f'there must be a prefix for each line, which may be empty; there are '
+      f'{len(lines)} for {len(limits)} lines'
+    )
+  prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
+  check_room('the beginning of', list(map(len, prefixes)), limits, first)
+  return list(padded(prefixes, room, len(prefixes)))
+
+
+def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
+  """Refuses more tokens than a translation has room for, by the number of its sentence."""
+  for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
+    if count >= limit:
+      raise UserError(
+        f'{what} translation {number} must have fewer tokens than its limit, '
+        f'{limit}; got {count}; shorten it, or raise decode.max_extra_length'
+      )
+
+
+def begin(prefix_BP, t, log_probs_BWN, after_BWN):
+  """Returns log-probabilities that allow token t of a prefix alone, and those after its end.
+
+  `prefix_BP` has `PAD_ID` after the tokens of each prefix.
+  """
+  wanted_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
+  is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
+  begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
+  return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)
