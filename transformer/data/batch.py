@@ -43,7 +43,8 @@ def check_batch(batch: Any):
   if not all(np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays):
     raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
   shapes = [array.shape for array in arrays]
-  source, target = batch.source_tokens.shape, batch.target_tokens.shape
+  source = batch.source_tokens.shape
+  target = batch.target_tokens.shape
   wanted = [source] * 3 + [target] * (len(arrays) - 3)
   if shapes != wanted or len(source) != 2 or len(target) != 2 or source[0] != target[0]:
     raise UserError(

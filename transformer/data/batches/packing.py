@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batches.shuffling import mix, permute
+from transformer.data.encoding import count_from_zero
 
 
 class Rows(NamedTuple):
@@ -43,9 +44,11 @@ class Packing:
     new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
     self._firsts = np.flatnonzero(new)
     self._counts = np.diff(self._firsts, append=len(source))
+    kind_source = source[self._firsts].astype(np.int64)
+    kind_target = target[self._firsts].astype(np.int64)
     fillings = _fillings(
-      source[self._firsts].astype(np.int64),
-      target[self._firsts].astype(np.int64),
+      kind_source,
+      kind_target,
       self._counts,
       source_capacity,
       target_capacity,
@@ -67,17 +70,13 @@ class Packing:
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
     filling = np.searchsorted(self._first_rows, rows, side='right') - 1
     sizes = self._sizes[filling]
-    slot = np.arange(sizes.sum()) + np.repeat(
-      self._first_slots[filling] - (np.cumsum(sizes) - sizes), sizes
-    )
+    slot = np.repeat(self._first_slots[filling], sizes) + count_from_zero(sizes)
     repetition = np.repeat(rows - self._first_rows[filling], sizes)
     kind = self._kinds[slot]
+    kind_key = mix(pairs_key + kind.astype(np.uint64))
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
-    number = permute(
-      self._starts[slot] + repetition * self._steps[slot],
-      self._counts[kind],
-      mix(pairs_key + kind.astype(np.uint64)),
-    )
+    number = self._starts[slot] + repetition * self._steps[slot]
+    number = permute(number, self._counts[kind], kind_key)
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
@@ -111,23 +110,28 @@ def _fillings(source, target, counts, source_capacity, target_capacity):
       source_room -= source[best]
       target_room -= target[best]
       # Skips the kinds that are larger than the room on both sides.
-      first = np.searchsorted(
-        size, -max(source_room / source_capacity, target_room / target_capacity)
-      )
-      fits = first + np.flatnonzero(
-        (left[first:] > 0) & (source[first:] <= source_room) & (target[first:] <= target_room)
-      )
+      largest = max(source_room / source_capacity, target_room / target_capacity)
+      first = np.searchsorted(size, -largest)
+      fit = left[first:] > 0
+      fit &= source[first:] <= source_room
+      fit &= target[first:] <= target_room
+      fits = first + np.flatnonzero(fit)
       best = None
       if len(fits):
-        best = fits[np.argmax(source[fits] * source_room + target[fits] * target_room)]
-    used = np.bincount(filling, minlength=len(counts))
-    times = int((counts[used > 0] // used[used > 0]).min())
+        products = source[fits] * source_room + target[fits] * target_room
+        best = fits[np.argmax(products)]
+    steps = np.bincount(filling, minlength=len(counts))
+    times = int((counts[filling] // steps[filling]).min())
     same_before = [filling[:i].count(kind) for i, kind in enumerate(filling)]
-    fillings.append((order[filling], taken[filling] + same_before, used[filling], times))
-    counts = counts - times * used
-    taken = taken + times * used
+    starts = taken[filling] + same_before
+    fillings.append((order[filling], starts, steps[filling], times))
+    counts = counts - times * steps
+    taken = taken + times * steps
     alive = counts > 0
-    order, size, source, target, counts, taken = (
-      column[alive] for column in (order, size, source, target, counts, taken)
-    )
+    order = order[alive]
+    size = size[alive]
+    source = source[alive]
+    target = target[alive]
+    counts = counts[alive]
+    taken = taken[alive]
   return fillings

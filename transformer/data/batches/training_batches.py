@@ -74,13 +74,14 @@ class TrainingBatches(BatchesByStep):
     self._numbers = list(itertools.chain(*by_weight.values()))
     self._is_mixed = len(corpora) > 1
     self.corpora = [corpora[number] for number in self._numbers]
-    self._cycles = [
-      _Cycle([corpora[number] for number in group], weight, shape)
-      for weight, group in by_weight.items()
-    ]
+    self._cycles = []
+    for weight, group in by_weight.items():
+      alike = [corpora[number] for number in group]
+      self._cycles.append(_Cycle(alike, weight, shape))
     self.shape = shape
     self._seed = seed
-    self.batches_in_epoch = -(-sum(cycle.most_rows for cycle in self._cycles) // shape.rows)
+    rows = sum(cycle.most_rows for cycle in self._cycles)
+    self.batches_in_epoch = math.ceil(rows / shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.deal(step)
@@ -107,7 +108,8 @@ class TrainingBatches(BatchesByStep):
       places = np.arange(first, stop, self.batches_in_epoch)
       numbers, places = np.divmod(places, cycle.packing.num_rows)
       for number in np.unique(numbers):
-        rows = cycle.packing.deal(places[numbers == number], self._seed, int(number))
+        of_round = places[numbers == number]
+        rows = cycle.packing.deal(of_round, self._seed, int(number))
         dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
         rounds.append(np.full(len(rows.pairs), number))
       first_row += stop - start
@@ -125,12 +127,9 @@ class _Cycle:
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    self.packing = Packing(
-      np.concatenate([pairs.source.lengths for pairs in corpora]),
-      np.concatenate([pairs.target.lengths for pairs in corpora]),
-      shape.source_length,
-      shape.target_length,
-    )
+    source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
+    target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
+    self.packing = Packing(source_lengths, target_lengths, *shape[1:])
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
@@ -165,11 +164,12 @@ class StagedBatches(BatchesByStep):
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   packing = Packing(pairs.source.lengths, pairs.target.lengths, *shape[1:])
-  rows = np.arange(packing.num_rows)
-  return [
-    assemble([pairs], packing.deal(rows[first : first + shape.rows], 0), shape)
-    for first in range(0, packing.num_rows, shape.rows)
-  ]
+  batches = []
+  for first in range(0, packing.num_rows, shape.rows):
+    last = min(first + shape.rows, packing.num_rows)
+    rows = packing.deal(np.arange(first, last), 0)
+    batches.append(assemble([pairs], rows, shape))
+  return batches
 
 
 def assemble(
@@ -196,10 +196,11 @@ def _fill(
   chosen = take(sides, rows.pairs)
   lengths = chosen.lengths
   in_row = chosen.starts - np.repeat(chosen.starts[rows.starts], rows.sizes)
-  position = count_from_zero(lengths)
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+  position = count_from_zero(lengths)
   place = np.repeat(row * length + in_row, lengths) + position
-  values = [chosen.tokens, np.repeat(count_from_zero(rows.sizes) + 1, lengths), position]
+  segment = 1 + count_from_zero(rows.sizes)
+  values = [chosen.tokens, np.repeat(segment, lengths), position]
   if of_pairs is not None:
     values.append(np.repeat(of_pairs, lengths))
   arrays = np.zeros((len(values), num_rows * length), np.int32)
@@ -212,11 +213,13 @@ def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
   owner, within = _find(sides, numbers)
   lengths = np.zeros(len(numbers), np.int32)
-  for i in np.unique(owner):
-    lengths[owner == i] = sides[i].lengths[within[owner == i]]
+  for number in np.unique(owner):
+    here = owner == number
+    lengths[here] = sides[number].lengths[within[here]]
   tokens = np.zeros(lengths.sum(), np.int32)
-  for i in np.unique(owner):
-    tokens[np.repeat(owner == i, lengths)] = sides[i].take(within[owner == i])
+  for number in np.unique(owner):
+    here = owner == number
+    tokens[np.repeat(here, lengths)] = sides[number].take(within[here])
   return Sentences.end_to_end(tokens, lengths)
 
 

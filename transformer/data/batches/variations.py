@@ -48,10 +48,11 @@ def replaced(
 
 def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
   """Returns the variations that `data.variations` names."""
-  return [
-    _checked(own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary), place)
-    for place, part in enumerate(data.variations)
-  ]
+  variations = []
+  for place, part in enumerate(data.variations):
+    vary = own_code.build(part, 'variation', data, vocabulary)
+    variations.append(_checked(own_code.name_of(part), vary, place))
+  return variations
 
 
 def _checked(spec: str, vary: Vary, place: int) -> Vary:

@@ -8,6 +8,7 @@ from absl import logging
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.config import DataConfig
+from transformer.data.corpora import Corpora
 from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
@@ -31,7 +32,7 @@ def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
 
 
 def make_vocabulary(
-  config: DataConfig, corpora, earlier: RunVocabulary | None = None
+  config: DataConfig, corpora: Corpora, earlier: RunVocabulary | None = None
 ) -> RunVocabulary:
   """Loads the vocabularies that a config names, and learns the others from the training text.
 
@@ -52,7 +53,7 @@ def make_vocabulary(
   )
 
 
-def _make(config: DataConfig, corpora, key: str, earlier: Vocabulary | None) -> Vocabulary:
+def _make(config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | None) -> Vocabulary:
   """Returns the vocabulary that the file of a `key` or an `earlier` run has, or learns it."""
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier

@@ -115,7 +115,8 @@ class Vocabulary:
     if config.symbols:
       more['user_defined_symbols'] = list(config.symbols)
     # A list, since SentencePiece would keep only the message of an error of an iterator.
-    sentences, model = [_escape(sentence) for sentence in sentences], io.BytesIO()
+    sentences = [_escape(sentence) for sentence in sentences]
+    model = io.BytesIO()
     if not any(sentences):
       raise UserError('a vocabulary needs text to be trained on; the training corpora hold none')
     try:
