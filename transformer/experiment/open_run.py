@@ -52,10 +52,11 @@ class OpenRun:
     self.unfinished = False
     self.begun, self.changes, saved = processes.from_first(lambda: self._lock(config))
     self._checkpoints = self._open_checkpoints() if saved else None
-    if saved and (step := self._checkpoints.fall_back()) is not None:
+    # On a network file system, several processes may see different folders for a while.
+    if saved and (step := processes.from_first(self._checkpoints.fall_back)) is not None:
       self.step = step
       self.history = self._checkpoints.history(step)
-      self.unfinished = self._checkpoints.is_unfinished(step)
+      self.unfinished = processes.from_first(lambda: self._checkpoints.is_unfinished(step))
     self.done = self.step is not None and (
       self.step >= config.train.steps
       or is_out_of_patience(self.history['evaluations'], config.train.patience)
