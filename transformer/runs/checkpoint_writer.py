@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,10 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
+_REASONS = [
+  os.strerror(number)
+  for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
+]
 
 
 class CheckpointWriter(Checkpoints):
@@ -157,7 +162,8 @@ class CheckpointWriter(Checkpoints):
       self.wait()
     finally:
       self._thread.shutdown()
-      self._checkpointer.close()
+      with _one_line_errors(self._directory):  # Orbax may raise an error again.
+        self._checkpointer.close()
 
 
 def _tidy(directory: Path):
@@ -189,10 +195,11 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   """
   try:
     yield
-  except Exception as error:  # Orbax and TensorStore raise many types.
+  except Exception as error:  # Orbax and TensorStore raise many types, with long messages.
+    reason = next((text for text in _REASONS if text in str(error)), type_and_message(error))
     refusal = UserError(
-      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
-      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
+      f'a checkpoint cannot be written to {directory}: {reason}; free disk space or allow writing '
+      f'there, then start again, and the run goes on from the checkpoint before'
     )
     if jax.process_count() > 1:
       processes.fail(refusal)
