@@ -8,7 +8,7 @@ import pytest
 from launch.sweeping import results, storage
 from tests.launch.sweep_house import GOOD
 from transformer.errors import Preempted, UserError
-from transformer.runs import lock as lock_module
+from transformer.runs.lock import RunLock
 
 
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
@@ -63,19 +63,9 @@ def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(begin, tmp
   with monkeypatch.context() as patch, pytest.raises(Killed):
     patch.setattr(socket, 'gethostname', lambda: 'elsewhere')
     sweep.run_next(kill)
-  lock = tmp_path / 'sweep' / 'claims' / '0' / 'lock.json'
-  lock.parent.mkdir(exist_ok=True)
-  lock.write_text('{"host": "elsewhere", "process": 1, "machine": "another", "began": 1}')
-  waited = []
-  monkeypatch.setattr(lock_module.time, 'sleep', waited.append)
-  assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2] and not waited
-
-  def wait(seconds):
-    lock.touch()  # The heartbeat of its worker.
-
-  monkeypatch.setattr(lock_module.time, 'sleep', wait)
-  assert sweep.run_next(complete) is None and sweep.left() == 1
-  lock.unlink()  # Its worker is gone.
+  with RunLock(tmp_path / 'sweep' / 'claims' / '0'):  # Its worker lives.
+    assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2]
+    assert sweep.run_next(complete) is None and sweep.left() == 1
   assert sweep.run_next(complete).number == 0
 
 

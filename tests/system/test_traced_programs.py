@@ -7,7 +7,7 @@ import pytest
 
 from transformer.system import traced_programs
 
-ROOMS = ('ops', 'model')
+MODULES = ('transformer.ops.search', 'transformer.model.layers')
 X = jnp.arange(6.0).reshape(2, 3)
 WANTED = {'sum': jnp.sum(X), 'rows': (X * 2.0, X + 1.0)}
 
@@ -25,13 +25,13 @@ def traces(folder):
   """Returns a function that runs a program, new to this process, and counts all its traces."""
   traced = []
 
-  def run(about='a search', rooms=ROOMS, x=X):
+  def run(about='a search', modules=MODULES, x=X):
     def function(x, scale):
       traced.append(x)
       return {'sum': jnp.sum(x), 'rows': (x * scale['twice'], x + 1.0)}
 
     arguments = x, {'twice': jnp.float32(2.0)}
-    kept = traced_programs.keep_traced(function, about, rooms, arguments)
+    kept = traced_programs.keep_traced(function, about, modules, arguments)
     results = jax.jit(kept)(*arguments)
     if x is X:
       chex.assert_trees_all_equal(results, WANTED)
@@ -47,9 +47,8 @@ def test_a_later_process_traces_only_for_other_arguments(traces, folder):
     traces('another search'),
     traces(x=X[:1]),
     traces(x=X.astype(jnp.int32)),
-    traces(rooms=('ops',)),
     traces(),
-  ] == [2, 3, 4, 5, 5]
+  ] == [2, 3, 4, 4]
 
 
 def test_a_damaged_program_is_traced_again(traces, folder):
@@ -65,13 +64,13 @@ def test_a_damaged_program_is_traced_again(traces, folder):
 
 
 def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypatch, tmp_path):
-  monkeypatch.setattr(traced_programs, '_CODE', tmp_path / 'rooms')
-  for room in ROOMS:
-    (tmp_path / 'rooms' / room).mkdir(parents=True)
-  traced_programs._code_of.cache_clear()
+  code = tmp_path / 'transformer'
+  (code / 'ops').mkdir(parents=True)
+  monkeypatch.setattr(traced_programs, '_CODE', code)
+  traced_programs._code.cache_clear()
   assert [traces(), traces()] == [1, 1]
-  (tmp_path / 'rooms/ops/one.py').write_text('a = 1')
-  traced_programs._code_of.cache_clear()  # As in another process.
+  (code / 'ops' / 'one.py').write_text('a = 1')
+  traced_programs._code.cache_clear()  # As in another process.
   assert traces() == 2
   with jax.default_matmul_precision('float32'):
     assert traces() == 3
@@ -79,7 +78,7 @@ def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypa
   assert traces() == 4
   monkeypatch.setattr(traced_programs.metadata, 'version', lambda name: '0.99')
   assert traces() == 5
-  traced_programs._code_of.cache_clear()
+  traced_programs._code.cache_clear()
 
 
 def test_without_a_folder_or_room_in_it_nothing_is_kept(traces, folder):
@@ -89,3 +88,8 @@ def test_without_a_folder_or_room_in_it_nothing_is_kept(traces, folder):
     before = traces()
     assert traces() == before + 1
   assert [path.name for path in folder.iterdir()] == ['file']
+
+
+def test_a_program_with_code_from_elsewhere_is_not_kept(traces, folder):
+  assert [traces(modules=(*MODULES, 'mine')), traces(modules=(*MODULES, 'mine'))] == [1, 2]
+  assert not [*folder.iterdir()]

@@ -23,10 +23,9 @@ from transformer.model.transformer import DecoderState, Source
 from transformer.ops.beam_search import Beams
 from transformer.ops.search import Cache, Hypotheses, RollOut, advance_until, cache_lengths
 from transformer.system import processes
-from transformer.system.traced_programs import folders_of, keep_traced, register_tuples
+from transformer.system.traced_programs import keep_traced, register_tuples
 from transformer.training.mesh import replicated
 
-_FOLDERS = 'ops', 'model', 'decoding'  # The code of the programs.
 register_tuples(KVCache, Source, DecoderState, Encoded, Cache, Hypotheses, RollOut, Beams)
 # Encoded sources are padded to at least this many tokens, so that more of them share batches.
 _SHORTEST = 32
@@ -60,7 +59,7 @@ class SearchPrograms:
     module, colon, _ = own_code.name_of(search.config.search).partition(':')
     if colon:
       modules.append(module)
-    self._folders = folders_of(modules, *_FOLDERS) if rows.mesh.size == 1 else None
+    self._modules = modules
     self._programs: dict[Any, Callable] = {}
     self._lock = threading.Lock()
 
@@ -165,7 +164,8 @@ class SearchPrograms:
     )
     with self._lock:
       if key not in self._programs:
-        function = keep_traced(function, f'{name}, {self._about}', self._folders, arguments)
+        if self._rows.mesh.size == 1:
+          function = keep_traced(function, f'{name}, {self._about}', self._modules, arguments)
         made = self._everywhere
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])

@@ -48,10 +48,11 @@ class OpenRun:
     if has_checkpoints:
       folder = workdir / run_directory.CHECKPOINTS
       self._checkpoints = self.open_checkpoints() if stack else Checkpoints(folder)
-      self.step = self._checkpoints.fall_back()
+      # On a network file system, several processes may see different folders for a while.
+      self.step = processes.from_first(self._checkpoints.fall_back)
     if self.step is not None:
       self.history = self._checkpoints.history(self.step)
-      self.unfinished = self._checkpoints.is_unfinished(self.step)
+      self.unfinished = processes.from_first(lambda: self._checkpoints.is_unfinished(self.step))
     train = config.train
     is_last = self.step is not None and self.step >= train.steps
     self.done = is_last or is_out_of_patience(self.history['evaluations'], train.patience)

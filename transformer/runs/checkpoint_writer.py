@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,10 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
+_REASONS = [
+  os.strerror(number)
+  for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
+]
 
 
 class CheckpointWriter(Checkpoints):
@@ -43,16 +48,13 @@ class CheckpointWriter(Checkpoints):
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
     """
-    processes.from_first(lambda: _tidy(Path(directory)))
+    if processes.is_first():
+      _tidy(Path(directory))
     super().__init__(directory)
     self._keep = keep
     self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
     self._thread = ThreadPoolExecutor(max_workers=1)
     self._writing: Future[None] | None = None
-
-  def is_unfinished(self, step: int) -> bool:
-    # On a network file system, several processes may see different folders for a while.
-    return processes.from_first(lambda: super(CheckpointWriter, self).is_unfinished(step))
 
   def fall_back(self) -> int | None:
     """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
@@ -60,13 +62,10 @@ class CheckpointWriter(Checkpoints):
     Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
-    return processes.from_first(self._fall_back)
-
-  def _fall_back(self) -> int | None:
     whole = super().fall_back()
     for step in [step for step in self._steps if step > (whole or 0)]:
       folder = self._directory / str(step)
-      aside = files.unused_name(folder.with_name(f'{folder.name}.damaged'))
+      aside = files.unused_name(folder.with_name(f'{step}.damaged'))
       os.rename(folder, aside)
       self._steps.remove(step)
       logging.warning(
@@ -128,13 +127,14 @@ class CheckpointWriter(Checkpoints):
     skips = parts.get(_SKIPS) or jax.tree.map(
       lambda leaf: jnp.zeros_like(leaf, device=leaf.sharding), like.skips
     )
-    processes.from_first(lambda: self._remove_superfluous(self.history(step)))
+    if processes.is_first():
+      self._remove_superfluous(self.history(step))
     rest = parts[_REST]
     return TrainState(rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips)
 
   def _remove_superfluous(self, history: Mapping[str, Any]):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
-    finished = [step for step in self._steps if not Checkpoints.is_unfinished(self, step)]
+    finished = [step for step in self._steps if not self.is_unfinished(step)]
     kept = {self._steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
       kept.add(best['step'])
@@ -165,7 +165,8 @@ class CheckpointWriter(Checkpoints):
       self.wait()
     finally:
       self._thread.shutdown()
-      self._checkpointer.close()
+      with _one_line_errors(self._directory):  # Orbax may raise an error again.
+        self._checkpointer.close()
 
 
 def _tidy(directory: Path):
@@ -197,10 +198,11 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   """
   try:
     yield
-  except Exception as error:  # Orbax and TensorStore raise many types.
+  except Exception as error:  # Orbax and TensorStore raise many types, with long messages.
+    reason = next((text for text in _REASONS if text in str(error)), type_and_message(error))
     refusal = UserError(
-      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
-      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
+      f'a checkpoint cannot be written to {directory}: {reason}; free disk space or allow writing '
+      f'there, then start again, and the run goes on from the checkpoint before'
     )
     if jax.process_count() > 1:
       processes.fail(refusal)

@@ -20,7 +20,6 @@ from transformer.runs.run_directory import (
   has_begun,
   holds_nothing,
   read_config,
-  read_fingerprints,
   read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
@@ -138,8 +137,8 @@ def check_same_start(
 
   Data are known by their fingerprints. None stands for what is not used again.
   """
-  known = read_fingerprints(workdir)
   about = read_record(workdir)
+  known = about['data']
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(

@@ -146,15 +146,14 @@ def _parse(argv, hint):
 
 
 def _check_values(arguments: Sequence[str]):
-  """Refuses every flag that names nothing, and every argument and flag whose path has a scheme."""
+  """Raises `UserError` if a flag names nothing, or one or an argument has a path with a scheme."""
   for path in ','.join(arguments).split(','):
     files.check_local('an argument', path)
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
-    values = flag.value if isinstance(flag.value, list) else [flag.value]
-    if '.' not in name and values in ([], ['']) and flag.value != flag.default:
+    if '.' not in name and flag.value in ('', [], ['']) and flag.value != flag.default:
       raise UserError(f'--{name}= names nothing; leave it out, or give it a value')
-    for path in values:
+    for path in flag.value if isinstance(flag.value, list) else [flag.value]:
       if isinstance(path, str) and name not in _NO_PATHS:
         files.check_local(f'--{name}', path)
 
