@@ -35,7 +35,8 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
 
   Settings with their default values are left out, but for those `searched`, by dotted name.
   """
-  settings, defaults = flatten(config.to_dict()), flatten(Config().to_dict())
+  settings = flatten(config.to_dict())
+  defaults = flatten(Config().to_dict())
   others = [
     name for name, value in settings.items() if value != defaults[name] and name not in searched
   ]
