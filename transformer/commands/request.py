@@ -15,7 +15,6 @@ from transformer.decoding.config import OPTIONS, Decoding, decoding_for
 from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.runs import run_directory
-from transformer.settings import check_range
 from transformer.system import outputs
 
 # What needs references.
@@ -58,8 +57,6 @@ class Request:
   def __post_init__(self):
     if not self.workdir:
       raise UserError('--workdir=DIR is needed, the directory of a run')
-    check_range('--average', self.average, least=1)
-    check_range('--examples', self.examples, least=0)
     if self.source and self.split:
       raise UserError('--source excludes --split')
     if self.source and self.data_dir:
