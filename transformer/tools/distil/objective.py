@@ -13,7 +13,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
-from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
+from transformer.ops.losses import chunked_loss, token_losses
 from transformer.runs.run_directory import read_settings
 from transformer.training.objective import (
   Objective,
@@ -81,53 +81,48 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0, r_drop: f
 
 def taught_loss(models, smoothing: float, share: float, temperature: float, r_drop: float):
   """Returns the loss of `Objective`, with the parameters of each teacher as frozen arrays."""
+  function = teaching(smoothing, share, temperature)
+  if r_drop:
+    from transformer.tools.r_drop import with_divergence
+
+    function = with_divergence(function, r_drop)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     # Teachers have no dropout, so twins of R-Drop have the same.
     lessons = [
       forward(teacher, own, batch)[:2] for teacher, own in zip(models, frozen, strict=True)
     ]
-    weights_BT, terms = token_weights(batch), []
+    weights_BT = token_weights(batch)
     if r_drop:
       batch, weights_BT = twins(batch)
       lessons = [(twice(x_BTD), output_ND) for x_BTD, output_ND in lessons]
-      from transformer.tools.r_drop import twin_term
-
-      terms = [twin_term(r_drop)]
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(
-      smoothed_cross_entropy(
-        x_BTD,
-        output_ND,
-        batch.target_tokens,
-        weights_BT,
-        smoothing,
-        terms=[teacher_term(lessons, share, temperature), *terms],
-        text_share_BT=jnp.full_like(weights_BT, 1.0 - share),
-        devices=devices,
-      ),
-      losses,
+    by_position = (batch.target_tokens, [x_BTD for x_BTD, _ in lessons])
+    outputs = [output_ND for _, output_ND in lessons]
+    sums = chunked_loss(
+      function, x_BTD, output_ND, weights_BT, by_position, outputs, devices=devices
     )
+    return add_losses(sums, losses)
 
   return loss
 
 
-def teacher_term(lessons, share: float, temperature: float) -> Term:
-  """Returns the term λ · τ² · cross entropy against the mean of the teachers' distributions.
+def teaching(smoothing: float, share: float, temperature: float):
+  """Returns a loss for `chunked_loss`: λ · τ² · cross entropy against the teachers' mean, and text.
 
-  Args:
-    lessons: for each teacher its decoder's output [B, T, D'] and its output projection [N, D'].
-    share: λ.
-    temperature: τ.
+  `by_position` is the targets, and for each teacher its decoder's output [B, T, D']; `whole` has
+  the teachers' output projections [N, D'].
   """
 
-  def function(predictions: Predictions, by_position, whole):
-    log_probs = jax.nn.log_softmax(predictions.logits / temperature)
+  def function(logits, by_position, outputs):
+    targets, lessons = by_position
+    loss, nll = token_losses(logits, targets, smoothing)
+    log_probs = jax.nn.log_softmax(logits / temperature)
     wanted = sum(
       jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-      for x, output_ND in zip(by_position, whole, strict=True)
-    ) / len(whole)
+      for x, output_ND in zip(lessons, outputs, strict=True)
+    ) / len(outputs)
     distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
-    return share * distance, share * (temperature * (jnp.exp(log_probs) - wanted))
+    return (1.0 - share) * loss + share * distance, nll
 
-  return Term(function, [x_BTD for x_BTD, _ in lessons], [output_ND for _, output_ND in lessons])
+  return function
