@@ -4,13 +4,13 @@ import random
 
 import jax
 
-from tests.tolerance import rounding
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig, SampleConfig
 from transformer.decoding.model_search import ModelSearch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
+from transformer.testing.tolerance import rounding
 
 WORDS = [
   'the',
