@@ -5,7 +5,6 @@ import random
 
 import jax
 
-from tests.tolerance import rounding
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.decoding.constraint import FREE
@@ -14,6 +13,7 @@ from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
+from transformer.testing.tolerance import rounding
 
 WORDS = [
   'the',

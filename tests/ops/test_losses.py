@@ -12,10 +12,11 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.ops.loss_arrays import B, D, N, T, arrays, naive_loss, positions_at_once
-from tests.tolerance import rounding
 from transformer.ops import losses
-from transformer.ops.losses import Term
+from transformer.ops.losses import chunked_loss as loss_in_chunks
 from transformer.ops.losses import smoothed_cross_entropy as cross_entropy
+from transformer.ops.losses import token_losses
+from transformer.testing.tolerance import rounding
 
 
 def gradients(loss, smoothing, scale=1.0):
@@ -27,14 +28,16 @@ def gradients(loss, smoothing, scale=1.0):
   )
 
 
-def chunked_loss(*given):
+def smoothed_loss(*given):
   return cross_entropy(*given)['loss']
 
 
-def squares(predictions, by_position, whole):
-  """A term: the squares of the logits, by factors of the positions and of the tokens."""
-  factors = jnp.einsum('...,N->...N', by_position[0], whole)
-  return (jnp.sum(factors * predictions.logits**2, axis=-1), 2.0 * factors * predictions.logits)
+def with_squares(logits, by_position, factors_N):
+  """A loss of a user: cross entropy, and squares of the logits by two kinds of factors."""
+  targets, factors = by_position
+  loss, nll = token_losses(logits, targets, 0.1)
+  products = jnp.einsum('...,N->...N', factors, factors_N)
+  return 0.3 * loss + jnp.sum(products * logits**2, axis=-1), nll
 
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.5])
@@ -70,7 +73,7 @@ def test_values_and_gradients_are_those_of_the_unchunked_loss(
   x, output, targets, weights = arrays()
   given = x[:, first:], output, targets[:, first:], weights[:, first:]
   chex.assert_trees_all_close(
-    gradients(chunked_loss, smoothing)(*given),
+    gradients(smoothed_loss, smoothing)(*given),
     gradients(naive_loss, smoothing)(*given),
     rtol=1e-5,
     atol=1e-6,
@@ -86,12 +89,12 @@ def test_all_logits_never_exist_at_once(monkeypatch):
     return max(math.prod(map(int, shape.split(','))) for shape in shapes)
 
   assert largest(naive_loss) >= B * T * N
-  assert largest(chunked_loss) < B * T * N
+  assert largest(smoothed_loss) < B * T * N
 
 
 def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():
   x, output, targets, weights = arrays()
-  run = gradients(chunked_loss, 0.1)
+  run = gradients(smoothed_loss, 0.1)
   loss, (gradient_x, gradient_output) = run(x, output, targets, weights)
   none = weights == 0.0
   assert not np.any(gradient_x[none])
@@ -109,10 +112,10 @@ def test_gradients_of_rows_are_rows_of_the_gradient_under_vmap_and_pmap():
 
   def of_row(x, targets, weights):
     return jax.grad(
-      lambda x, output: chunked_loss(x[None], output, targets[None], weights[None], 0.1), (0, 1)
+      lambda x, output: smoothed_loss(x[None], output, targets[None], weights[None], 0.1), (0, 1)
     )(x, output)
 
-  _, whole = gradients(chunked_loss, 0.1)(x, output, targets, weights)
+  _, whole = gradients(smoothed_loss, 0.1)(x, output, targets, weights)
   for lift in (jax.vmap, jax.pmap):
     gradient_x, gradient_output = lift(of_row)(x, targets, weights)
     chex.assert_trees_all_close(
@@ -124,7 +127,7 @@ def test_huge_logits_stay_finite():
   x, output, targets, weights = arrays()
   for scale in (1e4, 1e15):
     given = x * scale, output, targets, weights
-    result = gradients(chunked_loss, 0.1)(*given)
+    result = gradients(smoothed_loss, 0.1)(*given)
     chex.assert_tree_all_finite(result)
     chex.assert_trees_all_close(result, gradients(naive_loss, 0.1)(*given), rtol=1e-4)
 
@@ -133,7 +136,7 @@ def test_huge_logits_stay_finite():
 def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   x, output, targets, weights = arrays(jnp.bfloat16)
   output = output.astype(jnp.bfloat16).astype(output_dtype)
-  loss, (gradient_x, gradient_output) = gradients(chunked_loss, 0.1)(x, output, targets, weights)
+  loss, (gradient_x, gradient_output) = gradients(smoothed_loss, 0.1)(x, output, targets, weights)
   assert (loss.dtype, gradient_x.dtype, gradient_output.dtype) == (
     jnp.float32,
     jnp.bfloat16,
@@ -146,7 +149,7 @@ def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   got = jax.tree.map(lambda g: g.astype(jnp.float32), (gradient_x, gradient_output))
   chex.assert_trees_all_close(got, wanted_gradients, rtol=0.02, atol=0.02)
   # All tokens are equally likely, so that every error is exact in 16 bits.
-  gradient = jax.grad(lambda output: chunked_loss(x, output, targets, jnp.ones((B, T))))(
+  gradient = jax.grad(lambda output: smoothed_loss(x, output, targets, jnp.ones((B, T))))(
     jnp.zeros((16, D))
   )
   wanted = np.einsum('BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64))
@@ -175,29 +178,19 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     chex.assert_trees_all_close(result, eager, rtol=1e-6)
 
 
-@pytest.mark.parametrize('share', [None, 0.3, np.arange(float(B * T)).reshape(B, T)])
-def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch, share):
+def test_a_loss_of_a_user_gets_its_positions_and_its_gradients(monkeypatch):
   positions_at_once(monkeypatch, 2)
   x, output, targets, weights = arrays()
-  share_BT = None if share is None else jnp.full((B, T), share, jnp.float32)
   factors_BT, factors_N = weights + 1.0, jnp.arange(N) / N
 
   def chunked(x, output):
-    return cross_entropy(
-      x,
-      output,
-      targets,
-      weights,
-      0.1,
-      text_share_BT=share_BT,
-      terms=[Term(squares, [factors_BT], factors_N), Term(squares, [factors_BT], jnp.ones(N))],
-    )['loss']
+    by_position = (targets, factors_BT)
+    return loss_in_chunks(with_squares, x, output, weights, by_position, factors_N)['loss']
 
   def naive(x, output):
-    logits = x @ output.T
-    text_weights = weights if share is None else weights * share_BT
-    return naive_loss(x, output, targets, text_weights, 0.1) + jnp.einsum(
-      'BT,BT,N,BTN->', weights, factors_BT, factors_N + 1.0, logits**2
+    squares = (x @ output.T) ** 2
+    return 0.3 * naive_loss(x, output, targets, weights, 0.1) + jnp.einsum(
+      'BT,BT,N,BTN->', weights, factors_BT, factors_N, squares
     )
 
   chex.assert_trees_all_close(
@@ -207,18 +200,19 @@ def test_terms_are_added_with_their_gradients_to_a_share_of_the_text(monkeypatch
   )
 
 
-def test_the_nll_the_weight_and_the_arrays_of_a_term_have_no_gradient():
-  def with_term(factors):
-    return cross_entropy(*arrays(), terms=[Term(squares, [factors[0]], factors[1])])['loss']
+def test_the_nll_the_weight_and_the_other_arrays_of_a_loss_have_no_gradient():
+  x, output, targets, weights = arrays()
+
+  def with_factors(factors):
+    by_position = (targets, factors[0])
+    return loss_in_chunks(with_squares, x, output, weights, by_position, factors[1])['loss']
 
   factors = jnp.ones((B, T)), jnp.ones(N)
-  chex.assert_trees_all_equal(jax.grad(with_term)(factors), jax.tree.map(jnp.zeros_like, factors))
-  x, output, targets, weights = arrays()
+  chex.assert_trees_all_equal(
+    jax.grad(with_factors)(factors), jax.tree.map(jnp.zeros_like, factors)
+  )
   for name in ('nll', 'weight'):
     gradient = jax.grad(lambda *given, name=name: cross_entropy(*given)[name], (0, 1))(
       x, output, targets, weights
     )
     chex.assert_trees_all_equal(gradient, jax.tree.map(jnp.zeros_like, (x, output)))
-  for smoothing in (-0.1, 1.0):
-    with pytest.raises(ValueError, match='1; got'):
-      cross_entropy(*arrays(), smoothing)

@@ -60,10 +60,7 @@ def test_any_lineage_is_followed_slot_by_slot(lineage, index):
 def test_combined_masks_are_true_where_each_mask_is():
   rng = np.random.default_rng(2)
   full, shared, row = (rng.random(shape) < 0.7 for shape in ((B, T, S), (T, S), (B, 1, S)))
-  combined = combine_masks(jnp.asarray(shared), None, jnp.asarray(full), jnp.asarray(row))
+  combined = combine_masks(jnp.asarray(shared), jnp.asarray(full), jnp.asarray(row))
   chex.assert_shape(combined, (B, T, S))
   for b, t, s in np.ndindex(B, T, S):
     assert combined[b, t, s] == (full[b, t, s] and shared[t, s] and row[b, 0, s])
-  assert combine_masks() is None
-  assert combine_masks(None, None) is None
-  chex.assert_trees_all_equal(combine_masks(None, causal_mask(T)), causal_mask(T))

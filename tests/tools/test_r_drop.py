@@ -11,8 +11,8 @@ from tests.training.bigrams import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.transformer import init_params
-from transformer.ops.losses import smoothed_cross_entropy
-from transformer.tools.r_drop import r_drop, twin_term
+from transformer.ops.losses import chunked_loss, smoothed_cross_entropy, token_losses
+from transformer.tools.r_drop import r_drop, with_divergence
 from transformer.training.objective import smoothed
 
 
@@ -23,7 +23,8 @@ def twins():
 
 
 def consistent(x, output, targets, weights, smoothing, alpha):
-  return smoothed_cross_entropy(x, output, targets, weights, smoothing, terms=[twin_term(alpha)])
+  function = with_divergence(lambda y, targets, _: token_losses(y, targets, smoothing), alpha)
+  return chunked_loss(function, x, output, weights, targets)
 
 
 def naive_r_drop(x, output, targets, weights, smoothing, alpha):

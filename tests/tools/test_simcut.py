@@ -14,8 +14,8 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.linear import logits
-from transformer.ops.losses import smoothed_cross_entropy
-from transformer.tools.simcut import cut_inputs, cut_term, simcut
+from transformer.ops.losses import chunked_loss
+from transformer.tools.simcut import cut_inputs, cut_loss, simcut
 from transformer.training.objective import forward, smoothed, twins
 
 SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 'tie_output': False}}
@@ -50,12 +50,9 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(monkeypatch, count,
   positions_at_once(monkeypatch, count)
   x, output, targets, weights = arrays()
   targets, weights = (jnp.repeat(array[::2], 2, axis=0) for array in (targets, weights))
-  first_BT = jnp.zeros_like(weights).at[::2].set(2.0)
 
   def chunked(x, output):
-    return smoothed_cross_entropy(
-      x, output, targets, weights / 2, smoothing, terms=[cut_term(3.0)], text_share_BT=first_BT
-    )['loss']
+    return chunked_loss(cut_loss(smoothing, 3.0), x, output, weights / 2, targets)['loss']
 
   chex.assert_trees_all_close(
     *(

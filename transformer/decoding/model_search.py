@@ -19,7 +19,7 @@ from transformer.errors import UserError, shown
 from transformer.model import search_state
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
-from transformer.ops.linear import log_softmax
+from transformer.ops.cpu import log_softmax
 from transformer.ops.sampling import SamplingOptions, sample_search
 from transformer.ops.search import Cache, Search, SearchOptions, greedy_search
 

@@ -20,16 +20,15 @@ from transformer.ops.attention import (
   dot_product_attention,
   fused_attention,
 )
-from transformer.ops.positions import relative_buckets, rotate
+from transformer.ops.positions import NUM_BUCKETS, relative_buckets, rotate
 
 # The Flax collection of attention weights, which are stored if `apply` makes it mutable.
 WEIGHTS = 'attention'
-_NUM_BUCKETS = 32  # As in T5.
 _matrix_init = nn.initializers.xavier_uniform()
 
 
 class Layout(NamedTuple):
-  """How queries and keys lie to each other; None restricts, places or adds nothing.
+  """Mask, positions and bias of an attention call; None: unused.
 
   Attributes:
     mask_BTS: boolean, True where a query may attend.
@@ -95,9 +94,8 @@ class MultiHeadAttention(nn.Module):
       kernel_init=_matrix_init,
     )
     if config.query_key_norm:
-      self.query_norm, self.key_norm = (
-        nn.RMSNorm(epsilon=1e-6, dtype=config.dtype) for _ in range(2)
-      )
+      self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
+      self.key_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
 
   @property
   def key_value_heads(self) -> int:
@@ -133,40 +131,35 @@ class MultiHeadAttention(nn.Module):
       out = fused_attention(*given)
     else:
       attend = self._custom or dot_product_attention
-      drops = config.attention_dropout > 0.0 and not deterministic
-      out = attend(
-        *given,
-        dropout=WeightDropout(self.make_rng('dropout'), config.attention_dropout)
-        if drops
-        else None,
-      )
+      dropout = None
+      if config.attention_dropout > 0.0 and not deterministic:
+        dropout = WeightDropout(self.make_rng('dropout'), config.attention_dropout)
+      out = attend(*given, dropout=dropout)
     return self.output(out)
 
   def cache(self, x_BSD, layout=PLAIN) -> KVCache:
     """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
     return KVCache.of(*self.keys_values(x_BSD, layout))
 
-  def empty_cache(self, leading) -> KVCache:
-    """Returns a cache without slots, of leading axes such as (B,)."""
+  def empty_cache(self, batch: int) -> KVCache:
+    """Returns a cache without slots for B inputs."""
     config = self.config
-    heads = (*leading, self.key_value_heads)
+    heads = self.key_value_heads
     return KVCache(
-      jnp.zeros((*heads, config.head_key_dim, 0), config.dtype),
-      jnp.zeros((*heads, 0, config.head_value_dim), config.dtype),
+      jnp.zeros((batch, heads, config.head_key_dim, 0), config.dtype),
+      jnp.zeros((batch, heads, 0, config.head_value_dim), config.dtype),
     )
 
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     query_BWHK = self.project('query', x_BWD, layout)
-    if self._custom:
-      keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
-      values_BSHV = jnp.swapaxes(cache.values, -3, -2)
-      return self.output(
-        self._custom(
-          query_BWHK, keys_BSHK, values_BSHV, layout.mask_BTS, layout.bias_HTS, dropout=None
-        )
-      )
-    return self.output(cached_attention(query_BWHK, *cache, layout.mask_BTS, layout.bias_HTS))
+    restrictions = (layout.mask_BTS, layout.bias_HTS)
+    if not self._custom:
+      return self.output(cached_attention(query_BWHK, *cache, *restrictions))
+    keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
+    values_BSHV = jnp.swapaxes(cache.values, -3, -2)
+    out = self._custom(query_BWHK, keys_BSHK, values_BSHV, *restrictions, dropout=None)
+    return self.output(out)
 
   def extend(self, x_BWD, cache: KVCache, layout: Layout, index) -> tuple[jax.Array, KVCache]:
     """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
@@ -180,12 +173,12 @@ class MultiHeadAttention(nn.Module):
     Returns:
       [..., W, D], and the cache filled at `index` too.
     """
-    start, added = index * x_BWD.shape[-2], self.cache(x_BWD, layout)
+    start = index * x_BWD.shape[-2]
+    added = self.cache(x_BWD, layout)
+    write = jax.lax.dynamic_update_slice_in_dim
     cache = KVCache(
-      *(
-        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), start, axis=old.ndim + axis)
-        for old, new, axis in zip(cache, added, (-1, -2), strict=True)
-      )
+      write(cache.keys, added.keys, start, axis=-1),
+      write(cache.values, added.values, start, axis=-2),
     )
     return self.attend(x_BWD, cache, layout), cache
 
@@ -231,11 +224,8 @@ class RelativeBias(nn.Module):
     table = self.param(
       'table',
       nn.initializers.normal(self.config.model_dim**-0.5),
-      (_NUM_BUCKETS, self.config.num_heads),
+      (NUM_BUCKETS, self.config.num_heads),
     )
-    buckets_TS = relative_buckets(
-      key_places_S[None, :] - query_places_T[:, None],
-      _NUM_BUCKETS,
-      bidirectional=self.bidirectional,
-    )
+    distances_TS = key_places_S[None, :] - query_places_T[:, None]
+    buckets_TS = relative_buckets(distances_TS, bidirectional=self.bidirectional)
     return jnp.moveaxis(jnp.take(table, buckets_TS, axis=0), -1, 0)

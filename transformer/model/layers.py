@@ -54,7 +54,8 @@ class FeedForward(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD, *, deterministic) -> jax.Array:
+  def __call__(self, x_BTD, layout: Layout = PLAIN, *, deterministic) -> jax.Array:
+    """Maps [..., T, D] to [..., T, D]; a subclass may read the layout, this one does not."""
     config = self.config
     gated = config.activation == 'swiglu'
 
@@ -186,7 +187,7 @@ class Layer(nn.Module):
     attend_to_source = self.cross and functools.partial(
       self.cross_attention, keys_values=memory, layout=memory_layout, deterministic=deterministic
     )
-    return self._apply_sublayers(x_BTD, attend, attend_to_source, deterministic)
+    return self.apply_sublayers(x_BTD, layout, attend, attend_to_source, deterministic)
 
   @nn.jit
   def step(
@@ -202,13 +203,22 @@ class Layer(nn.Module):
     attend_to_source = functools.partial(
       self.cross_attention.attend, cache=memory, layout=memory_layout
     )
-    x_BWD = self._apply_sublayers(x_BWD, attend, attend_to_source, True)
+    x_BWD = self.apply_sublayers(x_BWD, layout, attend, attend_to_source, True)
     return x_BWD, cache
 
-  def _apply_sublayers(self, x_BTD, attend, attend_to_source, deterministic):
-    """Applies the two or three sublayers, of which the attentions are given as functions."""
+  def apply_sublayers(
+    self, x_BTD, layout: Layout, attend, attend_to_source, deterministic
+  ) -> jax.Array:
+    """Applies the sublayers with their residual connections; maps [..., T, D] to [..., T, D].
+
+    Args:
+      layout: the layout of self-attention, which the feed-forward sublayer gets, too. A token that
+        may attend to nothing is padding.
+      attend, attend_to_source: self-attention, and with `cross` cross-attention, as functions of
+        their input.
+    """
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     if self.cross:
       x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
-    feed_forward = functools.partial(self.feed_forward, deterministic=deterministic)
+    feed_forward = functools.partial(self.feed_forward, layout=layout, deterministic=deterministic)
     return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)

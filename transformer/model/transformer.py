@@ -1,6 +1,6 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -11,7 +11,6 @@ from transformer.model.attention import KVCache, Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
-from transformer.model.remat import recomputed
 from transformer.model.search_state import StateArray
 from transformer.model.splits import SPLITS
 from transformer.ops import linear
@@ -29,9 +28,8 @@ class Source(NamedTuple):
 class DecoderState(NamedTuple):
   """What the decoder's steps keep.
 
-  All W hypotheses of a source share one cache, with a slot for each hypothesis at each position.
-  When a search reorders them, it reorders only the lineage, which says in which slots the past of
-  each hypothesis is.
+  All W hypotheses of a source share one cache, with a slot for each at each position. A search
+  reorders only the lineage, which says in which slots the past of each hypothesis is.
   """
 
   lineage_BWT: Any  # int32, as in `ops.masks.lineage_mask`
@@ -56,31 +54,28 @@ class Transformer(nn.Module):
   def setup(self):
     config = self.config
     self.target_embedding = self.make_embedding(self.vocabulary_size)
-    self.source_embedding = (
-      self.target_embedding
-      if config.share_embeddings
-      else self.make_embedding(self.source_vocabulary_size or self.vocabulary_size)
-    )
+    self.source_embedding = self.target_embedding
+    if not config.share_embeddings:
+      source_size = self.source_vocabulary_size or self.vocabulary_size
+      self.source_embedding = self.make_embedding(source_size)
     self.source_position = self.make_positions()
     self.target_position = self.make_positions()
     self.encoder = [self.make_layer(cross=False) for _ in range(config.num_layers)]
     self.decoder = [self.make_layer(cross=True) for _ in range(config.decoder_depth)]
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
-    if config.norm == 'pre':
-      self.encoder_norm = normalisation(config)
-      self.decoder_norm = normalisation(config)
+    # With `norm=post`, each layer ends with a norm.
+    self.encoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
+    self.decoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
     if not config.tie_output:
       self.output = self.param(
         'output',
         nn.initializers.normal(config.model_dim**-0.5),
         (self.vocabulary_size, config.model_dim),
       )
-    self.output_bias = (
-      self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
-      if config.output_bias
-      else None
-    )
+    self.output_bias = None
+    if config.output_bias:
+      self.output_bias = self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
 
   def make_layer(self, cross: bool) -> Layer:
     """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
@@ -104,27 +99,18 @@ class Transformer(nn.Module):
       deterministic: False turns dropout on and needs a `dropout` random key.
     """
     length = tokens_BS.shape[-1]
-    x_BSD = self.source_embedding(
-      tokens_BS, self.source_position(positions_BS, length), deterministic=deterministic
-    )
+    places_BSD = self.source_position(positions_BS, length)
+    x_BSD = self.source_embedding(tokens_BS, places_BSD, deterministic=deterministic)
     places_S = jnp.arange(length)
-    layout = Layout(
-      segment_mask(segments_BS, segments_BS), positions_BS, self.encoder_bias(places_S, places_S)
-    )
-    call = self._layer_call(deterministic)
+    mask_BSS = segment_mask(segments_BS, segments_BS)
+    layout = Layout(mask_BSS, positions_BS, self.encoder_bias(places_S, places_S))
+    call = self.layer_call(deterministic=deterministic)
     for layer in self.encoder:
       x_BSD = call(layer, x_BSD, layout)
-    return self.encoder_norm(x_BSD) if self.config.norm == 'pre' else x_BSD
+    return self.encoder_norm(x_BSD)
 
   def decode(
-    self,
-    inputs_BT,
-    segments_BT,
-    positions_BT,
-    memory_BSD,
-    source_segments_BS,
-    *,
-    deterministic=True,
+    self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, deterministic=True
   ) -> jax.Array:
     """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
 
@@ -135,26 +121,28 @@ class Transformer(nn.Module):
       source_segments_BS: the `segments_BS` of `encode`.
     """
     length = inputs_BT.shape[-1]
-    x_BTD = self.target_embedding(
-      inputs_BT, self.target_position(positions_BT, length), deterministic=deterministic
-    )
+    places_BTD = self.target_position(positions_BT, length)
+    x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
     mask_BTS = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
     places_T = jnp.arange(length)
     layout = Layout(mask_BTS, positions_BT, self.decoder_bias(places_T, places_T))
     memory_layout = Layout(segment_mask(segments_BT, source_segments_BS))
-    call = self._layer_call(deterministic)
-    memories = [layer.cross_attention.keys_values(memory_BSD) for layer in self.decoder]
-    for layer, memory in zip(self.decoder, memories, strict=True):
+    call = self.layer_call(deterministic=deterministic)
+    for layer in self.decoder:
+      memory = layer.cross_attention.keys_values(memory_BSD)
       x_BTD = call(layer, x_BTD, layout, memory, memory_layout)
-    return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD
+    return self.decoder_norm(x_BTD)
 
-  def _layer_call(self, deterministic):
-    """Returns a function (layer, *inputs) that calls a layer, with `remat` where configured."""
+  def layer_call(self, *, deterministic) -> Callable[..., Any]:
+    """Returns a function (layer, *inputs) that calls a layer.
+
+    With `config.remat`, the backward pass computes the layer again (Chen et al., 2016).
+    """
 
     def call(layer, *inputs):
       return layer(*inputs, deterministic=deterministic)
 
-    return recomputed(call) if self.config.remat else call
+    return nn.remat(call) if self.config.remat else call
 
   @property
   def output_ND(self) -> jax.Array:
@@ -192,23 +180,21 @@ class Transformer(nn.Module):
       tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence in each row.
       beams: number of hypotheses of each source, W.
     """
-    memory_BSD = self.encode(tokens_BS, segments_BS, positions_BS)
-    memory = [layer.cross_attention.cache(memory_BSD) for layer in self.decoder]
-    return self.started(segments_BS, memory, beams)
+    memory = self.source_caches(tokens_BS, segments_BS, positions_BS)
+    is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
+    source = Source(is_token_BS, tuple(cache.of_source() for cache in memory))
+    lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
+    empty = [layer.self_attention.empty_cache(len(tokens_BS)) for layer in self.decoder]
+    state = DecoderState(
+      StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True),
+      tuple(cache.of_target(beams) for cache in empty),
+    )
+    return source, state
 
-  def started(self, segments_BS, memory: Sequence[KVCache], beams) -> tuple[Source, DecoderState]:
-    """Returns what `start` does, from the keys and values of the source for each layer."""
-    batch = len(segments_BS)
-    caches = tuple(
-      layer.self_attention.empty_cache((batch,)).of_target(beams) for layer in self.decoder
-    )
-    lineage_BWT = jnp.zeros((batch, beams, 0), jnp.int32)
-    return (
-      Source(
-        StateArray(segments_BS > 0, source_axis=-1), tuple(layer.of_source() for layer in memory)
-      ),
-      DecoderState(StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True), caches),
-    )
+  def source_caches(self, tokens_BS, segments_BS, positions_BS) -> list[KVCache]:
+    """Returns what each decoder layer reads of the source; a subclass may replace it."""
+    memory_BSD = self.encode(tokens_BS, segments_BS, positions_BS)
+    return [layer.cross_attention.cache(memory_BSD) for layer in self.decoder]
 
   def step(
     self, tokens_BW, index, state: DecoderState, source: Source
@@ -227,9 +213,8 @@ class Transformer(nn.Module):
     lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
-    x_BWD = self.target_embedding(
-      tokens_BW, self.target_position(positions_BW, length), deterministic=True
-    )
+    places_BWD = self.target_position(positions_BW, length)
+    x_BWD = self.target_embedding(tokens_BW, places_BWD, deterministic=True)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
     layout = Layout(
@@ -245,16 +230,18 @@ class Transformer(nn.Module):
     for layer, cache, memory in zip(self.decoder, state.caches, source.memory, strict=True):
       x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
       caches.append(cache)
-    if self.config.norm == 'pre':
-      x_BWD = self.decoder_norm(x_BWD)
-    return self.logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
+    return self.logits(self.decoder_norm(x_BWD)), DecoderState(lineage_BWT, tuple(caches))
 
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
     """Returns what `model.flops.train_flops` counts, for a source token and a target token."""
     return train_flops(self.config, self.vocabulary_size, source_length, target_length)
 
 
+def _unchanged(x_BTD):
+  return x_BTD
+
+
 def init_params(model: nn.Module, seed: int) -> Any:
   """Returns random parameters, a function of the model and the seed alone."""
   side = jnp.zeros((1, 2), jnp.int32)
-  return model.init(random_key(seed), side, side, side, side, side, side)['params']
+  return model.init(random_key(seed), *[side] * 6)['params']

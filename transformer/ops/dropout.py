@@ -1,12 +1,9 @@
 """Dropout, with random bits that XLA computes where they are used."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
+from transformer.ops.cpu import random_bits
 
 
 def random_key(seed: int) -> jax.Array:
@@ -21,42 +18,9 @@ def dropout(key, x, rate) -> jax.Array:
     key: a JAX random key of the default generator, `threefry2x32`.
     rate: 0 ≤ rate < 1, a Python number.
   """
-  if not 0.0 <= rate < 1.0:
-    raise ValueError(f'the dropout rate must be at least 0 and below 1; got {rate}')
   if rate == 0.0:
     return x
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
   kept = random_bits(key, x.shape) < jnp.uint32(threshold)
   return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
-
-
-def random_bits(key, shape) -> jax.Array:
-  """Returns the bits of `jax.random.bits(key, shape)`, written so that XLA can fuse them.
-
-  The bits of an element are Threefry-2x32 with 20 rounds (Salmon et al., 2011) of its number in
-  row-major order. They depend on the key and this number alone, and not on the sharding. On a
-  CPU, JAX compiles its own version to a loop over whole arrays, and dropout then costs more
-  than the model. Here each element is computed where it is used, and nothing is stored.
-  """
-  if math.prod(shape) >= 2**32:  # Their numbers do not fit into a word.
-    return jax.random.bits(key, shape)
-  key_low, key_high = jax.random.key_data(key)
-  keys = (key_low, key_high, key_low ^ key_high ^ jnp.uint32(_PARITY))
-  a, b = jnp.broadcast_to(keys[0], shape), _element_numbers(shape) + keys[1]
-  for group in range(5):
-    for rotation in _ROTATIONS[group % 2]:
-      a += b
-      b = (b << rotation) | (b >> (32 - rotation))
-      b ^= a
-    a += keys[(group + 1) % 3]
-    b += keys[(group + 2) % 3] + jnp.uint32(group + 1)
-  return a ^ b
-
-
-def _element_numbers(shape):
-  numbers = jnp.zeros(shape, jnp.uint32)
-  for axis in range(len(shape)):  # One iota for each axis: a reshape would end the fusion.
-    stride = jnp.uint32(math.prod(shape[axis + 1 :]))
-    numbers += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
-  return numbers

@@ -1,6 +1,7 @@
 """Boolean attention masks, True where a query may attend: [..., T, S]."""
 
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -36,22 +37,12 @@ def lineage_mask(lineage_BWT, index) -> jax.Array:
     [..., W, S] boolean with S = T · W: True at t · W + lineage[t] for t ≤ index.
   """
   *_, beams, length = lineage_BWT.shape
-  shape = (*lineage_BWT.shape, beams)
-  own_BWTW = lineage_BWT[..., None] == jax.lax.broadcasted_iota(
-    lineage_BWT.dtype, shape, len(shape) - 1
-  )
-  past_BWTW = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 2) <= index
-  return (own_BWTW & past_BWTW).reshape(*lineage_BWT.shape[:-1], length * beams)
+  own_BWTW = jax.nn.one_hot(lineage_BWT, beams, dtype=bool)
+  past_T = jnp.arange(length) <= index
+  seen_BWTW = own_BWTW & jnp.broadcast_to(past_T[:, None], own_BWTW.shape)
+  return seen_BWTW.reshape(*lineage_BWT.shape[:-1], length * beams)
 
 
-def combine_masks(*masks) -> jax.Array | None:
-  """Combines masks [..., T, S] by a logical and; leading axes broadcast.
-
-  None is True everywhere, and the result where every mask is None. Masks of numbers, such as 0 and
-  −∞, are refused, since they would be inverted.
-  """
-  present = [mask for mask in masks if mask is not None]
-  for mask in present:
-    if mask.dtype != jnp.bool_:
-      raise ValueError(f'the mask must be boolean; got {mask.dtype}')
-  return functools.reduce(jnp.logical_and, jnp.broadcast_arrays(*present)) if present else None
+def combine_masks(*masks) -> jax.Array:
+  """Combines boolean masks [..., T, S] by a logical and; leading axes broadcast."""
+  return functools.reduce(operator.and_, jnp.broadcast_arrays(*masks))

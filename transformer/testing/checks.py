@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from transformer.testing import forward_checks, search_checks, training_checks
+from transformer.testing import forward_checks, numeric_checks, search_checks, training_checks
 from transformer.testing.subject import Subject
 
 CHECKS: Mapping[str, Callable[[Subject], None]] = {
@@ -11,10 +11,10 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
     forward_checks.future_targets_change_nothing,
     forward_checks.neighbours_change_nothing,
     forward_checks.packing_changes_nothing,
-    forward_checks.eager_jit_and_vmap_agree,
-    forward_checks.dropout_needs_a_key,
-    forward_checks.empty_rows_have_finite_gradients,
-    forward_checks.bfloat16_is_near_float32,
+    numeric_checks.eager_jit_and_vmap_agree,
+    numeric_checks.dropout_needs_a_key,
+    numeric_checks.empty_rows_have_finite_gradients,
+    numeric_checks.bfloat16_is_near_float32,
     search_checks.cached_decoding_is_teacher_forcing,
     search_checks.beam_of_one_is_greedy,
     search_checks.searches_score_by_teacher_forcing,

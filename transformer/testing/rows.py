@@ -4,11 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
+from transformer.data.batch import EOS_ID, PAD_ID, Batch
 from transformer.training.objective import shift_right
 
-# Rows, source positions and target positions of a batch; hypotheses of a search; the vocabularies.
-B, S, T, W, N, SOURCE_N = 3, 19, 23, 5, 37, 41
+B = 3  # rows of a batch
+S = 19  # source positions
+T = 23  # target positions
+W = 5  # hypotheses of a search
+N = 37  # target tokens, and source tokens where embeddings are shared
+SOURCE_N = 41  # source tokens elsewhere
 # The first token of a vocabulary that is no reserved one.
 FIRST = 4
 
@@ -33,6 +37,7 @@ def pack(rows: Sequence[Sequence[Pair]], source_length: int = S, target_length: 
 
 
 def _side(rows, length):
+  """Returns the tokens, segments and positions of one side."""
   tokens = np.full((len(rows), length), PAD_ID, np.int32)
   segments = np.zeros_like(tokens)
   positions = np.zeros_like(tokens)
@@ -49,19 +54,19 @@ def _side(rows, length):
 
 def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
   """Returns the arguments of a model for a batch: the targets are shifted right."""
-  before = np.asarray(shift_right(batch.target_tokens, batch.target_positions))
-  return tuple(batch._replace(target_tokens=before).arrays().values())
+  before = shift_right(batch.target_tokens, batch.target_positions)
+  batch = batch._replace(target_tokens=np.asarray(before))
+  return tuple(batch.arrays().values())
 
 
 def full_batch() -> Batch:
   """Returns a batch of B rows with two pairs each, and padding at the end of both sides."""
-  return pack(
-    [
-      [pair(5, 7, 0), pair(11, 13, 1)],
-      [pair(7, 11, 2), pair(7, 5, 3)],
-      [pair(3, 2, 4), pair(13, 17, 5)],
-    ]
-  )
+  rows = [
+    [pair(5, 7, 0), pair(11, 13, 1)],
+    [pair(7, 11, 2), pair(7, 5, 3)],
+    [pair(3, 2, 4), pair(13, 17, 5)],
+  ]
+  return pack(rows)
 
 
 def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -69,8 +74,3 @@ def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[n
   pairs = zip(sources, inputs_BT, strict=True)
   batch = pack([[each] for each in pairs], target_length=inputs_BT.shape[1])
   return tuple(batch.arrays().values())
-
-
-def begun(tokens_BT: np.ndarray) -> np.ndarray:
-  """Returns targets shifted right, after `BOS_ID`."""
-  return np.pad(tokens_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]

@@ -13,14 +13,13 @@ from transformer.decoding.model_search import ModelSearch
 from transformer.decoding.pairs import padded
 from transformer.model import search_state
 from transformer.ops.beam_search import beam_search
-from transformer.ops.linear import log_softmax
 from transformer.ops.search import Hypotheses, Search, run_search
 from transformer.ops.selection import take
-from transformer.testing.rows import FIRST, B, N, S, T, W, begun, forced_rows, pair
+from transformer.testing.rows import FIRST, B, N, S, T, W, forced_rows, pair
 from transformer.testing.subject import Subject, require
 
-# The positions that a search has room for, at first and at last.
-_ROOMS = 7, T
+# The positions that a search has room for at first; at last it has room for T.
+_FIRST_ROOM = 7
 # The source positions before padding.
 _SHORTER = 17
 _SEARCH = DecodeConfig(beam_size=W, max_extra_length=T - S)
@@ -28,7 +27,6 @@ _SEARCH = DecodeConfig(beam_size=W, max_extra_length=T - S)
 
 def cached_decoding_is_teacher_forcing(subject: Subject):
   """Checks `start` and `step` against `__call__`, for any lineage of the hypotheses."""
-  steps = _Steps(subject)
   for reorders, sentence in (
     (
       False,
@@ -43,72 +41,73 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
       'by_hypothesis=True',
     ),
   ):
-    for got, wanted in steps.compare(reorders):
+    for got, wanted in _steps(subject, reorders):
       require(subject.near(got, wanted), sentence)
 
 
-class _Steps:
-  """The steps of a search whose tokens are random."""
+def _steps(subject, reorders: bool):
+  """Yields for each position the log-probabilities by a step and by teacher forcing, [B, W, N].
 
-  def __init__(self, subject):
-    self._subject = subject
-    self._sources = [pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
-    start = functools.partial(subject.model.apply, method='start')
-    self._start = jax.jit(start, static_argnums=4)
-    self._step = jax.jit(functools.partial(subject.model.apply, method='step'))
+  The tokens are random. Like a search, it drops some hypotheses and continues others more than
+  once, gives the state more room on the way, and pads the sources.
+  """
+  rng = np.random.default_rng(0)
+  start = functools.partial(subject.apply, method='start')
+  start = jax.jit(start, static_argnums=3)
+  step = jax.jit(functools.partial(subject.apply, method='step'))
+  sources = [pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
+  no_targets_BT = np.zeros((B, T), np.int32)
+  rows = forced_rows(sources, no_targets_BT)
+  source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
+  source = search_state.arrays(search_state.padded(source, S))
+  state = search_state.grown(state, _FIRST_ROOM)
+  tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
+  for index in range(T):
+    if index == _FIRST_ROOM:
+      state = search_state.grown(state, T)
+    if index and reorders:
+      origin_BW = rng.integers(0, W, (B, W))
+      tokens_BWT = np.take_along_axis(tokens_BWT, origin_BW[..., None], axis=1)
+      state = _reordered(state, origin_BW)
+    if index:
+      tokens_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
+    newest_BW = tokens_BWT[:, :, index]
+    before = search_state.arrays(state)
+    logits_BWN, after = step(newest_BW, jnp.int32(index), before, source)
+    require(
+      logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
+      f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
+      f'{logits_BWN.shape}: no search could use them',
+    )
+    state = search_state.with_arrays(state, after)
+    forced_BWTN = _forced(subject, sources, tokens_BWT)
+    yield jax.nn.log_softmax(logits_BWN), forced_BWTN[:, :, index]
 
-  def compare(self, reorders: bool):
-    """Yields for each position the log-probabilities by a step and by teacher forcing, [B, W, N].
 
-    Like a search, it drops some hypotheses and continues others more than once, gives the state
-    more room on the way, and pads the sources.
-    """
-    rng = np.random.default_rng(0)
-    variables = {'params': self._subject.params}
-    given = forced_rows(self._sources, np.zeros((B, T), np.int32))[:3]
-    source, state = self._start(variables, *(side[:, :_SHORTER] for side in given), W)
-    source = search_state.arrays(search_state.padded(source, S))
-    inputs_BWT = np.full((B, W, T), BOS_ID, np.int32)
-    for index in range(T):
-      if index in (0, _ROOMS[0]):
-        state = search_state.grown(state, _ROOMS[bool(index)])
-      if index and reorders:
-        origin_BW = rng.integers(0, W, (B, W))
-        inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW[..., None], axis=1)
-        state = _reordered(state, origin_BW)
-      if index:
-        inputs_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
-      logits_BWN, arrays = self._step(
-        variables, inputs_BWT[:, :, index], jnp.int32(index), search_state.arrays(state), source
-      )
-      require(
-        logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
-        f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
-        f'{logits_BWN.shape}: no search could use them',
-      )
-      state = search_state.with_arrays(state, arrays)
-      yield log_softmax(logits_BWN), self._forced(inputs_BWT)[:, :, index]
-
-  def _forced(self, inputs_BWT):
-    sources = []
-    for source in self._sources:
-      sources += [source] * W
-    rows = forced_rows(sources, inputs_BWT.reshape(B * W, T))
-    return np.asarray(self._subject.forward(*rows)).reshape(B, W, T, N)
+def _forced(subject, sources, tokens_BWT) -> np.ndarray:
+  """Returns the log-probabilities by teacher forcing, [B, W, T, N], after given tokens."""
+  beams, length = tokens_BWT.shape[1:]
+  repeated = []
+  for source in sources:
+    repeated += [source] * beams
+  rows = forced_rows(repeated, tokens_BWT.reshape(-1, length))
+  log_probs = np.asarray(subject.forward(*rows))
+  return log_probs.reshape(*tokens_BWT.shape, N)
 
 
 def _reordered(state, origin_BW):
   """Returns a search's state after each hypothesis was replaced by the one at its origin."""
   by_hypothesis, others = search_state.split(state)
-  moved = jax.tree.map(lambda leaf: take(leaf, jnp.asarray(origin_BW)), by_hypothesis)
+  origin_BW = jnp.asarray(origin_BW)
+  moved = jax.tree.map(lambda leaf: take(leaf, origin_BW), by_hypothesis)
   return search_state.joined(moved, others)
 
 
 def beam_of_one_is_greedy(subject: Subject):
   """Checks that a beam of one finds what greedy search finds."""
   greedy = dataclasses.replace(_SEARCH, beam_size=1)
-  beam = dataclasses.replace(greedy, search=f'{__name__}:beam')
-  found, wanted = (_search(subject, config) for config in (beam, greedy))
+  found = _search(subject, dataclasses.replace(greedy, search=f'{__name__}:beam'))
+  wanted = _search(subject, greedy)
   require(
     np.array_equal(found.tokens, wanted.tokens),
     'a beam of one finds another translation than greedy search: a step must depend on its '
@@ -121,20 +120,18 @@ def searches_score_by_teacher_forcing(subject: Subject):
   for beams in (1, W):
     found = _search(subject, dataclasses.replace(_SEARCH, beam_size=beams))
     tokens_BWT = np.asarray(found.tokens)
-    length = tokens_BWT.shape[-1]
-    rows_BT = tokens_BWT.reshape(B * beams, length)
-    sources = []
-    for source in _sources():
-      sources += [source] * beams
-    log_probs_BTN = np.asarray(subject.forward(*forced_rows(sources, begun(rows_BT))))
-    each_BT = np.take_along_axis(log_probs_BTN, rows_BT[..., None], axis=-1)[..., 0]
-    lengths_B = np.asarray(found.lengths).reshape(-1)
-    counted_BT = np.arange(length) < lengths_B[:, None]
-    wanted_B = np.sum(np.where(counted_BT, each_BT, 0.0), axis=1)
-    real_B = lengths_B > 0
-    got_B = np.asarray(found.log_probs).reshape(-1)
+    before_BWT = np.roll(tokens_BWT, 1, axis=-1)
+    before_BWT[..., 0] = BOS_ID
+    log_probs_BWTN = _forced(subject, _sources(), before_BWT)
+    each_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
+    lengths_BW = np.asarray(found.lengths)
+    places_T = np.arange(tokens_BWT.shape[-1])
+    counted_BWT = places_T < lengths_BW[..., None]
+    wanted_BW = np.sum(each_BWT1[..., 0], axis=-1, where=counted_BWT)
+    real_BW = lengths_BW > 0
+    got_BW = np.asarray(found.log_probs)
     require(
-      subject.near(got_B[real_B], wanted_B[real_B]),
+      subject.near(got_BW[real_BW], wanted_BW[real_BW]),
       f'a search with {beams} beams reports other log-probabilities than teacher forcing '
       f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
       f'does not follow it through the search',
@@ -147,6 +144,7 @@ def beam(step, cache, limits_B, options, beams, nbest) -> Search:
 
 
 def _sources():
+  """Returns sources with their end tokens, of which one is as long as the batch allows."""
   return [np.append(pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)]
 
 
@@ -154,10 +152,12 @@ def _search(subject, config: DecodeConfig) -> Hypotheses:
   """Returns what a search finds for B sources of several lengths."""
   search = ModelSearch([subject.model], config, config.beam_size)
   source_BS = padded(_sources(), S, B)
+  limits_B = np.full(B, T, np.int32)
 
   @jax.jit
   def run(params, source_BS, limits_B):
     started = search.start([params], source_BS)
     return run_search(search.plan([params], started, limits_B))
 
-  return jax.device_get(run(subject.params, source_BS, np.full(B, T, np.int32)))
+  found = run(subject.params, source_BS, limits_B)
+  return jax.device_get(found)

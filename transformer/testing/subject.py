@@ -16,7 +16,6 @@ from transformer.model.building import Model, build_model
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.ops import linear
-from transformer.ops.linear import log_softmax
 from transformer.settings import freeze
 from transformer.testing.rows import SOURCE_N, N
 from transformer.testing.tolerance import rounding
@@ -76,7 +75,7 @@ class Subject:
   def log_probs(self, params, *inputs) -> jax.Array:
     """Returns the log-probabilities of the next tokens by teacher forcing, [B, T, N]."""
     x_BTD, output_ND = self.model.apply({'params': params}, *inputs, deterministic=True)
-    return log_softmax(linear.logits(x_BTD, output_ND))
+    return jax.nn.log_softmax(linear.logits(x_BTD, output_ND))
 
   @functools.cached_property
   def forward(self) -> Callable[..., jax.Array]:
@@ -104,7 +103,8 @@ class Subject:
     widths = 4 * config.model_dim + config.ff_dim + 2 * N
     size = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
     allowed = rounding(terms=layers * widths, size=10 * size)
-    difference = np.abs(np.asarray(got, np.float64) - np.asarray(wanted, np.float64))
+    got = np.asarray(got, np.float64)
+    difference = np.abs(got - np.asarray(wanted, np.float64))
     return bool(np.all(difference <= allowed))
 
 

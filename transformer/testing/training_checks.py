@@ -19,7 +19,9 @@ from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.update import Update, make_update
 
-_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH = 8, 13, 11
+_ROWS = 8
+_SOURCE_LENGTH = 13
+_TARGET_LENGTH = 11
 _STEPS = 3
 # The sizes of the axes data, fsdp and tensor, by the number of devices.
 _MESHES = {8: ((8, 1, 1), (2, 2, 2)), 4: ((4, 1, 1), (1, 2, 2))}
@@ -34,8 +36,8 @@ _OPTIMIZER = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmu
 def devices_make_the_steps_of_one(subject: Subject):
   """Checks that eight devices, or four, make the training steps of one, dropout included."""
   devices = jax.local_devices(backend='cpu')
-  number = max((each for each in _MESHES if each <= len(devices)), default=0)
-  if not number:
+  number = 8 if len(devices) >= 8 else 4
+  if len(devices) < number:
     raise UserError(
       f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
       f'XLA_FLAGS=--xla_force_host_platform_device_count=8'
@@ -90,7 +92,9 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
   """
   config = subject.config
   subject = subject.shallow.with_config(
-    model_dim=2 * config.model_dim, ff_dim=2 * config.ff_dim, num_heads=2 * config.num_heads
+    model_dim=2 * config.model_dim,
+    ff_dim=2 * config.ff_dim,
+    num_heads=2 * config.num_heads,
   )
   devices = jax.local_devices(backend='cpu')[: math.prod(sizes)]
   mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
@@ -107,6 +111,7 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
 
 
 def _axes(sizes) -> str:
+  """Returns the sizes of a mesh as settings."""
   return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
 
 
@@ -116,7 +121,8 @@ def _metrics(update: Update, step: jax.stages.Compiled) -> np.ndarray:
   rows = []
   for number in range(_STEPS):
     state, metrics = step(state, _batch(number))
-    rows.append((metrics['loss'] / metrics['weight'], metrics['gradient_norm']))
+    loss = metrics['loss'] / metrics['weight']
+    rows.append((loss, metrics['gradient_norm']))
   return np.asarray(rows)
 
 
@@ -135,10 +141,13 @@ def _batch(number: int) -> Batch:
   rows = []
   for row in range(_ROWS):
     seed = 2 * (_ROWS * number + row)
-    rows.append([pair(5, 3, seed), pair(7, 5, seed + 1)])
+    first = pair(5, 3, seed)
+    second = pair(7, 5, seed + 1)
+    rows.append([first, second])
   return pack(rows, _SOURCE_LENGTH, _TARGET_LENGTH)
 
 
 def _equal(one, other) -> bool:
-  leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-  return all(np.array_equal(left, right) for left, right in leaves)
+  """Returns whether all arrays of two pytrees have the same bits."""
+  same = jax.tree.map(np.array_equal, one, other)
+  return all(jax.tree.leaves(same))

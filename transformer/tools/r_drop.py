@@ -5,11 +5,12 @@
 Each sentence takes two passes with different dropout, and the loss penalises their differences.
 """
 
+import jax
 import jax.numpy as jnp
 from absl import logging
 
 from transformer.errors import UserError
-from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
+from transformer.ops.losses import chunked_loss, token_losses
 from transformer.training.objective import Objective, add_losses, forward, twins
 
 
@@ -17,20 +18,15 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   """Cross entropy, and the distance between two passes, by the paper's α: 5 for translation."""
   check_alpha(config.model, alpha)
   smoothing = config.train.label_smoothing
+  function = with_divergence(lambda y, targets, _: token_losses(y, targets, smoothing), alpha)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    cross_entropy = smoothed_cross_entropy(
-      x_BTD,
-      output_ND,
-      batch.target_tokens,
-      weights_BT,
-      smoothing,
-      terms=[twin_term(alpha)],
-      devices=devices,
+    sums = chunked_loss(
+      function, x_BTD, output_ND, weights_BT, batch.target_tokens, devices=devices
     )
-    return add_losses(cross_entropy, losses)
+    return add_losses(sums, losses)
 
   return Objective(loss, passes=2)
 
@@ -45,30 +41,24 @@ def check_alpha(model, alpha: float):
     )
 
 
-def twin_term(alpha: float) -> Term:
-  """Returns the term α / 4 · (KL(p‖q) + KL(q‖p)) of each position p and its twin q (equation 4).
+def with_divergence(function, alpha: float):
+  """Adds α / 4 · (KL(p‖q) + KL(q‖p)) to a loss for `chunked_loss` (equation 4).
 
-  Twins are rows 2i and 2i + 1. The paper's loss is the sum for both.
+  Each position p has its twin q: twins are rows 2i and 2i + 1. The paper's loss is the sum for
+  both.
   """
 
-  def function(predictions: Predictions, by_position, whole):
-    distance, gradient = _distance(predictions)
-    return alpha / 4.0 * distance, alpha / 2.0 * gradient
+  def diverging(logits, by_position, whole):
+    loss, nll = function(logits, by_position, whole)
+    log_probs = jax.nn.log_softmax(logits)
+    difference = log_probs - _twin(log_probs)
+    to_twin = jnp.sum(jnp.exp(log_probs) * difference, axis=-1)
+    return loss + alpha / 4.0 * (to_twin + _twin(to_twin)), nll
 
-  return Term(function)
+  return diverging
 
 
-def _distance(predictions: Predictions):
-  """Returns KL(p‖q) + KL(q‖p) for each row p and its twin q, and the gradient by p's logits."""
-
-  def twin(x):
-    pairs = x.reshape(x.shape[0] // 2, 2, *x.shape[1:])
-    return jnp.flip(pairs, axis=1).reshape(x.shape)
-
-  probabilities = predictions.probabilities
-  log_probs = predictions.logits - predictions.log_normaliser[..., None]
-  difference = log_probs - twin(log_probs)
-  to_twin = jnp.sum(probabilities * difference, axis=-1)
-  from_mean = difference - to_twin[..., None]
-  twin_gradient = probabilities * from_mean + probabilities - twin(probabilities)
-  return to_twin + twin(to_twin), twin_gradient
+def _twin(x):
+  """Exchanges the rows of each pair."""
+  pairs = x.reshape(x.shape[0] // 2, 2, *x.shape[1:])
+  return jnp.flip(pairs, axis=1).reshape(x.shape)

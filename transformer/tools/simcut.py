@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from transformer.data.batch import EOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.ops.dropout import random_bits
-from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
+from transformer.ops.cpu import random_bits
+from transformer.ops.losses import chunked_loss, token_losses
 from transformer.training.objective import Objective, add_losses, forward, twice, twins
 
 
@@ -32,7 +32,7 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     raise UserError(
       f'the share of tokens that SimCut cuts must be above 0 and below 1; got {share}'
     )
-  smoothing = config.train.label_smoothing
+  function = cut_loss(config.train.label_smoothing, alpha)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)
@@ -41,19 +41,9 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
       cut_key, dropout_key = jax.random.split(dropout_key)
     model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
-    is_first_B = jnp.arange(len(weights_BT)) % 2 == 0
-    text_share_B1 = jnp.where(is_first_B, 2.0, 0.0)[:, None]
-    cross_entropy = smoothed_cross_entropy(
-      x_BTD,
-      output_ND[:-1],
-      batch.target_tokens,
-      weights_BT,
-      smoothing,
-      terms=[cut_term(alpha)],
-      text_share_BT=jnp.broadcast_to(text_share_B1, weights_BT.shape),
-      devices=devices,
-    )
-    return add_losses(cross_entropy, losses)
+    targets_BT = batch.target_tokens
+    sums = chunked_loss(function, x_BTD, output_ND[:-1], weights_BT, targets_BT, devices=devices)
+    return add_losses(sums, losses)
 
   return Objective(loss, passes=2)
 
@@ -93,20 +83,17 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
   return wider, params, cut_batch
 
 
-def cut_term(alpha: float) -> Term:
-  """Returns the term α · KL(p‖q) of each position of rows p = 2i and q = 2i + 1.
+def cut_loss(smoothing: float, alpha: float):
+  """Returns a loss for `chunked_loss`: cross entropy of rows p = 2i, and α · KL(p‖q) of q = 2i + 1.
 
   Each of the two rows has half of the weight of a token.
   """
 
-  def function(predictions: Predictions, by_position, whole):
-    log_probs = predictions.logits - predictions.log_normaliser[..., None]
-    p = predictions.probabilities[0::2]
-    q = predictions.probabilities[1::2]
-    log_ratio = log_probs[0::2] - log_probs[1::2]
-    distance = jnp.sum(p * log_ratio, axis=-1)
-    gradient_p = p * (log_ratio - distance[..., None])
-    gradient = jnp.stack([gradient_p, q - p], axis=1).reshape(log_probs.shape)
-    return alpha * twice(distance), 2.0 * alpha * gradient
+  def function(logits, targets, _):
+    loss, nll = token_losses(logits, targets, smoothing)
+    log_probs = jax.nn.log_softmax(logits)
+    log_p = log_probs[0::2]
+    divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_probs[1::2]), axis=-1)
+    return twice(loss[0::2] + alpha * divergence), nll
 
-  return Term(function)
+  return function

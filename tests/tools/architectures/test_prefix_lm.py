@@ -1,6 +1,8 @@
 """A prefix LM: what its positions see, and its search."""
 
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -82,10 +84,22 @@ def test_neighbours_padding_and_caches_change_nothing(changes):
   tiny_models.check_decoding_is_teacher_forcing(model, params)
 
 
-@pytest.mark.parametrize('changes', [{'remat': True}, {'positions': 'relative'}])
-def test_settings_that_it_lacks_are_refused(changes):
-  with pytest.raises(UserError, match='neither relative positions nor remat; set '):
-    tiny_models.build(PrefixLM, **changes)
+def test_relative_positions_are_refused():
+  with pytest.raises(UserError, match='no relative positions; set '):
+    tiny_models.build(PrefixLM, positions='relative')
+
+
+def test_layers_that_are_computed_again_have_the_same_gradients(tiny):
+  model, params = tiny
+  again, _ = tiny_models.build(PrefixLM, remat=True)
+
+  def gradients(model):
+    def total(params):
+      return jnp.sum(tiny_models.logits(model, params, tiny_models.packed()) ** 2)
+
+    return jax.jit(jax.grad(total))(params)
+
+  chex.assert_trees_all_close(gradients(again), gradients(model), rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.long

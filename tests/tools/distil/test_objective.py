@@ -10,8 +10,8 @@ from tests.ops.loss_arrays import B, N, T, arrays, naive_loss, positions_at_once
 from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, VOCABULARY, Settings, make_batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.ops.losses import smoothed_cross_entropy
-from transformer.tools.distil.objective import taught_loss, teacher_term
+from transformer.ops.losses import chunked_loss
+from transformer.tools.distil.objective import taught_loss, teaching
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, smoothed
@@ -41,14 +41,14 @@ def lessons():
 
 def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
   def loss(x, output, targets, weights):
-    return smoothed_cross_entropy(
+    by_position = (targets, [own for own, _ in teachers])
+    return chunked_loss(
+      teaching(smoothing, share, temperature),
       x,
       output,
-      targets,
       weights,
-      smoothing,
-      text_share_BT=jnp.full_like(weights, 1.0 - share),
-      terms=[teacher_term(teachers, share, temperature)],
+      by_position,
+      [projection for _, projection in teachers],
     )['loss']
 
   return loss

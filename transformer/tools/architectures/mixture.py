@@ -11,7 +11,6 @@ experts.
 """
 
 import dataclasses
-import functools
 
 import flax.linen as nn
 import jax
@@ -37,8 +36,8 @@ class Mixture(nn.Module):
     self.router = nn.Dense(self.experts, use_bias=False, dtype=jnp.float32)
     self.expert = [FeedForward(self.config) for _ in range(self.experts)]
 
-  def __call__(self, x_BTD, is_token_BT=None, *, deterministic):
-    """Maps [..., T, D] to [..., T, D]; only tokens count in the balance, by default all."""
+  def __call__(self, x_BTD, layout=PLAIN, *, deterministic):
+    """Maps [..., T, D] to [..., T, D]; padding, which attends to nothing, has no balance."""
     # E stands for the experts.
     probabilities_BTE = jax.nn.softmax(self.router(x_BTD.astype(jnp.float32)))
     _, best_BTK = jax.lax.top_k(probabilities_BTE, self.top_k)
@@ -46,8 +45,9 @@ class Mixture(nn.Module):
     gates_BTE = chosen_BTE * probabilities_BTE
     if self.top_k > 1:  # A single gate stays a probability, so that the router gets its gradient.
       gates_BTE /= jnp.sum(gates_BTE, axis=-1, keepdims=True)
-    if is_token_BT is None:
-      is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
+    is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
+    if layout.mask_BTS is not None:
+      is_token_BT = jnp.any(layout.mask_BTS, axis=-1)
     balance = load_balance(probabilities_BTE, chosen_BTE / self.top_k, is_token_BT)
     self.sow('losses', 'load_balance', self.balance * balance)
     outputs_EBTD = jnp.stack([expert(x_BTD, deterministic=deterministic) for expert in self.expert])
@@ -75,23 +75,6 @@ class MixtureLayer(Layer):
 
   def make_feed_forward(self):
     return Mixture(self.config, self.experts, self.top_k, self.balance)
-
-  def __call__(self, x_BTD, layout, memory=None, memory_layout=PLAIN, *, deterministic):
-    """Computes what `Layer` does; the mixture is also told which positions are padding."""
-    attend = functools.partial(
-      self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
-    )
-    x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
-    if self.cross:
-      attend = functools.partial(
-        self.cross_attention, keys_values=memory, layout=memory_layout, deterministic=deterministic
-      )
-      x_BTD = self.cross_attention_residual(x_BTD, attend, deterministic=deterministic)
-    # Padding attends to nothing.
-    mix = functools.partial(
-      self.feed_forward, is_token_BT=jnp.any(layout.mask_BTS, axis=-1), deterministic=deterministic
-    )
-    return self.feed_forward_residual(x_BTD, mix, deterministic=deterministic)
 
 
 class MixtureTransformer(Transformer):

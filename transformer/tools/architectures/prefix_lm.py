@@ -25,7 +25,7 @@ from transformer.ops.masks import causal_mask, segment_mask
 class PrefixLayer(Layer):
   """A layer that may attend to the keys and values of the source, too."""
 
-  def read(self, x_BTD, layout: Layout, source=None, *, deterministic):
+  def __call__(self, x_BTD, layout: Layout, source=None, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; also returns the keys and values of these tokens.
 
     If the keys and values of the source are given, the mask of the layout has them first.
@@ -41,7 +41,7 @@ class PrefixLayer(Layer):
         visible = [jnp.concatenate(both, axis=-3) for both in zip(source, keys_values, strict=True)]
       return attention(h_BTD, visible, layout, deterministic=deterministic)
 
-    x_BTD = self._apply_sublayers(x_BTD, attend, None, deterministic)
+    x_BTD = self.apply_sublayers(x_BTD, layout, attend, None, deterministic)
     return x_BTD, keys_values
 
   @nn.jit
@@ -64,7 +64,7 @@ class PrefixLayer(Layer):
       cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
       return y_BWD
 
-    x_BWD = self._apply_sublayers(x_BWD, attend, None, True)
+    x_BWD = self.apply_sublayers(x_BWD, layout, attend, None, True)
     return x_BWD, cache
 
 
@@ -72,15 +72,12 @@ class PrefixLM(Transformer):
   """One stack, the decoder's, for source and target; the encoder's layers are never called.
 
   Raises:
-    UserError: the config has relative positions or `remat`.
+    UserError: the config has relative positions.
   """
 
   def __post_init__(self):
-    if self.config.positions == 'relative' or self.config.remat:
-      raise UserError(
-        'the prefix LM has neither relative positions nor remat; set '
-        'model.positions=rotary, model.remat=False'
-      )
+    if self.config.positions == 'relative':
+      raise UserError('the prefix LM has no relative positions; set model.positions=rotary')
     super().__post_init__()
 
   def setup(self):
@@ -94,7 +91,7 @@ class PrefixLM(Transformer):
 
   def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True):
     x_BSD, _ = self._read_source(tokens_BS, segments_BS, positions_BS, deterministic)
-    return self._normed(x_BSD)
+    return self.decoder_norm(x_BSD)
 
   def __call__(self, *batch, deterministic=True):
     source_segments_BS = batch[1]
@@ -107,13 +104,14 @@ class PrefixLM(Transformer):
     layout = Layout(jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT)
     places_BTD = self.target_position(positions_BT, length)
     x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
+    call = self.layer_call(deterministic=deterministic)
     for layer, source in zip(self.decoder, memory, strict=True):
-      x_BTD, _ = layer.read(x_BTD, layout, source, deterministic=deterministic)
-    return linear.with_bias(self._normed(x_BTD), self.output_ND, self.output_bias)
+      x_BTD, _ = call(layer, x_BTD, layout, source)
+    return linear.with_bias(self.decoder_norm(x_BTD), self.output_ND, self.output_bias)
 
-  def start(self, tokens_BS, segments_BS, positions_BS, beams):
+  def source_caches(self, tokens_BS, segments_BS, positions_BS):
     _, memory = self._read_source(tokens_BS, segments_BS, positions_BS, True)
-    return self.started(segments_BS, [KVCache.of(*layer) for layer in memory], beams)
+    return [KVCache.of(*keys_values) for keys_values in memory]
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
     """Returns the last layer's output, and for each layer the keys and values."""
@@ -123,9 +121,10 @@ class PrefixLM(Transformer):
       added_BSD += places_BSD
     x_BSD = self.source_embedding(tokens_BS, added_BSD, deterministic=deterministic)
     layout = Layout(segment_mask(segments_BS, segments_BS), positions_BS)
+    call = self.layer_call(deterministic=deterministic)
     memory = []
     for layer in self.decoder:
-      x_BSD, keys_values = layer.read(x_BSD, layout, deterministic=deterministic)
+      x_BSD, keys_values = call(layer, x_BSD, layout)
       memory.append(keys_values)
     return x_BSD, memory
 
@@ -137,6 +136,3 @@ class PrefixLM(Transformer):
     source = config.decoder_depth * (layer + heads * source_length)
     target = config.decoder_depth * (layer + heads * (source_length + target_length))
     return 6.0 * source, 6.0 * (target + config.model_dim * self.vocabulary_size)
-
-  def _normed(self, x_BTD):
-    return self.decoder_norm(x_BTD) if self.config.norm == 'pre' else x_BTD

@@ -13,7 +13,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
-from transformer.ops.losses import Predictions, Term, smoothed_cross_entropy
+from transformer.ops.losses import chunked_loss, token_losses
 from transformer.runs.run_directory import read_settings
 from transformer.training.objective import (
   Objective,
@@ -74,45 +74,41 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
 
 def taught_loss(models, smoothing: float, share: float, temperature: float):
   """Returns the loss of `Objective`, with the parameters of each teacher as frozen arrays."""
+  function = teaching(smoothing, share, temperature)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     lessons = []
+    outputs = []
     for teacher, its_params in zip(models, frozen, strict=True):
       x_BTD, output_ND, _ = forward(teacher, its_params, batch)  # Teachers have no dropout.
-      lessons.append((x_BTD, output_ND))
-    weights_BT = token_weights(batch)
+      lessons.append(x_BTD)
+      outputs.append(output_ND)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    taught = smoothed_cross_entropy(
-      x_BTD,
-      output_ND,
-      batch.target_tokens,
-      weights_BT,
-      smoothing,
-      terms=[teacher_term(lessons, share, temperature)],
-      text_share_BT=jnp.full_like(weights_BT, 1.0 - share),
-      devices=devices,
+    by_position = (batch.target_tokens, lessons)
+    sums = chunked_loss(
+      function, x_BTD, output_ND, token_weights(batch), by_position, outputs, devices=devices
     )
-    return add_losses(taught, losses)
+    return add_losses(sums, losses)
 
   return loss
 
 
-def teacher_term(lessons, share: float, temperature: float) -> Term:
-  """Returns the term λ · τ² · cross entropy against the mean of the teachers' distributions.
+def teaching(smoothing: float, share: float, temperature: float):
+  """Returns a loss for `chunked_loss`: λ · τ² · cross entropy against the teachers' mean, and text.
 
-  Args:
-    lessons: for each teacher its decoder's output [B, T, D'] and its output projection [N, D'].
-    share: λ.
-    temperature: τ.
+  `by_position` is the targets, and for each teacher its decoder's output [B, T, D']; `whole` has
+  the teachers' output projections [N, D'].
   """
 
-  def function(predictions: Predictions, by_position, whole):
-    log_probs = jax.nn.log_softmax(predictions.logits / temperature)
+  def function(logits, by_position, outputs):
+    targets, lessons = by_position
+    loss, nll = token_losses(logits, targets, smoothing)
+    log_probs = jax.nn.log_softmax(logits / temperature)
     wanted = 0.0
-    for x, output_ND in zip(by_position, whole, strict=True):
+    for x, output_ND in zip(lessons, outputs, strict=True):
       wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-    wanted /= len(whole)
+    wanted /= len(outputs)
     distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
-    return share * distance, share * (temperature * (jnp.exp(log_probs) - wanted))
+    return (1.0 - share) * loss + share * distance, nll
 
-  return Term(function, [x_BTD for x_BTD, _ in lessons], [output_ND for _, output_ND in lessons])
+  return function

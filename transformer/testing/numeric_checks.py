@@ -1,0 +1,124 @@
+"""Checks of how outputs are computed: transformations of JAX, dropout, gradients and types."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.errors import type_and_message
+from transformer.model.transformer import init_params
+from transformer.ops.dropout import random_key
+from transformer.testing.rows import full_batch, inputs, pack, pair
+from transformer.testing.subject import Broken, Subject, require
+from transformer.testing.tolerance import rounding
+from transformer.training.objective import smoothed
+
+
+def eager_jit_and_vmap_agree(subject: Subject):
+  """Checks that a compiled or vectorised model computes what the plain one does."""
+  subject = subject.shallow
+  batch = inputs(full_batch())
+  jitted = subject.forward(*batch)
+  eager = subject.log_probs(subject.params, *batch)
+  require(
+    subject.near(eager, jitted),
+    'jax.jit changes outputs: what you debug is not what trains; a function of arrays must '
+    'have no state in Python',
+  )
+  stacked = [np.stack([array, np.roll(array, 1, axis=0)]) for array in batch]
+
+  @jax.jit
+  @jax.vmap
+  def vectorised(*batch):
+    return subject.log_probs(subject.params, *batch)
+
+  lifted = np.asarray(vectorised(*stacked))
+  wanted = np.stack([jitted, np.roll(jitted, 1, axis=0)])
+  require(
+    subject.near(lifted, wanted),
+    'jax.vmap changes outputs: code that vectorises the model, such as gradients of each '
+    'sentence, would get wrong numbers; axes must be counted from the last',
+  )
+
+
+def dropout_needs_a_key(subject: Subject):
+  """Checks that dropout acts only with deterministic=False, and depends on its key."""
+  batch = inputs(full_batch())
+  try:
+    first = subject.apply(*batch, deterministic=True)[0]
+    again = subject.apply(*batch, deterministic=True)[0]
+  except Exception as error:  # Flax has one type of error for this, and JAX several.
+    raise Broken(
+      f'with deterministic=True and no dropout key the model fails, and so would '
+      f'evaluation; pass `deterministic` on: {type_and_message(error)}'
+    ) from error
+  random = 'with deterministic=True outputs are random: two translations of a text would differ'
+  require(np.array_equal(first, again), random)
+
+  @jax.jit
+  def calm(key):
+    return subject.apply(*batch, deterministic=True, rngs={'dropout': key})[0]
+
+  @jax.jit
+  def noisy(key):
+    return subject.apply(*batch, deterministic=False, rngs={'dropout': key})[0]
+
+  one = random_key(1)
+  other = random_key(2)
+  require(np.array_equal(calm(one), calm(other)), random)
+  require(
+    np.array_equal(noisy(one), noisy(one)),
+    'the same dropout key gives other outputs: a resumed run would not repeat its steps; '
+    "take all randomness from self.make_rng('dropout')",
+  )
+  config = subject.config
+  if max(config.dropout, config.attention_dropout, config.activation_dropout) > 0:
+    require(
+      not np.array_equal(noisy(one), noisy(other)),
+      f'dropout keys change nothing with model.dropout={config.dropout}: training would be '
+      f'without dropout; use it, or set --config.model.dropout=0',
+    )
+
+
+def empty_rows_have_finite_gradients(subject: Subject):
+  """Checks the gradients of rows that hold only padding, as those at the end of an epoch."""
+
+  @jax.jit
+  @jax.value_and_grad
+  def gradient(params, batch):
+    return smoothed(0.1).loss(subject.model, params, batch)['loss']
+
+  one = pair(5, 7, 0)
+  for rows, what in (([[one], []], 'a row'), ([[], []], 'a batch')):
+    found = jax.tree.leaves(gradient(subject.params, pack(rows)))
+    require(
+      all(np.all(np.isfinite(leaf)) for leaf in found),
+      f'{what} of padding makes a loss or a gradient that is not finite: one '
+      f'such batch would end training; mask so that a query without keys gets zeros',
+    )
+
+
+def bfloat16_is_near_float32(subject: Subject):
+  """Checks that a model with 16-bit activations has 32-bit parameters and nearly its outputs."""
+  narrow = subject.with_config(dtype='bfloat16')
+  shapes = jax.eval_shape(lambda: init_params(narrow.model, 0))
+  types = {leaf.dtype for leaf in jax.tree.leaves(shapes)} - {jnp.dtype('float32')}
+  require(
+    not types,
+    f'parameters have the types {sorted(map(str, types))} with '
+    f'model.dtype=bfloat16: small updates would be rounded away; keep them float32',
+  )
+  batch = inputs(full_batch())
+  real_BT = batch[4] > 0
+  wanted = np.asarray(subject.forward(*batch))[real_BT]
+  narrow_log_probs = jax.jit(narrow.log_probs)
+  got = np.asarray(narrow_log_probs(subject.params, *batch))[real_BT]
+  difference = np.sqrt(np.mean((got - wanted) ** 2))
+  # A layer rounds about sixteen times one after another; sums inside of products are float32.
+  layers = subject.config.num_layers + subject.config.decoder_depth
+  allowed = rounding(terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16)
+  require(
+    difference <= allowed,
+    f'in bfloat16, log-probabilities differ from float32 by {difference:.2g}, of which '
+    f'rounding explains {allowed:.2g}: training in bfloat16 would be worse; compute softmax, '
+    f'norms and long sums in float32',
+  )
