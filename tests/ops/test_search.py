@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
-  BEGIN,
   END,
   GROWN,
   LIMITS,
@@ -29,7 +28,6 @@ from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   PAD,
   Hypotheses,
-  SearchOptions,
   cache_lengths,
   greedy_search,
   run_search,
@@ -217,14 +215,3 @@ def test_eager_jit_vmap_and_pmap_agree(width):
   for lift in (jax.vmap, jax.pmap):
     rows = lift(lambda table, limit: search(table[None], limit[None]))(table, limits)
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
-
-
-def test_a_cache_of_another_type_is_refused():
-  with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
-    beam_search(
-      lambda last_BW, cache: (last_BW, cache),
-      {},
-      jnp.int32([4]),
-      SearchOptions(4, BEGIN, END),
-      beam_size=3,
-    )
