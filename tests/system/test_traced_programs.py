@@ -7,7 +7,6 @@ import pytest
 
 from transformer.system import traced_programs
 
-ROOMS = ('ops', 'model')
 X = jnp.arange(6.0).reshape(2, 3)
 WANTED = {'sum': jnp.sum(X), 'rows': (X * 2.0, X + 1.0)}
 
@@ -25,13 +24,13 @@ def traces(folder):
   """Returns a function that runs a program, new to this process, and counts all its traces."""
   traced = []
 
-  def run(about='a search', rooms=ROOMS, x=X):
+  def run(about='a search', x=X, modules=('transformer.model.layers',)):
     def function(x, scale):
       traced.append(x)
       return {'sum': jnp.sum(x), 'rows': (x * scale['twice'], x + 1.0)}
 
     arguments = x, {'twice': jnp.float32(2.0)}
-    kept = traced_programs.keep_traced(function, about, rooms, arguments)
+    kept = traced_programs.keep_traced(function, about, modules, arguments)
     results = jax.jit(kept)(*arguments)
     if x is X:
       chex.assert_trees_all_equal(results, WANTED)
@@ -47,9 +46,8 @@ def test_a_later_process_traces_only_for_other_arguments(traces, folder):
     traces('another search'),
     traces(x=X[:1]),
     traces(x=X.astype(jnp.int32)),
-    traces(rooms=('ops',)),
-    traces(),
-  ] == [2, 3, 4, 5, 5]
+    traces(modules=('transformer.ops.masks',)),
+  ] == [2, 3, 4, 4]
 
 
 def test_a_damaged_program_is_traced_again(traces, folder):
@@ -65,13 +63,12 @@ def test_a_damaged_program_is_traced_again(traces, folder):
 
 
 def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypatch, tmp_path):
-  monkeypatch.setattr(traced_programs, '_CODE', tmp_path / 'rooms')
-  for room in ROOMS:
-    (tmp_path / 'rooms' / room).mkdir(parents=True)
-  traced_programs._code_of.cache_clear()
+  monkeypatch.setattr(traced_programs, '_CODE', tmp_path / 'code')
+  (tmp_path / 'code/ops').mkdir(parents=True)
+  traced_programs._code.cache_clear()
   assert [traces(), traces()] == [1, 1]
-  (tmp_path / 'rooms/ops/one.py').write_text('a = 1')
-  traced_programs._code_of.cache_clear()  # As in another process.
+  (tmp_path / 'code/ops/one.py').write_text('a = 1')
+  traced_programs._code.cache_clear()  # As in another process.
   assert traces() == 2
   with jax.default_matmul_precision('float32'):
     assert traces() == 3
@@ -79,13 +76,19 @@ def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypa
   assert traces() == 4
   monkeypatch.setattr(traced_programs.metadata, 'version', lambda name: '0.99')
   assert traces() == 5
-  traced_programs._code_of.cache_clear()
+  traced_programs._code.cache_clear()
 
 
-def test_without_a_folder_or_room_in_it_nothing_is_kept(traces, folder):
+def test_without_a_folder_that_can_be_written_nothing_is_kept(traces, folder):
   (folder / 'file').write_text('mine')
   for place in (None, str(folder / 'file/under')):
     jax.config.update('jax_compilation_cache_dir', place)
     before = traces()
     assert traces() == before + 1
   assert [path.name for path in folder.iterdir()] == ['file']
+
+
+def test_a_program_with_code_of_a_plugin_is_traced_by_each_process(traces, folder):
+  modules = ('transformer.model.layers', 'my_layers')
+  assert [traces(modules=modules), traces(modules=modules)] == [1, 2]
+  assert not [*folder.iterdir()]

@@ -51,49 +51,34 @@ jax.export.register_pytree_node_serialization(
 
 def arrays(state: Any) -> Any:
   """Returns a state with plain arrays."""
-  return _map(lambda leaf: leaf.array if isinstance(leaf, StateArray) else leaf, state)
+  return _map(lambda leaf: leaf.array, state)
 
 
 def with_arrays(state: Any, new: Any) -> Any:
   """Returns a state with the arrays of a pytree `new`, which has its structure but plain arrays."""
-
-  def replaced(leaf, array):
-    return dataclasses.replace(leaf, array=array) if isinstance(leaf, StateArray) else array
-
-  return _map(replaced, state, new)
+  return jax.tree.map(
+    lambda leaf, array: dataclasses.replace(leaf, array=array) if _is_state_array(leaf) else array,
+    state,
+    new,
+    is_leaf=_is_state_array,
+  )
 
 
 def padded(state: Any, source_length: int) -> Any:
   """Returns a state for sources of a length that is no shorter than theirs."""
-
-  def longer(leaf):
-    if not isinstance(leaf, StateArray):
-      return leaf
-    return _with_axis(leaf, leaf.source_axis, source_length)
-
-  return _map(longer, state)
+  return _map(lambda leaf: _with_axis(leaf, leaf.source_axis, source_length), state)
 
 
 def grown(state: Any, length: int) -> Any:
   """Returns a state with a place for `length` target positions, its content kept."""
-
-  def longer(leaf):
-    if not isinstance(leaf, StateArray):
-      return leaf
-    return _with_axis(leaf, leaf.time_axis, length * leaf.slots)
-
-  return _map(longer, state)
+  return _map(lambda leaf: _with_axis(leaf, leaf.time_axis, length * leaf.slots), state)
 
 
 def split(state: Any) -> tuple[Any, Any]:
   """Returns what is reordered with the hypotheses, and all else; `joined` is the inverse."""
-
-  def is_reordered(leaf):
-    return isinstance(leaf, StateArray) and leaf.by_hypothesis
-
   return (
-    _map(lambda leaf: leaf if is_reordered(leaf) else None, state),
-    _map(lambda leaf: None if is_reordered(leaf) else leaf, state),
+    _map(lambda leaf: leaf if leaf.by_hypothesis else None, state),
+    _map(lambda leaf: None if leaf.by_hypothesis else leaf, state),
   )
 
 
@@ -103,12 +88,21 @@ def joined(by_hypothesis: Any, others: Any) -> Any:
     lambda one, other: other if one is None else one,
     by_hypothesis,
     others,
-    is_leaf=lambda node: node is None or isinstance(node, StateArray),
+    is_leaf=lambda node: node is None or _is_state_array(node),
   )
 
 
-def _map(function: Callable, state: Any, *others: Any) -> Any:
-  return jax.tree.map(function, state, *others, is_leaf=lambda node: isinstance(node, StateArray))
+def _map(function: Callable[[StateArray], Any], state: Any) -> Any:
+  """Returns a state whose `StateArray`s are changed by a function."""
+  return jax.tree.map(
+    lambda leaf: function(leaf) if _is_state_array(leaf) else leaf,
+    state,
+    is_leaf=_is_state_array,
+  )
+
+
+def _is_state_array(node: Any) -> bool:
+  return isinstance(node, StateArray)
 
 
 def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:

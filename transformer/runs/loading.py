@@ -25,7 +25,7 @@ from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints, by_name, check_alike
 from transformer.system.jax_backend import check_backend
-from transformer.system.traced_programs import folders_of, keep_traced
+from transformer.system.traced_programs import keep_traced
 from transformer.training.mesh import replicated, sentence_mesh
 
 
@@ -184,7 +184,7 @@ def _shapes_of(model: Model) -> Any:
     keep_traced(
       lambda: init_params(model, 0),
       f'parameters, {model!r}',
-      folders_of(modules_of(model), 'ops', 'model'),
+      modules_of(model),
       (),
     )
   )

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,6 @@ from transformer.errors import UserError
 _CODE = Path(__file__).resolve().parents[1]
 
 
-def folders_of(modules: Sequence[str], *more: str) -> list[str] | None:
-  """Returns the folders of this package with the code of modules, by name, and some more.
-
-  It is None if a module is from elsewhere, since its code may change without a trace.
-  """
-  folders = list(more)
-  for module in modules:
-    package, *names = module.split('.')
-    if package != __package__.split('.')[0]:
-      return None
-    folders.append('/'.join(names[:-1]))
-  return sorted(set(folders))
-
-
 def register_tuples(*kinds: type):
   """Lets programs be kept whose arguments or results are named tuples of these types."""
   for kind in kinds:
@@ -48,7 +34,7 @@ def register_tuples(*kinds: type):
 
 
 def keep_traced(
-  function: Callable[..., Any], about: str, rooms: Sequence[str] | None, arguments: Sequence[Any]
+  function: Callable[..., Any], about: str, modules: Iterable[str], arguments: Sequence[Any]
 ) -> Callable[..., Any]:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
@@ -58,24 +44,24 @@ def keep_traced(
   Args:
     function: a pure function on arrays in tuples, dicts, and types that are registered for export.
     about: text that names everything that is not an array and that the function depends on.
-    rooms: the folders of this package with the code of the function; None keeps nothing.
+    modules: the names of modules with code of the function. If one is no module of this package, so
+      that its code may change without a trace, nothing is kept.
     arguments: arrays, or their shapes, of the calls to come.
   """
   folder = jax.config.jax_compilation_cache_dir
+  package = __package__.split('.')[0]
   if (
-    rooms is None
-    or not folder
+    not folder
     or '://' in folder
     or not jax.config.jax_enable_compilation_cache
     or jax.default_backend() != 'cpu'
+    or any(module.split('.')[0] != package for module in modules)
   ):
     return function
   shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
   versions = [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')]
-  key = repr(
-    (about, shapes, settings, os.environ.get('XLA_FLAGS'), *map(_code_of, rooms), versions)
-  )
+  key = repr((about, shapes, settings, os.environ.get('XLA_FLAGS'), _code(), versions))
   path = Path(folder, f'traced-{hashlib.sha256(key.encode()).hexdigest()}')
   try:
     content = zlib.decompress(path.read_bytes())  # It has a checksum.
@@ -91,7 +77,7 @@ def keep_traced(
 
 
 @functools.cache
-def _code_of(room: str) -> str:
-  """Returns a digest of the code in a folder of this package."""
-  sources = sorted((_CODE / room).rglob('*.py'))
+def _code() -> str:
+  """Returns a digest of the code of this package."""
+  sources = sorted(_CODE.rglob('*.py'))
   return hashlib.sha256(b''.join(path.read_bytes() for path in sources)).hexdigest()
