@@ -49,7 +49,7 @@ def keep_traced(
     arguments: arrays, or their shapes, of the calls to come.
   """
   folder = jax.config.jax_compilation_cache_dir
-  package = __package__.split('.')[0]
+  package = __name__.split('.')[0]
   if (
     not folder
     or '://' in folder
