@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ops.toy_language import (
-  BEGIN,
   END,
   GROWN,
   LIMITS,
@@ -29,11 +28,12 @@ from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   PAD,
   Hypotheses,
-  SearchOptions,
   cache_lengths,
   greedy_search,
+  normalised,
   run_search,
 )
+from transformer.ops.selection import add_terms
 
 ALPHAS = [0.0, 0.6, 1.5]
 
@@ -219,12 +219,27 @@ def test_eager_jit_vmap_and_pmap_agree(width):
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
 
 
-def test_a_cache_of_another_type_is_refused():
-  with pytest.raises(ValueError, match=r'must be a Cache, Cache\(\(\), \(\)\) if .*; got dict'):
-    beam_search(
-      lambda last_BW, cache: (last_BW, cache),
-      {},
-      jnp.int32([4]),
-      SearchOptions(4, BEGIN, END),
-      beam_size=3,
-    )
+@pytest.mark.parametrize('vocabulary', [N, 211])
+def test_a_beam_search_needs_no_log_probabilities_that_are_added_up(vocabulary):
+  logits = 2.0 * tables(4, vocabulary) + 3.0
+  limits_B = jnp.asarray(LIMITS, jnp.int32)
+
+  def search(adds_up):
+    step, cache, options = toy(logits, B, 3)
+
+    def normalised_step(tokens_BW, cache):
+      logits_BWN, cache = step(tokens_BW, cache)
+      parts = normalised(logits_BWN)
+      return (add_terms(*parts) if adds_up else parts), cache
+
+    return run_search(beam_search(normalised_step, cache, limits_B, options, beam_size=3, nbest=3))
+
+  chex.assert_trees_all_equal(*(jax.jit(search, static_argnums=0)(way) for way in (False, True)))
+
+
+def test_normalised_logits_are_log_probabilities():
+  logits_BWN = 30.0 * np.random.default_rng(0).normal(size=(2, 3, 211)).astype(np.float32)
+  logits_BWN[0, 0, 7] = -np.inf
+  log_probs_BWN = jax.jit(lambda logits: add_terms(*normalised(logits)))(logits_BWN)
+  wanted_BWN = jax.nn.log_softmax(logits_BWN)
+  chex.assert_trees_all_close(log_probs_BWN, wanted_BWN, rtol=1e-6, atol=1e-6)

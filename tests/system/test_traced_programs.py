@@ -81,7 +81,7 @@ def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypa
   traced_programs._code.cache_clear()
 
 
-def test_without_a_folder_or_room_in_it_nothing_is_kept(traces, folder):
+def test_without_a_folder_that_can_be_written_nothing_is_kept(traces, folder):
   (folder / 'file').write_text('mine')
   for place in (None, str(folder / 'file/under')):
     jax.config.update('jax_compilation_cache_dir', place)

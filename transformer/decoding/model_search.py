@@ -19,9 +19,9 @@ from transformer.errors import UserError, shown
 from transformer.model import search_state
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
-from transformer.ops.cpu import log_softmax
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import Cache, Search, SearchOptions, greedy_search
+from transformer.ops.search import Cache, Search, SearchOptions, greedy_search, normalised
+from transformer.ops.selection import add_terms
 
 
 class Encoded(NamedTuple):
@@ -76,14 +76,14 @@ class ModelSearch:
     encoded, cache = started
     beams = config.beam_size
     batch, length = encoded.is_token_BS.array.shape
-    step, cache = obeying(
-      self.constraint, rows, tables, self._step(params, encoded), cache, (batch, beams)
-    )
+    custom = config.search != 'default'
+    whole = config.sample or custom or beams == 1 or self.constraint is not Constraint
+    step = self._step(params, encoded, whole)
+    step, cache = obeying(self.constraint, rows, tables, step, cache, (batch, beams))
     options = SearchOptions(
       length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha, search_state.grown
     )
     policy = self.constraint.policy(rows, tables, beams)
-    custom = config.search != 'default'
     if policy is not None and (config.sample or custom):
       raise UserError(
         'this constraint chooses among the beams of a beam search; leave out '
@@ -108,8 +108,8 @@ class ModelSearch:
       step, cache, limits_B, options, beam_size=beams, nbest=self.nbest, policy=policy
     )
 
-  def _step(self, params, encoded: Encoded):
-    """Returns the step function of the models."""
+  def _step(self, params, encoded: Encoded, whole: bool):
+    """Returns the step function of the models; without `whole`, of one as `normalised` does."""
     applies = self._applies(params)
     sources = search_state.arrays(encoded.sources)
 
@@ -122,10 +122,13 @@ class ModelSearch:
         logits_BWN, arrays = apply(
           tokens_BW, index, search_state.arrays(state), source, method='step'
         )
-        log_probs.append(log_softmax(logits_BWN))
+        log_probs.append(normalised(logits_BWN))
         new_states.append(search_state.with_arrays(state, arrays))
       by_hypothesis, others = search_state.split(tuple(new_states))
-      return mean_probability(log_probs), Cache(by_hypothesis, (index + 1, others))
+      cache = Cache(by_hypothesis, (index + 1, others))
+      if len(log_probs) == 1 and not whole:
+        return log_probs[0], cache
+      return mean_probability([add_terms(*parts) for parts in log_probs]), cache
 
     return step
 

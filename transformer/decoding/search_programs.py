@@ -5,7 +5,6 @@ other rows. So a sentence may change its neighbours in the middle of its search.
 """
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,10 +38,13 @@ _STOPS = 4
 State = tuple[Any, Any]
 
 
-class SearchPrograms:
-  """The three programs of a search, each compiled for each shape when it is first needed.
+_grown = jax.jit(search_state.grown, static_argnums=1)
 
-  All take the parameters of each model and the constraint's `tables`. `given` has what
+
+class SearchPrograms:
+  """The programs of a search, each compiled for each shape when it is first needed.
+
+  Both take the parameters of each model and the constraint's `tables`. `given` has what
   `ModelSearch.plan` takes for each sentence: limits, keys and the constraint's rows.
   """
 
@@ -52,15 +54,13 @@ class SearchPrograms:
     self._longest = longest
     self._rows = rows
     self._everywhere = replicated(rows.mesh)
-    self._about = repr((search, PAD_ID, BOS_ID, EOS_ID))
-    modules = [search.constraint.__module__]
+    self._about = repr((search, longest, PAD_ID, BOS_ID, EOS_ID))
+    self._modules = [search.constraint.__module__]
     for model in search.models:
-      modules += modules_of(model)
-    module, colon, _ = own_code.name_of(search.config.search).partition(':')
-    if colon:
-      modules.append(module)
-    self._modules = modules
-    self._programs: dict[Any, Callable] = {}
+      self._modules += modules_of(model)
+    if search.config.search != 'default':
+      self._modules.append(own_code.name_of(search.config.search).partition(':')[0])
+    self._programs: dict[Any, Any] = {}
     self._lock = threading.Lock()
 
   def decoded_length(self, length: int) -> int:
@@ -70,9 +70,9 @@ class SearchPrograms:
   def begin(self, params, tables, source_BS, given) -> State:
     """Encodes padded source ids with their end tokens; returns the state before all tokens."""
     source_BS, given = processes.place((source_BS, given), self._rows)
-    (encoded, state), _ = self._run(
-      *self._begin(source_BS.shape[1]), params, (source_BS, given), (), tables
-    )
+    arguments = params, (source_BS, given), (), tables
+    _, program = self._program(self._begin, arguments)
+    (encoded, state), _ = program(*arguments)
     return (encoded, given), state
 
   def advance(
@@ -88,13 +88,14 @@ class SearchPrograms:
     """
     fixed, state = state
     lengths = self._lengths(fixed)
-    if t in lengths:
-      state, _ = self._run(*self._grow(lengths[lengths.index(t) + 1]), (), (), state, ())
     full = next(length for length in lengths if length > t)
-    t = min(t + _STOPS if t else _FIRST_STOP, full) if pauses else full
-    state, (done_B, best) = self._run(
-      'advance', self._advance, params, fixed, state, (tables, np.int32(t)), donated=(2,)
-    )
+    if t in lengths:
+      state = _grown(state, full)
+    stop = t + _STOPS if t else _FIRST_STOP
+    t = min(stop, full) if pauses else full
+    arguments = params, fixed, state, (tables, np.int32(t))
+    _, program = self._program(self._advance, arguments)
+    state, (done_B, best) = program(*arguments)
     return (fixed, state), t, done_B, best
 
   def compile_largest(self, params, length: int, given) -> Any:
@@ -103,13 +104,13 @@ class SearchPrograms:
     The parameters, or their shapes and shardings, are those of all calls; `given` has no
     constraint. The program takes the state, whose memory it uses again, as an argument.
     """
-    sources = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32), given
-    (encoded, state), _ = jax.eval_shape(self._begin(length)[1], params, sources, (), ())
+    source_BS = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32)
+    (encoded, state), _ = jax.eval_shape(self._begin, params, (source_BS, given), (), ())
     fixed = encoded, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
-    for longer in self._lengths(fixed)[1:]:
-      state, _ = jax.eval_shape(self._grow(longer)[1], (), (), state, ())
+    longest = self._lengths(fixed)[-1]
+    state = jax.eval_shape(lambda state: search_state.grown(state, longest), state)
     arguments = params, fixed, state, ((), np.int32(0))
-    key, program = self._program('advance', self._advance, arguments, (2,))
+    key, program = self._program(self._advance, arguments)
     self._programs[key] = program.lower(*arguments).compile()
     return self._programs[key]
 
@@ -118,27 +119,13 @@ class SearchPrograms:
     source_length = encoded.is_token_BS.array.shape[1]
     return cache_lengths(source_length + self._search.config.max_extra_length)
 
-  def _begin(self, length: int):
-    """Returns the name and the function of the program that begins a search."""
-    length = self.decoded_length(length)
-
-    def begin(params, sources, _, tables):
-      source_BS, given = sources
-      encoded, cache = self._search.start(params, source_BS)
-      encoded = search_state.padded(encoded, length)
-      search = self._search.plan(params, (encoded, cache), *given, tables)
-      first, *_ = cache_lengths(search.options.max_length)
-      return (encoded, search_state.grown(search.start, first)), ()
-
-    return f'begin {length}', begin
-
-  def _grow(self, longer: int):
-    """Returns the name and the function of the program that makes a state longer."""
-
-    def grow(_params, _sentences, state, _tables):
-      return search_state.grown(state, longer), ()
-
-    return f'grow {longer}', grow
+  def _begin(self, params, sources, _, tables):
+    source_BS, given = sources
+    encoded, cache = self._search.start(params, source_BS)
+    encoded = search_state.padded(encoded, self.decoded_length(source_BS.shape[1]))
+    search = self._search.plan(params, (encoded, cache), *given, tables)
+    first, *_ = cache_lengths(search.options.max_length)
+    return (encoded, search_state.grown(search.start, first)), ()
 
   def _advance(self, params, fixed, state, common):
     tables, until = common
@@ -148,20 +135,15 @@ class SearchPrograms:
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 
-  def _run(self, name, function, *arguments, donated=()):
-    return self._program(name, function, arguments, donated)[1](*arguments)
-
-  def _program(self, name, function, arguments, donated) -> tuple[Any, Callable]:
+  def _program(self, function: Any, arguments) -> tuple[Any, Any]:
     """Returns a program for arguments of these shapes, and its key.
 
     A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,
-    for all). Every process holds the whole of what is for all.
+    for all). Every process holds the whole of what is for all. It takes the memory of the state.
     """
-    key = (
-      name,
-      jax.tree.structure(arguments[1:]),
-      *((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arguments[1:])),
-    )
+    leaves, tree = jax.tree.flatten(arguments[1:])
+    name = function.__name__
+    key = name, tree, *((np.shape(leaf), leaf.dtype) for leaf in leaves)
     with self._lock:
       if key not in self._programs:
         if self._rows.mesh.size == 1:
@@ -171,7 +153,7 @@ class SearchPrograms:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])
         self._programs[key] = jax.jit(
           function,
-          donate_argnums=donated,
+          donate_argnums=2,
           out_shardings=(made, self._everywhere),
           in_shardings=(None, self._rows, self._by_rows(arguments[2]), self._everywhere),
         )

@@ -60,9 +60,8 @@ class Beams(NamedTuple):
   live_tokens: jax.Array  # [B, W, T]
   live_log_probs: jax.Array  # [B, W]; −inf where there is no hypothesis
   state: Any  # of the policy
-  cache: Cache
   ended: Hypotheses  # the W best, by descending score
-  ended_count: jax.Array  # [B], the number of all that have ended
+  cache: Cache
   done: jax.Array  # [B], whether the search for an input is over
 
 
@@ -81,7 +80,8 @@ def beam_search(
   After that, the input's hypotheses stay as they are while the search for other inputs goes on.
 
   Args:
-    step: a step function, as `ops.search` describes it, called with W = `beam_size`.
+    step: a step function, as `ops.search` describes it, called with W = `beam_size`. Without a
+      policy, its log-probabilities may be a pair, as `ops.search.normalised` returns.
     cache, limits_B, options: as in `greedy_search`.
     beam_size: W.
     nbest: number of best hypotheses, at most W, that must be final before the search may end
@@ -91,75 +91,69 @@ def beam_search(
   Returns:
     The search, whose `Hypotheses` are sorted by score.
   """
-  if not isinstance(cache, Cache):
-    raise ValueError(
-      f'the cache must be a Cache, Cache((), ()) if there is no state; got {type(cache).__name__}'
-    )
   limits_B = jnp.minimum(limits_B, options.max_length)
-  batch, policy = limits_B.shape[0], policy or _likeliest(beam_size, options.end_id)
+  policy = policy or _likeliest(beam_size, options.end_id)
 
   def advance(beams: Beams) -> Beams:
     t = beams.t
     last_BW = jnp.where(t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
-    log_probs_BWN, cache = step(last_BW, beams.cache)
-    leading, live, state = policy.choose(log_probs_BWN, beams.live_log_probs, beams.state)
-
-    ending_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
-    scores_BW = jnp.where(
-      ending_BW, leading.log_probs / length_penalty(t + 1, options.alpha), -jnp.inf
-    )
-    ending = Hypotheses(
-      take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id),
-      jnp.full((batch, beam_size), t + 1, jnp.int32),
-      leading.log_probs,
-      scores_BW,
-    )
-    ended = best(
-      jax.tree.map(lambda old, new: jnp.concatenate([old, new], axis=1), beams.ended, ending),
-      beam_size,
-    )
-    ended_count = beams.ended_count + jnp.sum(ending_BW, axis=1, dtype=jnp.int32)
-
-    live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
+    log_probs, cache = step(last_BW, beams.cache)
+    leading, live, state = policy.choose(log_probs, beams.live_log_probs, beams.state)
     if beam_size > 1:
       cache = cache._replace(own=jax.tree.map(lambda leaf: take(leaf, live.origin), cache.own))
-
+    live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
+    ended = _with_ending(beams, leading, options)
     # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
-    over_B = (
-      (ended_count >= beam_size) | (ended.scores[:, nbest - 1] >= bound_B) | (t + 1 >= limits_B)
+    over_B = _exists(ended)[:, -1] | (ended.scores[:, nbest - 1] >= bound_B) | (t + 1 >= limits_B)
+    new = live_tokens, live.log_probs, state, ended
+    kept = where_rows(
+      beams.done, (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended), new
     )
-    live_tokens, live_log_probs, state, ended, ended_count = where_rows(
-      beams.done,
-      (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended, beams.ended_count),
-      (live_tokens, live.log_probs, state, ended, ended_count),
-    )
-    return Beams(
-      t + 1, live_tokens, live_log_probs, state, cache, ended, ended_count, beams.done | over_B
-    )
+    return Beams(t + 1, *kept, cache, beams.done | over_B)
 
-  none = jnp.full((batch, beam_size), -jnp.inf, jnp.float32)
-  no_tokens = jnp.full((batch, beam_size, options.max_length), PAD, jnp.int32)
-  no_lengths = jnp.zeros((batch, beam_size), jnp.int32)
-  beams = Beams(
+  shape = len(limits_B), beam_size
+  none_BW = jnp.full(shape, -jnp.inf, jnp.float32)
+  no_tokens_BWT = jnp.full((*shape, options.max_length), PAD, jnp.int32)
+  start = Beams(
     jnp.int32(0),
-    no_tokens,
-    none.at[:, 0].set(0.0),
+    no_tokens_BWT,
+    none_BW.at[:, 0].set(0.0),
     policy.state,
+    Hypotheses(no_tokens_BWT, jnp.zeros(shape, jnp.int32), none_BW, none_BW),
     cache,
-    Hypotheses(no_tokens, no_lengths, none, none),
-    jnp.zeros(batch, jnp.int32),
     limits_B <= 0,
   )
-  return Search(beams, advance, lambda beams: _result(beams, policy, limits_B, options), options)
+  return Search(start, advance, lambda beams: _result(beams, policy, limits_B, options), options)
+
+
+def _with_ending(beams: Beams, leading: Extensions, options: SearchOptions) -> Hypotheses:
+  """Returns the W best of the hypotheses that have ended and of those that end now."""
+  t = beams.t
+  tokens_BWT = take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id)
+  ends_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
+  scores_BW = leading.log_probs / length_penalty(t + 1, options.alpha)
+  ending = Hypotheses(
+    tokens_BWT,
+    jnp.full_like(leading.token, t + 1),
+    leading.log_probs,
+    jnp.where(ends_BW, scores_BW, -jnp.inf),
+  )
+  both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beams.ended, ending)
+  return best(both, scores_BW.shape[1])
+
+
+def _exists(hypotheses: Hypotheses) -> jax.Array:
+  return hypotheses.scores > -jnp.inf
 
 
 def _likeliest(beam_size, end_id) -> Policy:
-  def choose(log_probs_BWN, live_log_probs_BW, state):
+  def choose(log_probs, live_log_probs_BW, state):
+    x_BWN, terms = log_probs if isinstance(log_probs, tuple) else (log_probs, [])
     # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
-    candidates = min(2 * beam_size, log_probs_BWN[0].size)
-    totals_BC, origin_BC, token_BC = top_sums(log_probs_BWN, live_log_probs_BW, candidates)
+    candidates = min(2 * beam_size, x_BWN[0].size)
+    totals_BC, origin_BC, token_BC = top_sums(x_BWN, [*terms, live_log_probs_BW], candidates)
     live_BW, chosen_BW = top_k(jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size)
     return Choice(
       Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
@@ -178,15 +172,15 @@ def _result(beams: Beams, policy: Policy, limits_B, options: SearchOptions) -> H
     exists_BW &= preference_BW == jnp.max(preference_BW, axis=1, keepdims=True)
   lengths_BW = jnp.broadcast_to(limits_B[:, None], exists_BW.shape)
   scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
-  live = Hypotheses(
-    beams.live_tokens, lengths_BW, beams.live_log_probs, jnp.where(exists_BW, scores_BW, -jnp.inf)
-  )
+  scores_BW = jnp.where(exists_BW, scores_BW, -jnp.inf)
+  live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs, scores_BW)
   if policy.preference:
-    live = best(live, live.scores.shape[1])
-  result = where_rows(beams.ended_count > 0, beams.ended, live)
-  missing_BW = jnp.isneginf(result.scores)
-  return result._replace(
-    tokens=jnp.where(missing_BW[:, :, None], PAD, result.tokens),
-    lengths=jnp.where(missing_BW, 0, result.lengths),
-    log_probs=jnp.where(missing_BW, -jnp.inf, result.log_probs),
+    live = best(live, scores_BW.shape[1])
+  result = where_rows(_exists(beams.ended)[:, 0], beams.ended, live)
+  exists_BW = _exists(result)
+  return Hypotheses(
+    jnp.where(exists_BW[:, :, None], result.tokens, PAD),
+    jnp.where(exists_BW, result.lengths, 0),
+    jnp.where(exists_BW, result.log_probs, -jnp.inf),
+    result.scores,
   )

@@ -6,10 +6,8 @@ Without it, a CPU takes so much more time, in JAX 0.12 on two cores:
 | --- | --- | --- |
 | `kernel_gradient`, a training step | 10 % | 6 % |
 | `random_bits`, a training step | 8 % | 5 % |
-| `log_softmax`, a search with a beam of 4 | none | none |
 
 The base model had 16 rows of 64 positions. `random_bits` is the same on all platforms.
-`log_softmax` is kept for its numbers: without it, the last bits of scores change.
 """
 
 import math
@@ -60,19 +58,3 @@ def _element_numbers(shape):
     stride = jnp.uint32(math.prod(shape[axis + 1 :]))
     numbers += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
   return numbers
-
-
-def log_softmax(logits) -> jax.Array:
-  """Returns log-probabilities over the last axis, float32 [..., N].
-
-  On a CPU, all that reads a log-probability computes it from the logit, the maximum and the sum. On
-  other platforms it is JAX's function.
-  """
-  return jax.lax.platform_dependent(logits, cpu=_log_softmax, default=jax.nn.log_softmax)
-
-
-def _log_softmax(logits):
-  logits = jax.lax.optimization_barrier(logits)
-  largest = jax.lax.optimization_barrier(jnp.max(logits, axis=-1, keepdims=True))
-  total = jax.lax.optimization_barrier(jnp.sum(jnp.exp(logits - largest), axis=-1, keepdims=True))
-  return logits - largest - jnp.log(total)

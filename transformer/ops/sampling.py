@@ -84,7 +84,8 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   if top_p == 1.0:
     return scaled_BWN
   target = max(top_p * (1.0 - _ROUNDING), _SMALLEST)
-  rank_BWN, probs_BWN = _ranks(scaled_BWN), jnp.exp(scaled_BWN)
+  rank_BWN = _ranks(scaled_BWN)
+  probs_BWN = jnp.exp(scaled_BWN)
   last_BW1 = _rank_at_sum(rank_BWN, probs_BWN, target)
   # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
   before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1

@@ -78,9 +78,13 @@ class Search(NamedTuple):
 
 def run_search(search: Search) -> Hypotheses:
   """Adds tokens until the search for every input is over, and returns what it finds."""
-  state, longest = search.start, search.options.max_length
-  for length in cache_lengths(longest) if search.options.grow else [longest]:
-    state = advance_until(search, grown(search, state, length), length)
+  state = search.start
+  grow = search.options.grow
+  longest = search.options.max_length
+  for length in cache_lengths(longest) if grow else [longest]:
+    if grow:
+      state = state._replace(cache=grow(state.cache, length))
+    state = advance_until(search, state, length)
   return search.finish(state)
 
 
@@ -91,18 +95,33 @@ def advance_until(search: Search, state, t) -> Any:
   )
 
 
-def grown(search: Search, state, length) -> Any:
-  """Returns the state with a cache of `length` tokens, if the cache grows at all."""
-  grow = search.options.grow
-  return state._replace(cache=grow(state.cache, length)) if grow else state
-
-
 def cache_lengths(max_length) -> list[int]:
   """Returns the lengths that a cache grows to, each twice the one before; the last is the whole."""
   lengths = [_FIRST_LENGTH]
   while 2 * lengths[-1] <= max_length:
     lengths.append(2 * lengths[-1])
   return [*lengths[:-1], max_length]
+
+
+def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
+  """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
+
+  So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from
+  doing it. Other platforms have kernels for the whole function, and the terms are 0.
+  """
+
+  def on_cpu(logits_BWN):
+    barrier = jax.lax.optimization_barrier
+    logits_BWN = barrier(logits_BWN)
+    largest_BW = barrier(jnp.max(logits_BWN, axis=-1))
+    total_BW = barrier(jnp.sum(jnp.exp(logits_BWN - largest_BW[:, :, None]), axis=-1))
+    return logits_BWN, [-largest_BW, -jnp.log(total_BW)]
+
+  def elsewhere(logits_BWN):
+    no_term_BW = jnp.zeros(logits_BWN.shape[:2])
+    return jax.nn.log_softmax(logits_BWN), [no_term_BW, no_term_BW]
+
+  return jax.lax.platform_dependent(logits_BWN, cpu=on_cpu, default=elsewhere)
 
 
 def length_penalty(length, alpha) -> jax.Array:

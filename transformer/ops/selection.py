@@ -4,6 +4,7 @@ Two letters belong to this file: X numbers in a row, M blocks of a row.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,16 +13,17 @@ import jax.numpy as jnp
 
 def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
   """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
-  values_BC, _, where_BC = top_sums(x_BX[:, None], jnp.zeros_like(x_BX[:, :1]), count)
+  values_BC, _, where_BC = top_sums(x_BX[:, None], [], count)
   return values_BC, where_BC
 
 
-def top_sums(x_BWX, y_BW, count) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns the largest sums x[b, w, i] + y[b, w] of each b, and their places.
+def top_sums(x_BWX, terms: Sequence[jax.Array], count) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns the largest sums of each b, and their places.
 
-  Equal sums keep the order of w, then that of i. Long rows are cut into blocks: the largest sums
-  are all in the `count` blocks with the largest maxima. The maxima of x are found first and need
-  no copy of it. Rounding keeps the order of numbers, so y may be added to the maxima.
+  The sums are those of `add_terms`. Equal sums keep the order of w, then that of i. Long rows are
+  cut into blocks: the largest sums are all in the `count` blocks with the largest maxima. The
+  maxima of x are found first and need no copy of it. Rounding keeps the order of numbers, so the
+  terms may be added to the maxima.
 
   Without the barriers, XLA sorts the whole row on a CPU where only a slice of the result is
   used. One barrier around both results would crash XLA's compiler under `pmap`.
@@ -32,20 +34,28 @@ def top_sums(x_BWX, y_BW, count) -> tuple[jax.Array, jax.Array, jax.Array]:
   batch, rows, width = x_BWX.shape
   block = _block_size(rows, width, count)
   if block == 1:
-    sums_BX = (x_BWX + y_BW[:, :, None]).reshape(batch, -1)
+    sums_BX = add_terms(x_BWX, terms).reshape(batch, -1)
     values_BC, where_BC = map(jax.lax.optimization_barrier, jax.lax.top_k(sums_BX, count))
     return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
   if blocks * block != width:
     x_BWX = jnp.pad(x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
   x_BMX = x_BWX.reshape(batch, -1, block)
-  maxima_BWM = jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks) + y_BW[:, :, None]
+  maxima_BWM = add_terms(jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks), terms)
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
   # The chosen blocks go back into the order of the rows, so that equal sums keep theirs.
   chosen_BC = jnp.sort(chosen_BC, axis=-1)
   row_BC = chosen_BC // blocks
-  values_BC, block_BC, where_BC = top_sums(take(x_BMX, chosen_BC), take(y_BW, row_BC), count)
+  terms = [take(term_BW, row_BC) for term_BW in terms]
+  values_BC, block_BC, where_BC = top_sums(take(x_BMX, chosen_BC), terms, count)
   return (values_BC, take(row_BC, block_BC), take(chosen_BC % blocks, block_BC) * block + where_BC)
+
+
+def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
+  """Returns x[b, w, i] plus each of the terms [b, w], one after the other."""
+  for term_BW in terms:
+    x_BWX = x_BWX + term_BW[:, :, None]
+  return x_BWX
 
 
 def _block_size(rows, width, count):

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def register_tuples(*kinds: type):
 
 
 def keep_traced(
-  function: Callable[..., Any], about: str, modules: Sequence[str], arguments: Sequence[Any]
+  function: Callable[..., Any], about: str, modules: Iterable[str], arguments: Sequence[Any]
 ) -> Callable[..., Any]:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 

@@ -36,7 +36,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
     log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
     _, origin_BC, token_BC = top_sums(
-      log_probs_BWN, live_log_probs_BW, min(2 * beams, log_probs_BWN[0].size)
+      log_probs_BWN, [live_log_probs_BW], min(2 * beams, log_probs_BWN[0].size)
     )
     likeliest_BC = origin_BC * vocabulary + token_BC
     own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
