@@ -88,6 +88,15 @@ def _sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
   return [about, *(session for session in about['resumed'] if session['trains'])]
 
 
+def versions() -> dict[str, Any]:
+  """Returns the version of Python, and those of the packages on which a run's numbers depend."""
+  packages = {}
+  for name in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
+      packages[name] = importlib.metadata.version(name)
+  return {'python': platform.python_version(), 'packages': packages}
+
+
 def _session(reproducible: bool) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   import jax  # Imported here so that commands can read a directory without a device.
@@ -95,16 +104,11 @@ def _session(reproducible: bool) -> dict[str, Any]:
   from transformer.system.jax_backend import recorded_switches
 
   devices = jax.devices()
-  versions = {}
-  for name in _PACKAGES:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
-      versions[name] = importlib.metadata.version(name)
   return {
     'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
     'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     'commit': commit(),
-    'python': platform.python_version(),
-    'packages': versions,
+    **versions(),
     'devices': {
       'platform': devices[0].platform,
       'kind': devices[0].device_kind,
