@@ -15,7 +15,8 @@
   run           a run's directory of such a file or of a folder for transformers, for eval.py and
                 --config.train.init_from
 
-docs/export.md says what differs in each format, such as the search.
+Folders carry the card of the run, README.md. docs/export.md says what differs in each format, such
+as the search.
 transformer/tools/convert/requirements.txt has the packages.
 """
 
@@ -23,13 +24,13 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from absl import flags
+from absl import flags, logging
 
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import refuse
+from transformer.errors import optional, refuse
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -112,6 +113,7 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
+    _carry_card(run.workdir, run.steps, path)
     return f'a {huggingface_format.MODELS[model.norm][1]} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
 
@@ -124,7 +126,16 @@ def _export(path: Path) -> str:
     data.max_length + run.config.decode.max_extra_length,
     quantization,
   )
+  _carry_card(run.workdir, run.steps, path)
   return f'a CTranslate2 model, {quantization}, {origin}'
+
+
+def _carry_card(workdir: Path, steps: list[int], folder: Path):
+  """Puts the card of the run into an export; another tool writes one if the run has none."""
+  with optional('the export has no card', logging.warning):
+    from transformer.tools.card.model_card import carry_card
+
+    carry_card(workdir, steps, folder)
 
 
 def _to_run(folder: Path) -> str:
