@@ -1,5 +1,6 @@
 """The report is one page that any browser draws, and text of a run stays text."""
 
+import base64
 import html.parser
 import json
 import os
@@ -108,6 +109,14 @@ def test_text_of_a_run_is_no_markup_and_the_page_fetches_nothing(scored):
   assert "default-src 'none'" in page and not re.search(r'url\(|@import', page)
   label = attention_table(['<b>\u200b'], ['x'], np.ones((1, 1)), 'map')
   assert '<b>' not in label and '\u200b' not in label
+
+
+def test_the_curves_are_the_runs_and_have_no_path_of_the_machine(scored):
+  pytest.importorskip('transformer.tools.plot.curves')
+  (content,) = re.findall(r'src="data:image/svg\+xml;base64,(.*?)"', page_of(scored, 0))
+  picture = base64.b64decode(content).decode('utf-8')
+  assert 'scored: train' in picture and 'scored: valid' in picture
+  assert str(scored.parent) not in picture
 
 
 @pytest.mark.parametrize('missing', ['matplotlib', 'transformer.tools.plot'])

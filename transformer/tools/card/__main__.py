@@ -40,7 +40,8 @@ def main(argv):
   workdir = files.as_path(argv[1])
   folder = workdir if _OUTPUT.value is None else files.as_path(_OUTPUT.value)
   facts = run_facts.read_facts(workdir)
-  outputs.check_folder('output', folder)
+  for name in (model_card.CARD, model_card.REPORT):
+    outputs.check_file('output', folder / name)
   run = None
   with optional('there is no checkpoint to load', logging.warning):
     from transformer import load  # JAX is imported only now, so that a mistake answers at once.

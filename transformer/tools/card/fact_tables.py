@@ -44,7 +44,7 @@ def score_table(scores: Iterable[Scored]) -> Table:
 
 
 def evaluation_table(scores: Iterable[Scored]) -> Table:
-  """Returns what computed each result: checkpoint, commit, versions and text."""
+  """Returns the checkpoint, commit, versions and text of each result."""
   rows = []
   for scored in scores:
     content = scored.content
@@ -71,7 +71,7 @@ def data_table(facts: RunFacts) -> Table:
 
 
 def training_table(facts: RunFacts) -> Table:
-  """Returns what the training was and what it cost."""
+  """Returns the size, cost, machine and command of the training."""
   record = facts.record
   train = facts.config.train
   steps = ', '.join(f'{step:,}' for step in facts.steps) or 'no checkpoint'
@@ -107,7 +107,7 @@ def _cost(cost: Mapping[str, Any] | None) -> str:
 
 
 def provenance_table(facts: RunFacts) -> Table:
-  """Returns what else decides the numbers of a run: plugins, switches, and each resumption."""
+  """Returns the plugins and switches on which numbers depend, and each resumption."""
   record = facts.record
   rows = []
   for name in ('own_code', 'origin', 'frozen', 'jax', 'xla_flags', 'reproducible'):

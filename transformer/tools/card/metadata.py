@@ -22,7 +22,9 @@ def front_matter(facts: RunFacts, licence: str) -> str:
   `licence` is an id of the hub; empty leaves a line to fill in.
   """
   metadata = hub_metadata(facts)
-  line = f'license: {licence}\n' if licence else _UNKNOWN_LICENCE
+  line = _UNKNOWN_LICENCE
+  if licence:
+    line = yaml.safe_dump({'license': licence})  # It quotes an id such as `no`.
   text = yaml.safe_dump(metadata, allow_unicode=True, sort_keys=False)
   return f'---\n{line}{text}---\n'
 

@@ -1,6 +1,7 @@
 """The report of a run: one HTML page without scripts, which needs no other file and no network."""
 
 import base64
+import contextlib
 import html
 import re
 import tempfile
@@ -73,14 +74,17 @@ def _curves(workdir: Path) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
       picture = Path(folder, 'curves.svg')
-      draw([workdir], picture)
+      place = workdir.resolve()
+      with contextlib.chdir(place.parent):  # The legend has the path that it gets.
+        draw([Path(place.name)], picture)
       content = base64.b64encode(picture.read_bytes()).decode('ascii')
   except ModuleNotFoundError as error:
     return _missing(f'no curves: there is no {error.name} here')
   except UserError as error:
     return _missing(f'no curves: {error}')
-  name = 'Losses, scores, learning rate and speed'
-  return f'<img alt="{name}" src="data:image/svg+xml;base64,{content}">'
+  return (
+    f'<img alt="Losses, scores, learning rate and speed" src="data:image/svg+xml;base64,{content}">'
+  )
 
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the directory of a run says about it: settings, record, and the scores in eval/."""
+"""The facts in the directory of a run: its settings, its record, and the scores in eval/."""
 
 import json
 from collections.abc import Mapping, Sequence, Set
