@@ -9,7 +9,7 @@ import shutil
 import pytest
 import yaml
 
-from transformer.tools.card import edited_files, model_card, report, run_facts
+from transformer.tools.card import edited_files, fact_tables, model_card, report, run_facts
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -68,12 +68,26 @@ def test_the_card_has_digests_versions_cost_and_limits_of_the_run(scored):
   facts += ['truncated to 64 tokens', '--config=']
   step = result['steps'][-1]
   sealed = (scored / 'checkpoints' / str(step) / 'digests.json').read_bytes()
-  facts.append(hashlib.sha256(sealed).hexdigest())
+  # Of the checkpoint of the card, and of the checkpoint that was scored.
+  assert text.count(hashlib.sha256(sealed).hexdigest()) == 2
   assert [fact for fact in facts if fact not in text] == []
   # GitHub's tables end a cell at a bar, also in code.
   for line in text.splitlines():
     if line.startswith('| test, 2 sentences'):
       assert len(re.findall(r'(?<!\\)\|', line)) == 7
+
+
+def test_cells_of_a_markdown_table_are_text():
+  rows = [('<b>*x*|[y]',), (fact_tables.Code('a|`b`'),), ('two\nlines',), (fact_tables.Code(''),)]
+  lines = model_card.as_markdown(fact_tables.Table(('a',), rows)).splitlines()
+  assert lines == [
+    '| a |',
+    '| --- |',
+    r'| \<b\>\*x\*\|\[y\] |',
+    r'| `` a\|`b` `` |',
+    '| two lines |',
+    '|  |',
+  ]
 
 
 @pytest.mark.parametrize('licence', ['', 'cc-by-4.0'])
