@@ -1,5 +1,6 @@
 """A mistake in scoring ends in one line and status 1, with nothing half written."""
 
+import hashlib
 import json
 import math
 import os
@@ -214,6 +215,11 @@ def test_lists_of_the_best_and_ensembles(evaluate, folder, trained, tmp_path):
   (path,) = (tmp_path / 'results').glob('*.ensemble2.*.json')
   result = json.loads(path.read_text('utf-8'))
   assert (result['steps'], result['ensemble_steps']) == ([1], [[2]])
+  for digests, checkpoint in (
+    (result['checkpoints_sha256'], trained / 'checkpoints' / '1'),
+    (*result['ensemble_checkpoints_sha256'], tmp_path / 'twin' / 'checkpoints' / '2'),
+  ):
+    assert digests == [hashlib.sha256((checkpoint / 'digests.json').read_bytes()).hexdigest()]
 
 
 @pytest.mark.long

@@ -1,9 +1,12 @@
 """Results are told apart by their fields, and none takes the place of another run's or text's."""
 
+import hashlib
 import io
+import platform
 import types
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
 from transformer.config import Config
@@ -24,6 +27,20 @@ def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
   ]
   decoding = Decoding(seed=3, **decode)
   return results.place(folder / 'results', results.facts(text, members, decoding, **more))
+
+
+def test_a_result_has_versions_and_the_digest_of_each_checkpoint(tmp_path):
+  for step, content in (4, b'{"step": 4}'), (5, b'{"step": 5}'):
+    folder = tmp_path / 'a' / 'checkpoints' / str(step)
+    folder.mkdir(parents=True)
+    (folder / 'digests.json').write_bytes(content)
+  content = result(tmp_path, ('a', 4, 5), ('gone', 7)).content
+  assert content['checkpoints_sha256'] == [
+    hashlib.sha256(content).hexdigest() for content in (b'{"step": 4}', b'{"step": 5}')
+  ]
+  assert content['ensemble_checkpoints_sha256'] == [[None]]  # A run in training removes old ones.
+  assert content['python'] == platform.python_version()
+  assert content['packages']['numpy'] == np.__version__
 
 
 @pytest.mark.parametrize(

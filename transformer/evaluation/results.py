@@ -17,7 +17,7 @@ from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.errors import UserError
 from transformer.evaluation.scores import seed_of_samples
 from transformer.evaluation.texts import Text
-from transformer.runs import run_directory
+from transformer.runs import record, run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 # What readers of a result need.
@@ -133,10 +133,13 @@ def facts(
     'text_sha256': text.digest,
     'workdir': str(run.workdir.resolve()),
     'steps': run.steps,
+    'checkpoints_sha256': _digests_of(run),
     'ensemble': [str(other.workdir.resolve()) for other in others],
     'ensemble_steps': [other.steps for other in others],
+    'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
     'more': {},
     'commit': run_directory.commit(),
+    **record.versions(),
     'command': sys.argv[1:],
   }
   for name, value in more.items():
@@ -150,6 +153,12 @@ def facts(
     if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
       known['more']['bleu'] = decoding.bleu_tokenize
   return known
+
+
+def _digests_of(run) -> list[str | None]:
+  """Returns the digest of each checkpoint in `run.steps`."""
+  checkpoints = run.workdir / run_directory.CHECKPOINTS
+  return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]
 
 
 def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:

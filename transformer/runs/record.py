@@ -75,19 +75,23 @@ def add_session(
   files.write_sealed(Path(workdir) / RUN, about)
 
 
+def versions() -> dict[str, Any]:
+  """Returns the version of Python, and those of the packages on which a run's numbers depend."""
+  packages = {}
+  for name in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
+      packages[name] = importlib.metadata.version(name)
+  return {'python': platform.python_version(), 'packages': packages}
+
+
 def _session(reproducible: bool) -> dict[str, Any]:
   """Returns the time, command, commit, packages and devices of this process."""
   devices = jax.devices()
-  versions = {}
-  for name in _PACKAGES:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
-      versions[name] = importlib.metadata.version(name)
   return {
     'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
     'command': [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     'commit': commit(),
-    'python': platform.python_version(),
-    'packages': versions,
+    **versions(),
     'devices': {
       'platform': devices[0].platform,
       'kind': devices[0].device_kind,

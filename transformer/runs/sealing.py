@@ -50,6 +50,15 @@ def find_damage(folder: Path, step: int) -> str | None:
   return None
 
 
+def digest_of(folder: Path) -> str | None:
+  """Returns the SHA-256 of a checkpoint's `digests.json`, which has those of its other files.
+
+  It is None if the checkpoint is gone, as a run in training removes old ones.
+  """
+  path = folder / DIGESTS
+  return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+
+
 def _describe(folder: Path, names: Collection[str]) -> dict[str, dict[str, Any]]:
   """Returns the size and the SHA-256 of files in a folder, by name."""
 

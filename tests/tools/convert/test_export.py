@@ -1,7 +1,9 @@
 """The command exports a run to other formats, and makes a run of weights again."""
 
 import dataclasses
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ from transformer.runs.loading import load_run, save_run
 from transformer.tools.convert import safetensors_format
 
 ROOT = Path(__file__).parents[3]
+# Another tool writes the card.
+CARD = ['README.md'] if importlib.util.find_spec('transformer.tools.card') else []
 SEPARATE = ['vocabulary.source.model', 'vocabulary.target.model']
 
 
@@ -81,6 +85,7 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, tmp_pa
     out = export('ctranslate2', trained, output, f'--quantization={kind}')
     assert out.startswith(f'a CTranslate2 model, {kind}, step ')
     assert names(output) == [
+      *CARD,
       'config.json',
       'model.bin',
       'shared_vocabulary.json',
@@ -89,6 +94,21 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, tmp_pa
     lines = translated(output, folder / 'test.en', ['vocabulary.model'])
     assert all(lines)
     assert kind == 'int8' or lines == lines_of(evaluate, trained, folder)
+
+
+@pytest.mark.long
+def test_an_export_carries_the_card_and_the_report_of_its_run(export, trained, tmp_path):
+  pytest.importorskip('transformer.tools.card')
+  run = shutil.copytree(trained, tmp_path / 'run')
+  export('huggingface', run, tmp_path / 'new', '--checkpoint=1')
+  card = (tmp_path / 'new' / 'README.md').read_text('utf-8')
+  assert card.startswith('---\n') and 'step 1 of 2' in card and 'Not scored yet' in card
+  assert not (run / 'README.md').exists()
+  for name in ('README.md', 'report.html'):
+    (run / name).write_text(f'my {name}', 'utf-8')
+  export('ctranslate2', run, tmp_path / 'carried')
+  for name in ('README.md', 'report.html'):
+    assert (tmp_path / 'carried' / name).read_text('utf-8') == f'my {name}'
 
 
 @pytest.mark.long

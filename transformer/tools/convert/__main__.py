@@ -17,8 +17,8 @@
                 --config.train.init_from
   vocabulary    a vocabulary for --config.data.vocabulary of any SentencePiece model
 
-docs/export.md says what differs in each format, such as the search, and docs/vocabulary.md how a
-vocabulary is converted.
+Folders carry the card of the run, README.md. docs/export.md says what differs in each format, such
+as the search, and docs/vocabulary.md how a vocabulary is converted.
 transformer/tools/convert/requirements.txt has the packages.
 """
 
@@ -26,14 +26,14 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from absl import flags
+from absl import flags, logging
 
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.config import NORMALISATIONS
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import refuse
+from transformer.errors import optional, refuse
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -130,6 +130,7 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
+    _carry_card(run.workdir, run.steps, path)
     name = huggingface_format.MODELS[run.config.model.norm][1]
     return f'a {name} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
@@ -138,7 +139,16 @@ def _export(path: Path) -> str:
   longest = run.config.data.max_length + run.config.decode.max_extra_length
   pieces = pieces_of(run.vocabulary)
   ctranslate2_format.write_model(path, run.config.model, run.params, pieces, longest, quantization)
+  _carry_card(run.workdir, run.steps, path)
   return f'a CTranslate2 model, {quantization}, {origin}'
+
+
+def _carry_card(workdir: Path, steps: list[int], folder: Path):
+  """Puts the card of the run into an export; another tool writes one if the run has none."""
+  with optional('the export has no card', logging.warning):
+    from transformer.tools.card.model_card import carry_card
+
+    carry_card(workdir, steps, folder)
 
 
 def _to_run(folder: Path) -> str:

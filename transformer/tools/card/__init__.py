@@ -1,0 +1,1 @@
+"""A model card and a report page for a run."""

@@ -1,0 +1,31 @@
+"""Attention weights as a table in HTML, whose cells are shaded by CSS."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def attention_table(
+  source: Sequence[str], target: Sequence[str], weights_TS: np.ndarray, kind: str
+) -> str:
+  """Returns a table with a row for each target piece, and a column for each source piece.
+
+  A cell has the root of its weight as the variable `--w`, since small weights matter. `kind` is
+  `map`, or `small` for one whose labels report.css hides.
+  """
+  rows = [f'<tr><th></th>{"".join(map(_label, source))}</tr>']
+  for piece, weights_S in zip(target, weights_TS.tolist(), strict=True):
+    cells = ''.join(map(_cell, weights_S))
+    rows.append(f'<tr>{_label(piece)}{cells}</tr>')
+  return f'<table class="{kind}">{"".join(rows)}</table>'
+
+
+def _label(piece: str) -> str:
+  """Returns a piece as a heading; characters that cannot be seen are replaced."""
+  letters = [letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in piece]
+  return f'<th><span>{html.escape("".join(letters))}</span></th>'
+
+
+def _cell(weight: float) -> str:
+  return f'<td style="--w:{100 * weight**0.5:.0f}%" title="{100 * weight:.0f} %">'

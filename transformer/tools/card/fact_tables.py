@@ -1,0 +1,143 @@
+"""Facts of a run as tables of text, which the card and the report both show."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transformer.config import Config, flatten
+from transformer.runs.run_directory import CHECKPOINTS
+from transformer.runs.sealing import digest_of
+from transformer.tools.card.run_facts import RunFacts, Scored
+
+NOT_RECORDED = 'not recorded'
+
+
+class Code(str):
+  """A cell that is shown as code, such as a digest."""
+
+
+class Table(NamedTuple):
+  """The names of columns, and rows of as many cells."""
+
+  head: Sequence[str]
+  rows: Sequence[Sequence[str]]
+
+
+def score_table(scores: Iterable[Scored]) -> Table:
+  """Returns every score with its 95 % interval and its signature."""
+  rows = []
+  for scored in scores:
+    text = scored.content['text']
+    sentences = scored.content.get('sentences')
+    if sentences:
+      text = f'{text}, {sentences:,} sentences'
+    for metric in scored.content['metrics']:
+      interval = ''
+      if metric.get('interval_95'):
+        interval = '{:.2f} … {:.2f}'.format(*metric['interval_95'])
+      score = f'{metric["score"]:.2f}'
+      signature = Code(metric['signature'])
+      rows.append((text, scored.how, metric['name'], score, interval, signature))
+  head = 'text', 'decoding', 'metric', 'score', '95 % interval', 'signature'
+  return Table(head, rows)
+
+
+def evaluation_table(scores: Iterable[Scored]) -> Table:
+  """Returns the checkpoint, commit, versions and text of each result."""
+  rows = []
+  for scored in scores:
+    content = scored.content
+    digests = filter(None, content.get('checkpoints_sha256', ()))
+    checkpoint = Code(' '.join(digests) or NOT_RECORDED)
+    commit = Code(content.get('commit', NOT_RECORDED))
+    text = Code(content['text_sha256'])
+    rows.append((scored.path.name, checkpoint, commit, versions_of(content), text))
+  head = 'result', 'SHA-256 of the checkpoint', 'commit', 'versions', 'SHA-256 of the text'
+  return Table(head, rows)
+
+
+def data_table(facts: RunFacts) -> Table:
+  """Returns the digest of each vocabulary and corpus, with the number of its pairs."""
+  counts = facts.record.get('counts', {})
+  rows = []
+  for name, digest in facts.record.get('data', {}).items():
+    pairs = []
+    for kind, count in counts.get(name, {}).items():
+      if count:
+        pairs.append(f'{kind} {count:,}')
+    rows.append((name, '; '.join(pairs), Code(digest)))
+  return Table(('corpus', 'sentence pairs', 'SHA-256'), rows)
+
+
+def training_table(facts: RunFacts) -> Table:
+  """Returns the size, cost, machine and command of the training."""
+  record = facts.record
+  train = facts.config.train
+  steps = ', '.join(f'{step:,}' for step in facts.steps) or 'no checkpoint'
+  checkpoints = facts.workdir / CHECKPOINTS
+  digests = [digest_of(checkpoints / str(step)) or NOT_RECORDED for step in facts.steps]
+  devices = record['devices']
+  machine = f'{devices["count"]} × {devices["kind"]}, {devices["cpu_cores"]} CPU cores'
+  parameters = record.get('parameters')
+  rows = [
+    ('checkpoint', f'step {steps} of {train.steps:,}'),
+    ('parameters', f'{parameters:,}' if parameters else NOT_RECORDED),
+    ('target positions in a batch', f'{train.tokens_per_batch:,}'),
+    ('cost', _cost(record.get('cost'))),
+    ('SHA-256 of the checkpoint', Code(', '.join(digests) or NOT_RECORDED)),
+    ('machine', machine),
+    ('commit', Code(record['commit'])),
+    ('versions', versions_of(record)),
+    ('started', record['started']),
+    ('command', Code(shlex.join(record['command']))),
+  ]
+  return Table(('fact', 'value'), rows)
+
+
+def _cost(cost: Mapping[str, Any] | None) -> str:
+  """Returns the operations and the hours of a training; only a finished one has them."""
+  if cost is None:
+    return NOT_RECORDED
+  operations = f'{cost["flops"]:.2e} FLOPs'
+  hours = cost['device_hours']
+  if hours is None:
+    return f'{operations} on {cost["devices"]}, hours not known'
+  return f'{operations}, {hours:.3g} device hours on {cost["devices"]}'
+
+
+def provenance_table(facts: RunFacts) -> Table:
+  """Returns the plugins and switches on which numbers depend, and each resumption."""
+  record = facts.record
+  rows = []
+  for name in ('own_code', 'origin', 'frozen', 'jax', 'xla_flags', 'reproducible'):
+    if name in record:
+      rows.append((name, Code(_json(record[name]))))
+  for session in record['resumed']:
+    rows.append((f'resumed {session["started"]}', Code(_json(session))))
+  return Table(('run.json', 'value'), rows)
+
+
+def settings_table(config: Config) -> Table:
+  """Returns the settings that differ from the defaults of `Config`."""
+  defaults = flatten(Config().to_dict())
+  rows = []
+  for name, value in flatten(config.to_dict()).items():
+    default = defaults[name]
+    if value != default:
+      rows.append((Code(name), Code(repr(value)), Code(repr(default))))
+  return Table(('setting', 'this run', 'default'), rows)
+
+
+def versions_of(content: Mapping[str, Any]) -> str:
+  """Returns the versions of Python and packages in a line."""
+  if 'packages' not in content:
+    return NOT_RECORDED
+  versions = [f'Python {content["python"]}']
+  for name, version in content['packages'].items():
+    versions.append(f'{name} {version}')
+  return ', '.join(versions)
+
+
+def _json(value: Any) -> str:
+  return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,176 @@
+"""The model card of a run: README.md in Markdown, with Hugging Face's metadata."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer import files
+from transformer.errors import UserError
+from transformer.tools.card import edited_files
+from transformer.tools.card.fact_tables import (
+  Code,
+  Table,
+  data_table,
+  evaluation_table,
+  score_table,
+  training_table,
+)
+from transformer.tools.card.metadata import front_matter
+from transformer.tools.card.run_facts import RunFacts, read_facts
+
+CARD = 'README.md'
+REPORT = 'report.html'
+_NOT_SCORED = """Not scored yet. Score the run, then make the card again:
+
+```sh
+python eval.py --workdir=RUN
+python -m transformer.tools.card RUN
+```"""
+_USE = """```sh
+python eval.py --workdir=RUN --source=FILE --output=FILE2
+```
+
+```python
+import transformer
+
+run = transformer.load('RUN')
+print(run.translate(['A sentence.']))
+```"""
+
+
+def card_text(facts: RunFacts, licence: str = '') -> str:
+  """Returns the card of a run in Markdown.
+
+  What the run does not know is marked to fill in.
+
+  Args:
+    licence: an id of the hub; empty leaves a line to fill in.
+  """
+  data = facts.config.data
+  record = facts.record
+  architecture = facts.config.model.module or 'encoder-decoder Transformer'
+  if not isinstance(architecture, str):
+    architecture = str(architecture[0])  # Its settings follow.
+  direction = f'from `{data.source_language}` into `{data.target_language}`'
+  given = licence or _to_fill_in('under which licence the model may be used')
+  scores = facts.scores_of_steps
+  sections = [
+    f'# {_escaped(facts.name)}',
+    f'This model ({_escaped(architecture)}) translates {direction}. It was trained by '
+    f'attention-is-all-you-need-jax at commit `{record["commit"]}`. In the directory of the run, '
+    f'`{REPORT}` has curves, examples with attention, and the settings.',
+    '## Intended use',
+    f'Translation of single sentences {direction}, of text like the [training data](#data).',
+    _to_fill_in('for whom the model is, and what it should not be used for'),
+    'With the directory of the run as RUN:',
+    _USE,
+    '## Scores',
+    _scores(facts),
+    '## Data',
+    _origin_of_data(facts),
+    as_markdown(data_table(facts)),
+    _to_fill_in('where the data come from, and under which licence'),
+    '## Training',
+    as_markdown(training_table(facts)),
+    '## Limits',
+    _limits(facts),
+    _to_fill_in('known errors and biases; no run measures them'),
+    '## Licence',
+    given,
+  ]
+  if scores:
+    sections += ['## How the scores were computed', as_markdown(evaluation_table(scores))]
+  return front_matter(facts, licence) + '\n' + '\n\n'.join(sections) + '\n\n'
+
+
+def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
+  """Copies the card and the report of a run into the folder of an export.
+
+  If the run has no card, the export gets a new one. `steps` are the checkpoints whose mean is
+  exported.
+  """
+  if not (workdir / CARD).exists():
+    facts = read_facts(workdir)._replace(steps=steps)
+    files.write(folder / CARD, edited_files.marked(card_text(facts)))
+    return
+  for name in (CARD, REPORT):
+    if (workdir / name).exists():
+      shutil.copyfile(workdir / name, folder / name)
+
+
+def check_licence(licence: str):
+  """Raises `UserError` if a licence cannot be an id of the hub."""
+  if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', licence):
+    raise UserError(
+      f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {licence!r}'
+    )
+
+
+def as_markdown(table: Table) -> str:
+  """Returns a table in Markdown."""
+  lines = [_row(table.head), _row(['---'] * len(table.head))]
+  for row in table.rows:
+    lines.append(_row([_cell(cell) for cell in row]))
+  return '\n'.join(lines)
+
+
+def _scores(facts: RunFacts) -> str:
+  """Returns the table of scores, or how to score the run."""
+  scores = facts.scores_of_steps
+  if not scores:
+    return _NOT_SCORED
+  table = as_markdown(score_table(scores))
+  return f'{table}\n\nThe intervals are of bootstrap samples of the sentences.'
+
+
+def _origin_of_data(facts: RunFacts) -> str:
+  data = facts.config.data
+  source = f'TensorFlow Datasets, `{data.name}`'
+  if data.source != 'tfds':
+    source = f'`data.source={data.source}`'
+  return f'{source}. The digests are of the text that was read.'
+
+
+def _limits(facts: RunFacts) -> str:
+  """Returns a list of the limits that follow from the settings and the scores."""
+  data = facts.config.data
+  extra = facts.config.decode.max_extra_length
+  lines = [
+    f'A source is truncated to {data.max_length} tokens, end token included.',
+    f'A translation has at most {extra} tokens more than its source.',
+    'Each line is translated without the lines around it.',
+  ]
+  for scored in facts.scores_of_steps:
+    content = scored.content
+    if content.get('cut_sources'):
+      count = f'{content["cut_sources"]:,} of {content["sentences"]:,} sources'
+      lines.append(f'{count} of {content["text"]} were truncated ({scored.how}).')
+    for reason in content.get('left_out', ()):
+      lines.append(f'{content["text"]}, {scored.how}: {_escaped(reason)}.')
+  return '\n'.join(f'- {line}' for line in lines)
+
+
+def _to_fill_in(what: str) -> str:
+  """Returns a line that asks the user for a fact."""
+  return f'**To fill in:** {what}.'
+
+
+def _row(cells: Sequence[str]) -> str:
+  return f'| {" | ".join(cells)} |'
+
+
+def _cell(cell: str) -> str:
+  """Returns the Markdown of a cell; a bar would end it, also in code."""
+  line = ' '.join(cell.split())
+  if isinstance(cell, Code) and line:
+    fence = '`' * (1 + max(map(len, re.findall('`+', line)), default=0))
+    space = ' ' if '`' in line else ''
+    line = f'{fence}{space}{line}{space}{fence}'
+    return line.replace('|', r'\|')
+  return _escaped(line)
+
+
+def _escaped(line: str) -> str:
+  """Returns a text whose characters Markdown does not take for markup."""
+  return re.sub(r'([\\`*_\[\]<>|#])', r'\\\1', line)

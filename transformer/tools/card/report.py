@@ -1,0 +1,172 @@
+"""The report of a run: one HTML page without scripts, which needs no other file and no network."""
+
+import base64
+import contextlib
+import html
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from transformer.errors import UserError, optional
+from transformer.tools.card.attention_table import attention_table
+from transformer.tools.card.fact_tables import (
+  Code,
+  Table,
+  data_table,
+  evaluation_table,
+  provenance_table,
+  score_table,
+  settings_table,
+  training_table,
+)
+from transformer.tools.card.run_facts import RunFacts
+
+_FOLDER = Path(__file__).parent
+_MOST_PIECES = 60  # Browsers are slow with larger tables.
+_PLACE = re.compile(r'\{\{(\w+)\}\}')
+_MAPS = (
+  'The maps show the cross-attention of the last layer: a row for each piece of the translation, a '
+  'column for each piece of the source. The shade is the root of the weight; point at a cell for '
+  'its weight.'
+)
+_NOT_SCORED = '<p>Not scored yet. Score the run: <code>python eval.py --workdir=RUN</code></p>'
+
+
+def report_text(facts: RunFacts, run: Any, count: int) -> str:
+  """Returns the page.
+
+  Args:
+    run: the loaded run, for attention; None if it has no checkpoint.
+    count: the number of examples.
+  """
+  data = facts.config.data
+  steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
+  about = f'{data.source_language} → {data.target_language}, step {steps}'
+  scores = _NOT_SCORED
+  provenance = _as_html(provenance_table(facts))
+  if facts.scores:
+    scores = _as_html(score_table(facts.scores))
+    provenance += _as_html(evaluation_table(facts.scores))
+  parts = {
+    'name': html.escape(facts.name),
+    'style': (_FOLDER / 'report.css').read_text('utf-8'),
+    'about': html.escape(about),
+    'scores': scores,
+    'curves': _curves(facts.workdir),
+    'examples': ''.join(_examples(facts, run, count)),
+    'settings': _as_html(settings_table(facts.config)),
+    'training': _as_html(training_table(facts)),
+    'data': _as_html(data_table(facts)),
+    'provenance': provenance,
+  }
+  template = (_FOLDER / 'report.html').read_text('utf-8')
+  return _PLACE.sub(lambda match: parts[match[1]], template)
+
+
+def _curves(workdir: Path) -> str:
+  """Returns the curves as an image, or a line that says why there are none."""
+  try:
+    from transformer.tools.plot.curves import draw  # Another tool, which may be absent.
+
+    with tempfile.TemporaryDirectory() as folder:
+      picture = Path(folder, 'curves.svg')
+      place = workdir.resolve()
+      with contextlib.chdir(place.parent):  # The legend has the path that it gets.
+        draw([Path(place.name)], picture)
+      content = base64.b64encode(picture.read_bytes()).decode('ascii')
+  except ModuleNotFoundError as error:
+    return _missing(f'no curves: there is no {error.name} here')
+  except UserError as error:
+    return _missing(f'no curves: {error}')
+  return (
+    f'<img alt="Losses, scores, learning rate and speed" src="data:image/svg+xml;base64,{content}">'
+  )
+
+
+def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
+  """Yields sentences taken evenly from a scored text, with their translations and attention."""
+  for scored in facts.scores_of_steps:
+    sentences = scored.read_sentences()
+    if sentences:
+      break
+  else:
+    yield '<p>There are no examples before the run is scored.</p>'
+    return
+  count = min(count, len(sentences))
+  yield _note(f'{count} of {len(sentences):,} sentences of {scored.path.name}, evenly spaced.')
+  yield _note(_MAPS)
+  for number in range(count):
+    index = number * len(sentences) // count
+    sentence = sentences[index]
+    yield f'<h3>Sentence {index + 1}</h3><dl>'
+    yield _term('source', sentence['source'])
+    for reference in sentence['references']:
+      yield _term('reference', reference)
+    yield _term('translation', sentence['translation'])
+    names = [metric['name'] for metric in scored.content['metrics']]
+    scores = [f'{name} {sentence[name]:.2f}' for name in names if name in sentence]
+    yield _term('scores', ', '.join(scores))
+    yield '</dl>'
+    yield _attention(run, sentence)
+
+
+def _attention(run: Any, sentence: dict[str, Any]) -> str:
+  """Returns the cross-attention of the last layer, or a line that says why there is none."""
+  if run is None:
+    return _missing('no attention: there is no checkpoint to load')
+  reasons = []
+  with optional('no attention', reasons.append):  # Some models store no weights.
+    attention = run.attention(sentence['source'], sentence['translation'])
+  if reasons:
+    return _missing(reasons[0])
+  pieces = attention.source, attention.target
+  if max(map(len, pieces)) > _MOST_PIECES:
+    return _missing(f'no attention: a side has more than {_MOST_PIECES} pieces')
+  weights_HTS = attention.cross[-1]
+  mean = attention_table(*pieces, weights_HTS.mean(0), 'map')
+  figures = [_figure(mean, 'mean of all heads')]
+  for head, weights_TS in enumerate(weights_HTS):
+    table = attention_table(*pieces, weights_TS, 'small')
+    figures.append(_figure(table, f'head {head}'))
+  content = ''.join(figures)
+  return f'<div class="scroll">{content}</div>'
+
+
+def _figure(content: str, caption: str) -> str:
+  return f'<figure>{content}<figcaption>{caption}</figcaption></figure>'
+
+
+def _as_html(table: Table) -> str:
+  """Returns a table in HTML, in a box that scrolls sideways where the window is narrow."""
+  head = ''.join(f'<th>{html.escape(name)}</th>' for name in table.head)
+  lines = [f'<tr>{head}</tr>']
+  for row in table.rows:
+    cells = ''.join(map(_cell, row))
+    lines.append(f'<tr>{cells}</tr>')
+  content = ''.join(lines)
+  return f'<div class="scroll"><table>{content}</table></div>'
+
+
+def _cell(cell: str) -> str:
+  text = html.escape(cell)
+  if isinstance(cell, Code):
+    return f'<td><code>{text}</code></td>'
+  return f'<td>{text}</td>'
+
+
+def _term(name: str, text: str) -> str:
+  return f'<dt>{html.escape(name)}</dt><dd dir="auto">{html.escape(text)}</dd>'
+
+
+def _note(line: str) -> str:
+  return f'<p class="note">{html.escape(line)}</p>'
+
+
+def _missing(line: str) -> str:
+  """Warns, and returns the line for the page."""
+  logging.warning('the report has %s', line)
+  return _note(line)
