@@ -15,7 +15,15 @@ import jax
 from absl import logging
 
 from transformer import files
-from transformer.runs.run_directory import FORMAT, RUN, commit, read_record
+from transformer.runs.metrics_file import read_metrics
+from transformer.runs.run_directory import (
+  FORMAT,
+  METRICS,
+  RUN,
+  commit,
+  read_record,
+  read_settings,
+)
 from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
 
@@ -52,7 +60,7 @@ def add_session(
   """
   about = read_record(workdir)
   session = _session(reproducible) | {'own_code': dict(own)}
-  last = [about, *(earlier for earlier in about['resumed'] if earlier['trains'])][-1]
+  last = _sessions_that_train(about)[-1]
   before = last['devices']
   now = session['devices']
   if trains:
@@ -106,10 +114,49 @@ def _session(reproducible: bool) -> dict[str, Any]:
   }
 
 
+def _sessions_that_train(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+  """Returns the sessions in the content of `run.json` that made updates, in their order."""
+  return [about, *(session for session in about['resumed'] if session['trains'])]
+
+
 def record_cost(workdir: Path, step: int):
-  """Logs and records in `run.json` the operations of `step` updates, as in the paper's table 2."""
+  """Logs and records in `run.json` what the first `step` updates cost, as in the paper's table 2.
+
+  The hours are hours of updates, times the number of devices, without compiling, evaluating and
+  saving. They are None if no line of metrics has a speed, or the number of devices has changed.
+  """
   about = read_record(workdir)
-  if about['flops_per_update'] is not None:
-    flops = step * about['flops_per_update']
-    logging.info('trained with %.2e FLOPs', flops)
-    files.write_sealed(workdir / RUN, about | {'cost': {'flops': flops}})
+  if about['flops_per_update'] is None:
+    return
+  flops = step * about['flops_per_update']
+  sessions = [session['devices'] for session in _sessions_that_train(about)]
+  count = sessions[-1]['count']
+  seconds = _seconds_of_updates(workdir, step)
+  hours = None
+  if seconds is not None and all(devices['count'] == count for devices in sessions):
+    hours = seconds * count / 3600
+  devices = f'{count} {sessions[-1]["kind"]}'
+  took = '' if hours is None else f' in {hours:.3g} device hours'
+  logging.info('trained with %.2e FLOPs%s on %s', flops, took, devices)
+  cost = {'flops': flops, 'device_hours': hours, 'devices': devices}
+  files.write_sealed(workdir / RUN, about | {'cost': cost})
+
+
+def _seconds_of_updates(workdir: Path, step: int) -> float | None:
+  """Returns the seconds that the first `step` updates took; None if no line has a speed.
+
+  Updates without a speed, such as the first of a process, take the mean time of the others.
+  """
+  tokens = read_settings(workdir).train.tokens_per_batch
+  seconds = 0.0
+  timed = 0
+  before = 0
+  for line in read_metrics(workdir / METRICS):
+    if 'train/fill' not in line or line['step'] > step:
+      continue
+    if line.get('tokens_per_second'):
+      updates = line['step'] - before
+      seconds += line['train/fill'] * updates * tokens / line['tokens_per_second']
+      timed += updates
+    before = line['step']
+  return seconds * step / timed if timed else None
