@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_commands import ENGLISH
-from transformer.decoding import text_lines
+from transformer.commands import text_lines
 from transformer.decoding.config import decoding_for
 from transformer.trained_run import load
 
