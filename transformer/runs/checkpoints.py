@@ -146,8 +146,7 @@ def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
     shapes = [np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)]
     if shapes[0] != shapes[1]:
       raise UserError(
-        f'the parameter {name} should have the shape {shapes[0]}, as the config says; it has '
-        f'{shapes[1]}'
+        f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'
       )
 
 
