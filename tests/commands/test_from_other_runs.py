@@ -118,12 +118,12 @@ def test_a_run_takes_a_model_of_another_kind_and_leaves_out_its_normalisation(
   assert status == 0 and 'ﬁne  hat' in out, err
   # The run has its own copy, so it goes on without the file, but not with another one.
   flags = *flags[:3], f'--config.data.vocabulary_size={size}'
-  status, _, err = train(*flags, '--config.data.vocabulary=/gone')
+  status, _, err = train(*flags, '--config.data.vocabulary=/gone', '--config.train.steps=3')
   assert status == 0 and 'the run is done' in err, err
   other = tmp_path / 'other.model'
   Vocabulary.train(ENGLISH * 3, 290, full=False).save(other)
   assert f'data.vocabulary={other} holds another vocabulary than the run' in train.refuses(
-    *flags, f'--config.data.vocabulary={other}'
+    *flags, f'--config.data.vocabulary={other}', '--config.train.steps=4'
   )
 
 
@@ -165,5 +165,6 @@ def test_a_run_that_starts_from_another_may_add_pieces(train, evaluate, folder, 
   shutil.copytree(trained, tmp_path / 'moved')
   status, _, err = train(*config, f'--config.train.init_from={tmp_path}/moved')
   assert status == 0 and 'the run is done' in err, err
-  message = train.refuses(*config, f'--config.train.init_from={tmp_path}/run')
+  config += (f'--config.train.init_from={tmp_path}/run', '--config.train.steps=3')
+  message = train.refuses(*config)
   assert 'began with other train.init_from' in message

@@ -46,7 +46,6 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
     if run.ended:
-      processes.from_first(lambda: run.record_settings(config))
       _report_end(config, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare(config, run, mesh)
@@ -151,7 +150,7 @@ def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
     sources += [source for source, _ in each.pairs]
   length, search = validation.translate.compile_longest(params, sources)
   size = validation.translate.config.batch_size
-  return f'search, {size} sentences of {length} tokens', search
+  return f'search of {size} sentences of {length} tokens', search
 
 
 def _evaluate(
