@@ -89,7 +89,7 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
     '--workdir=runs/mine',
     '--config.train.objective=my_losses:focal',
   ).splitlines()[-1]
-  assert 'bad_batches/1.npz; the gradient is not finite in ' in message
+  assert 'bad_batches/1.npz; lower the learning rate' in message
   assert 'docs/recipes.md' in message
   assert 'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found
 

@@ -56,8 +56,14 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     assert status == 0 and 'holds this run, which would go on' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
+  assert run_directory.read_config(run)['train']['keep'] == 5  # A finished run is left alone.
+  status, _, err = train(f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3')
+  assert status == 0 and 'the run is done: step 3 of 3' in err, err
   (session,) = json.loads((run / 'run.json').read_text('utf-8'))['resumed']
-  assert session['changed'] == {'train.keep': {'from': 5, 'to': 3}}
+  assert session['changed'] == {
+    'train.keep': {'from': 5, 'to': 3},
+    'train.steps': {'from': 2, 'to': 3},
+  }
   assert 'seed was 0, is 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
   assert settings == Config.from_dict(run_directory.read_config(run)).to_dict()

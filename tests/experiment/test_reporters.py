@@ -192,6 +192,16 @@ def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(tmp_path, own_
     assert list(csv.reader(file)) == [['mine', '0.0007', '5', '3.0', '7.0']]
 
 
+def test_the_example_of_the_docs_traces_the_devices_between_two_lines(tmp_path, own_parts):
+  trace = own_code.load('my_traces:Trace', 'reporter')
+  made = Reporters({'trace': trace}, (Config(), tmp_path, 0), 120.0)
+  for step in (90, 100, 110, 120):
+    made.tell('numbers', step, {'train/loss': 2.0})
+  made.end(None)
+  (path,) = tmp_path.glob('tensorboard/plugins/profile/*/perfetto_trace.json.gz')
+  assert path.stat().st_size
+
+
 @pytest.mark.long
 def test_a_run_has_the_same_bits_with_a_reporter(model, tmp_path):
   run(model, tmp_path / 'without')

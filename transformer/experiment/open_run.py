@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer import files, own_code
 from transformer.config import Config
-from transformer.runs import record, resuming, run_directory
+from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.evaluations import is_out_of_patience
@@ -72,15 +71,3 @@ class OpenRun:
       return self._checkpoints
     folder = self.workdir / run_directory.CHECKPOINTS
     return self._stack.enter_context(contextlib.closing(CheckpointWriter(folder, keep=self._keep)))
-
-  def record_settings(self, config: Config):
-    """Writes the settings, and that a run which has begun goes on with them.
-
-    Raises `UserError` if a switch of JAX differs from the process that trained before.
-    """
-    if self.begun and (self.changes or not self.ended):
-      # Before the config, so that no change of a setting goes unrecorded.
-      digests = own_code.digests(config.own_code)
-      reproducible = config.train.reproducible
-      record.add_session(self.workdir, reproducible, self.changes, not self.ended, digests)
-    files.write_sealed(self.workdir / run_directory.CONFIG, config.to_dict())

@@ -55,8 +55,8 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   """
   train = config.train
   # Mistakes in what is imported end a run before its text is read.
-  for spec in train.report:
-    own_code.load(spec, 'reporter')
+  for spec, kind in config.own_code.items():
+    own_code.load(spec, kind)
   check_tokenizer(config.decode.bleu_tokenize)
   metric = load_metric(train.valid_metric) if train.valid_metric else None
   corpora = open_corpora(config.data)
@@ -105,12 +105,18 @@ def _vocabulary(
 def record_start(run: OpenRun, prepared: Preparation):
   """Writes the settings, the vocabulary and, of a new run, `run.json`."""
   update = prepared.update
-  run.record_settings(update.config)
+  config = update.config
+  reproducible = config.train.reproducible
+  if run.begun:
+    # Before the config, so that no change of a setting goes unrecorded.
+    digests = prepared.facts['own_code']
+    record.add_session(run.workdir, reproducible, run.changes, own=digests)
+  files.write_sealed(run.workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(prepared.vocabulary, run.workdir)
   if run.begun:
     return
   about = record.describe(
-    update.config.train.reproducible,
+    reproducible,
     parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
     counts=prepared.encoded.counts,
     flops_per_update=_flops(update, prepared.encoded.batches.shape),

@@ -46,7 +46,6 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as run:
     if run.ended:
-      processes.from_first(lambda: run.record_settings(config))
       _report_end(config, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare(config, run, mesh)
@@ -152,7 +151,7 @@ def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
   size = greedy.batch_size
-  return f'search, {size} sentences of {length} tokens', search
+  return f'search of {size} sentences of {length} tokens', search
 
 
 def _evaluate(

@@ -11,7 +11,8 @@ from transformer import own_code
 from transformer.errors import UserError, shown
 from transformer.training.config import OptimizerConfig
 
-_B1, _EPS = 0.9, 1e-9  # Section 5.3.
+_B1 = 0.9  # Section 5.3.
+_EPS = 1e-9
 _MUON_MOMENTUM = 0.95  # Jordan et al., 2024.
 _MUON_RMS = 0.2  # Root mean square of an update, as large as Adam's (Liu et al., 2025).
 
