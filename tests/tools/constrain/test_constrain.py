@@ -45,9 +45,9 @@ def test_required_words_appear_and_have_results_of_their_own(
 @pytest.mark.parametrize(
   ('flags', 'facts'),
   [
-    ([], ['--require=FILE or --avoid=FILE is needed']),
+    ([], ['--avoid=FILE or --prefix=FILE is needed']),
     (['--source=-', '--avoid=-'], ['only --source can be standard input']),
-    (['--split=test,valid', '--avoid=x'], ['--require and --avoid are for one text']),
+    (['--split=test,valid', '--avoid=x'], ['--require, --avoid and --prefix are for one text']),
     (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
     (
       ['--require={folder}/unequal.de'],
