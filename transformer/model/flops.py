@@ -54,12 +54,12 @@ def update_flops(
     extra_models: other models, which take a forward pass each.
     source_length, target_length: as for `train_flops`.
   """
-  source, target = 0.0, 0.0
-  factors = [passes, *[_FORWARD] * len(extra_models)]
-  for factor, one in zip(factors, [model, *extra_models], strict=True):
-    if getattr(one, 'flops', None) is None:
+  source = 0.0
+  target = 0.0
+  for factor, each in [(passes, model), *((_FORWARD, other) for other in extra_models)]:
+    if getattr(each, 'flops', None) is None:
       return None
-    of_source, of_target = one.flops(source_length, target_length)
+    of_source, of_target = each.flops(source_length, target_length)
     source += factor * of_source
     target += factor * of_target
   return source, target

@@ -1,8 +1,10 @@
 """Embeddings for another vocabulary, made of the rows of an earlier one."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 
@@ -21,23 +23,19 @@ def spelt_params(
     source: for each new source piece, the ids of the earlier pieces that spell it.
     target: likewise of the target's. A table that the languages share is the target's.
   """
-  spelt = {
+
+  def spelt(pieces, table_ND):
+    table_ND = np.asarray(table_ND)
+    return np.stack([table_ND[list(ids)].mean(axis=0) for ids in pieces])
+
+  tables = {
     'source_embedding': source,
     'target_embedding': target,
     'output': target,
     'output_bias': target,
   }
-
-  def rows(table_ND, pieces):
-    table_ND = np.asarray(table_ND)
-    return np.stack(
-      [table_ND[ids[0]] if len(ids) == 1 else table_ND[list(ids)].mean(axis=0) for ids in pieces]
-    )
-
-  return dict(params) | {
-    name: {'table': rows(params[name]['table'], pieces)}
-    if isinstance(params[name], Mapping)
-    else rows(params[name], pieces)
-    for name, pieces in spelt.items()
-    if name in params
-  }
+  new = dict(params)
+  for name, pieces in tables.items():
+    if name in params:
+      new[name] = jax.tree.map(functools.partial(spelt, pieces), params[name])
+  return new

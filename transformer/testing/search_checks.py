@@ -52,9 +52,9 @@ def _steps(subject, reorders: bool):
   once, gives the state more room on the way, and pads the sources.
   """
   rng = np.random.default_rng(0)
-  start = functools.partial(subject.apply, method='start')
-  start = jax.jit(start, static_argnums=3)
-  step = jax.jit(functools.partial(subject.apply, method='step'))
+  apply = functools.partial(subject.model.apply, {'params': subject.params})
+  start = jax.jit(functools.partial(apply, method='start'), static_argnums=3)
+  step = jax.jit(functools.partial(apply, method='step'))
   sources = [pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
   no_targets_BT = np.zeros((B, T), np.int32)
   rows = forced_rows(sources, no_targets_BT)
