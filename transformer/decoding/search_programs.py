@@ -37,8 +37,8 @@ _STOPS = 4
 # all.
 State = tuple[Any, Any]
 
-
-_grown = jax.jit(search_state.grown, static_argnums=1)
+# The program between two calls of `advance` whose caches have other lengths.
+_grow = jax.jit(search_state.grown, static_argnums=1)
 
 
 class SearchPrograms:
@@ -90,7 +90,7 @@ class SearchPrograms:
     lengths = self._lengths(fixed)
     full = next(length for length in lengths if length > t)
     if t in lengths:
-      state = _grown(state, full)
+      state = _grow(state, full)
     stop = t + _STOPS if t else _FIRST_STOP
     t = min(stop, full) if pauses else full
     arguments = params, fixed, state, (tables, np.int32(t))

@@ -56,13 +56,11 @@ def sample_search(
   fold_in = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
   keys_BW = fold_in(keys_B, numbers_W)
 
-  def draw(t, key, log_probs_N):
-    return jax.random.categorical(jax.random.fold_in(key, t), log_probs_N)
-
   def choose(t, log_probs_BWN):
-    return jax.vmap(jax.vmap(draw, (None, 0, 0)), (None, 0, 0))(
-      t, keys_BW, truncate(log_probs_BWN, sampling)
-    )
+    def draw(key, log_probs_N):
+      return jax.random.categorical(jax.random.fold_in(key, t), log_probs_N)
+
+    return jax.vmap(jax.vmap(draw))(keys_BW, truncate(log_probs_BWN, sampling))
 
   draws = roll_out(choose, step, cache, limits_B, samples, options)
   return draws._replace(finish=lambda state: best(draws.finish(state), samples))

@@ -69,12 +69,11 @@ def _block_size(rows, width, count):
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
-  near = [
-    size
-    for size in range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
-    if width % size == 0 or count <= size < width
-  ]
-  return min(near, key=lambda size: (width % size != 0, abs(math.log(size / ideal))), default=1)
+  near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
+  sizes = [size for size in near if width % size == 0]
+  if not sizes:
+    sizes = [size for size in near if count <= size < width]
+  return min(sizes, key=lambda size: abs(math.log(size / ideal)), default=1)
 
 
 def take(leaf, origin_BW) -> jax.Array:
