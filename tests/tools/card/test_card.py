@@ -90,6 +90,14 @@ def test_cells_of_a_markdown_table_are_text():
   ]
 
 
+def test_converted_weights_claim_no_training(scored):
+  facts = run_facts.read_facts(scored)
+  assert 'was trained' in card_of(scored)
+  text = model_card.card_text(facts._replace(record={**facts.record, 'weights_of_steps': [2]}))
+  assert 'was trained by' not in text and '**To fill in:** how it was trained' in text
+  assert 'steps of the training' not in text
+
+
 @pytest.mark.parametrize('licence', ['', 'cc-by-4.0'])
 def test_what_a_run_does_not_know_is_left_to_fill_in(scored, licence):
   text = card_of(scored, licence)
@@ -165,8 +173,8 @@ def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(card, sco
 @pytest.mark.parametrize(
   ('arguments', 'fact'),
   [
-    ([], 'one run is needed'),
-    (['{run}', '{run}'], 'one run is needed'),
+    ([], 'give one run: python'),
+    (['{run}', '{run}'], 'give one run: python'),
     (['{run}/none'], '{run}/none holds no run'),
     (['{run}/eval'], '{run}/eval holds no run'),
     (['{run}', '--examples=-1'], '--examples must be at least 0; got -1'),

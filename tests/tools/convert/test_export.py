@@ -102,7 +102,7 @@ def test_an_export_carries_the_card_and_the_report_of_its_run(export, trained, t
   run = shutil.copytree(trained, tmp_path / 'run')
   export('huggingface', run, tmp_path / 'new', '--checkpoint=1')
   card = (tmp_path / 'new' / 'README.md').read_text('utf-8')
-  assert card.startswith('---\n') and 'step 1 of 2' in card and 'Not scored yet' in card
+  assert card.startswith('---\n') and '| step 1 |' in card and 'Not scored yet' in card
   assert not (run / 'README.md').exists()
   for name in ('README.md', 'report.html'):
     (run / name).write_text(f'my {name}', 'utf-8')

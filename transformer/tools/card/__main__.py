@@ -27,11 +27,7 @@ _OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace files that were edit
 def main(argv):
   """Writes the card and the report of the run of the command line."""
   if len(argv) != 2:
-    raise UserError(
-      spell_commands(
-        f'one run is needed: python -m transformer.tools.card RUN; got {len(argv) - 1} arguments'
-      )
-    )
+    raise UserError(spell_commands('give one run: python -m transformer.tools.card RUN'))
   check_range('--examples', _EXAMPLES.value, least=0)
   from transformer.tools.card import edited_files, model_card, report, run_facts
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer.config import Config, flatten
-from transformer.runs.run_directory import CHECKPOINTS
+from transformer.runs.run_directory import CHECKPOINTS, WEIGHTS_ALONE
 from transformer.runs.sealing import digest_of
 from transformer.tools.card.run_facts import RunFacts, Scored
 
@@ -73,17 +73,15 @@ def data_table(facts: RunFacts) -> Table:
 def training_table(facts: RunFacts) -> Table:
   """Returns the size, cost, machine and command of the training."""
   record = facts.record
-  train = facts.config.train
-  steps = ', '.join(f'{step:,}' for step in facts.steps) or 'no checkpoint'
+  steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
   checkpoints = facts.workdir / CHECKPOINTS
   digests = [digest_of(checkpoints / str(step)) or NOT_RECORDED for step in facts.steps]
   devices = record['devices']
   machine = f'{devices["count"]} × {devices["kind"]}, {devices["cpu_cores"]} CPU cores'
   parameters = record.get('parameters')
   rows = [
-    ('checkpoint', f'step {steps} of {train.steps:,}'),
+    ('checkpoint', f'step {steps}'),
     ('parameters', f'{parameters:,}' if parameters else NOT_RECORDED),
-    ('target positions in a batch', f'{train.tokens_per_batch:,}'),
     ('cost', _cost(record.get('cost'))),
     ('SHA-256 of the checkpoint', Code(', '.join(digests) or NOT_RECORDED)),
     ('machine', machine),
@@ -92,6 +90,10 @@ def training_table(facts: RunFacts) -> Table:
     ('started', record['started']),
     ('command', Code(shlex.join(record['command']))),
   ]
+  if WEIGHTS_ALONE not in record:  # Otherwise, the settings of training are the defaults.
+    train = facts.config.train
+    rows.append(('steps of the training', f'{train.steps:,}'))
+    rows.append(('target positions in a batch', f'{train.tokens_per_batch:,}'))
   return Table(('fact', 'value'), rows)
 
 

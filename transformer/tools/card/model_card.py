@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformer import files
 from transformer.errors import UserError
+from transformer.runs.run_directory import WEIGHTS_ALONE
 from transformer.tools.card import edited_files
 from transformer.tools.card.fact_tables import (
   Code,
@@ -27,6 +28,10 @@ _NOT_SCORED = """Not scored yet. Score the run, then make the card again:
 python eval.py --workdir=RUN
 python -m transformer.tools.card RUN
 ```"""
+_CONVERTED = (
+  'Its weights were converted from another format, and the commit, the command and the machine '
+  'below are of the conversion. **To fill in:** how it was trained.'
+)
 _USE = """```sh
 python eval.py --workdir=RUN --source=FILE --output=FILE2
 ```
@@ -53,13 +58,15 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
   if not isinstance(architecture, str):
     architecture = str(architecture[0])  # Its settings follow.
   direction = f'from `{data.source_language}` into `{data.target_language}`'
+  trained = f'It was trained by attention-is-all-you-need-jax at commit `{record["commit"]}`.'
+  if WEIGHTS_ALONE in record:
+    trained = _CONVERTED
   given = licence or _to_fill_in('under which licence the model may be used')
   scores = facts.scores_of_steps
   sections = [
     f'# {_escaped(facts.name)}',
-    f'This model ({_escaped(architecture)}) translates {direction}. It was trained by '
-    f'attention-is-all-you-need-jax at commit `{record["commit"]}`. In the directory of the run, '
-    f'`{REPORT}` has curves, examples with attention, and the settings.',
+    f'This model ({_escaped(architecture)}) translates {direction}. {trained} In the directory of '
+    f'the run, `{REPORT}` has curves, examples with attention, and the settings.',
     '## Intended use',
     f'Translation of single sentences {direction}, of text like the [training data](#data).',
     _to_fill_in('for whom the model is, and what it should not be used for'),
