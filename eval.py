@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+if (
+  __name__ == '__main__'
+):  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
@@ -61,7 +63,11 @@ def main(_):
   only_translates = request.unscored and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
     run = load(
-      request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+      request.workdir,
+      request.checkpoint,
+      request.average,
+      request.ensemble,
+      request.batch_size,
     )
     text_lines.translate_live(run, decoding)
     return
@@ -73,7 +79,13 @@ def main(_):
   scored: dict[str, list] = {}
   for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
     try:
-      run = load(request.workdir, checkpoint, request.average, request.ensemble, request.batch_size)
+      run = load(
+        request.workdir,
+        checkpoint,
+        request.average,
+        request.ensemble,
+        request.batch_size,
+      )
       for text in texts:
         result_and_row = _translate(request, run, text, decoding, own_metrics)
         scored.setdefault(text.name, []).append(result_and_row)
@@ -86,7 +98,9 @@ def main(_):
     for of_text in scored.values():
       report.print_table(of_text)
   if failed:
-    raise UserError(f'{failed} checkpoints could not be scored, as the warnings above say')
+    raise UserError(
+      f'{failed} checkpoints could not be scored, as the warnings above say'
+    )
 
 
 def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding):
@@ -98,7 +112,9 @@ def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding)
     logging.warning('%s', doubt)
   for text in texts:
     if all(is_blank(line) for lines in text.references for line in lines):
-      logging.warning('%s: every reference is empty, so scores compare nothing', text.name)
+      logging.warning(
+        '%s: every reference is empty, so scores compare nothing', text.name
+      )
 
 
 def _translate(

@@ -13,7 +13,9 @@ from setuptools.command.build_py import build_py
 class Build(build_py):
   """Leaves this file out of the package."""
 
-  def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+  def find_package_modules(
+    self, package: str, package_dir: str
+  ) -> list[tuple[str, str, str]]:
     modules = super().find_package_modules(package, package_dir)
     return [module for module in modules if module[1] != 'setup']
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from absl import flags, logging
 
-if __name__ == '__main__':  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+if (
+  __name__ == '__main__'
+):  # With PYTHONSAFEPATH=1, Python does not look beside the script.
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer import files
@@ -44,8 +46,12 @@ _FILES = flags.DEFINE_bool(
   True,
   'With --check: whether the files that the config names are on this machine, and so are checked.',
 )
-_DEVICES = flags.DEFINE_integer('devices', None, 'Check that so many devices can share a batch.')
-_PROCESSES = flags.DEFINE_integer('processes', 1, 'With --devices: the processes that have them.')
+_DEVICES = flags.DEFINE_integer(
+  'devices', None, 'Check that so many devices can share a batch.'
+)
+_PROCESSES = flags.DEFINE_integer(
+  'processes', 1, 'With --devices: the processes that have them.'
+)
 
 
 def main(_):
@@ -67,7 +73,11 @@ def main(_):
     from transformer.training.mesh import check_shares
 
     check_shares(
-      config.mesh, config.rows_at_once, config.decode.batch_size, _DEVICES.value, _PROCESSES.value
+      config.mesh,
+      config.rows_at_once,
+      config.decode.batch_size,
+      _DEVICES.value,
+      _PROCESSES.value,
     )
   if _CHECK.value:
     holds_run = run_directory.has_begun(workdir)

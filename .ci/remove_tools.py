@@ -68,7 +68,9 @@ def copy_without(names: Collection[str], copy: Path):
   copy.mkdir()
   for name in COPIED:
     if (ROOT / name).is_dir():
-      shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns('__pycache__'))
+      shutil.copytree(
+        ROOT / name, copy / name, ignore=shutil.ignore_patterns('__pycache__')
+      )
     else:
       shutil.copy(ROOT / name, copy)
   rows = (copy / 'pyproject.toml').read_text('utf-8')
@@ -83,7 +85,9 @@ def copy_without(names: Collection[str], copy: Path):
         shutil.rmtree(copy / path)
       else:
         (copy / path).unlink(missing_ok=True)
-    rows = re.sub(rf'^\S+ = "transformer\.tools\.{name}[.:].*\n', '', rows, flags=re.MULTILINE)
+    rows = re.sub(
+      rf'^\S+ = "transformer\.tools\.{name}[.:].*\n', '', rows, flags=re.MULTILINE
+    )
   if set(names) == set(tools()):
     shutil.rmtree(copy / 'transformer' / 'tools')
     shutil.rmtree(copy / 'tests' / 'tools')
@@ -95,7 +99,10 @@ def train_and_score(copy: Path) -> str:
   text = copy / 'text'
   text.mkdir()
   for split, count in (('train', 12), ('valid', 2), ('test', 2)):
-    for language, words in (('en', 'a man climbs rock number'), ('de', 'ein mann klettert auf')):
+    for language, words in (
+      ('en', 'a man climbs rock number'),
+      ('de', 'ein mann klettert auf'),
+    ):
       lines = (f'{words} {number} {split}\n' * 3 for number in range(count))
       (text / f'{split}.{language}').write_text(''.join(lines), 'utf-8')
   _run(
@@ -113,7 +120,9 @@ def train_and_score(copy: Path) -> str:
 
 def test(copy: Path, *arguments: str):
   """Runs tests of a copy."""
-  _run(copy, '-m', 'pytest', '-q', '-m', 'not long', '-p', 'no:cacheprovider', *arguments)
+  _run(
+    copy, '-m', 'pytest', '-q', '-m', 'not long', '-p', 'no:cacheprovider', *arguments
+  )
 
 
 def _run(copy: Path, *arguments: str) -> str:
@@ -133,7 +142,9 @@ def _run(copy: Path, *arguments: str) -> str:
     },
   )
   if done.returncode:
-    sys.exit(f'python {" ".join(arguments)} fails in {copy}:\n{done.stdout[-9000:]}\n{done.stderr}')
+    sys.exit(
+      f'python {" ".join(arguments)} fails in {copy}:\n{done.stdout[-9000:]}\n{done.stderr}'
+    )
   return done.stdout
 
 
@@ -144,7 +155,11 @@ def main(names: Collection[str]):
       copy = Path(folder, 'checkout')
       copy_without([name], copy)
       test(copy, *HOUSE)
-      (score,) = (line for line in train_and_score(copy).splitlines() if line.startswith('  BLEU '))
+      (score,) = (
+        line
+        for line in train_and_score(copy).splitlines()
+        if line.startswith('  BLEU ')
+      )
       print(f'without {name}:{score}', flush=True)
 
 

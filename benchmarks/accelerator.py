@@ -35,17 +35,25 @@ from transformer.system.machine import keep_compiled_programs
 _OUT = flags.DEFINE_string('out', None, 'The JSON file; with --train, a folder.')
 _SIZE = flags.DEFINE_enum('size', 'full', ['full', 'toy'], 'What to measure.')
 _MINUTES = flags.DEFINE_float('minutes', 9, 'The longest time that this call may take.')
-_ONLY = flags.DEFINE_string('only', '', 'Measure only sections whose names begin with this.')
+_ONLY = flags.DEFINE_string(
+  'only', '', 'Measure only sections whose names begin with this.'
+)
 _RETRY = flags.DEFINE_bool('retry', False, 'Measure sections again that failed.')
-_COMMIT = flags.DEFINE_string('commit', None, 'The commit of this code, where git cannot tell.')
+_COMMIT = flags.DEFINE_string(
+  'commit', None, 'The commit of this code, where git cannot tell.'
+)
 _TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
-_TRAIN = flags.DEFINE_string('train', None, 'A folder of carry.py, whose runs are trained.')
+_TRAIN = flags.DEFINE_string(
+  'train', None, 'A folder of carry.py, whose runs are trained.'
+)
 _SECTION = flags.DEFINE_string(
   'section',
   None,
   'Measure this section in this process; with --train, train this run in this process.',
 )
-_ROWS = flags.DEFINE_string('rows', None, 'The file to which --section appends rows of JSON.')
+_ROWS = flags.DEFINE_string(
+  'rows', None, 'The file to which --section appends rows of JSON.'
+)
 
 
 def measure_all(deadline: float):
@@ -59,13 +67,17 @@ def measure_all(deadline: float):
   print(', '.join(about.values()), flush=True)
   left = []
   for section in sections(_SIZE.value):
-    if not section.name.startswith(_ONLY.value) or record.is_done(section.name, _RETRY.value):
+    if not section.name.startswith(_ONLY.value) or record.is_done(
+      section.name, _RETRY.value
+    ):
       continue
     remaining = deadline - time.monotonic()
     if remaining < section.seconds:
       left.append(section.name)
       continue
-    command = running.python(__file__, f'--section={section.name}', f'--size={_SIZE.value}')
+    command = running.python(
+      __file__, f'--section={section.name}', f'--size={_SIZE.value}'
+    )
     found = running.measure(command, min(remaining, 2 * section.seconds))
     record.add(section.name, **found, **about)
     bad = f', {count} failures' if (count := failures(found)) else ''
@@ -102,7 +114,9 @@ def main(argv):
 
     train_here(Path(_TRAIN.value), _SECTION.value, Path(_OUT.value))
   elif _SECTION.value:
-    measure_here({section.name: section for section in sections(_SIZE.value)}[_SECTION.value])
+    measure_here(
+      {section.name: section for section in sections(_SIZE.value)}[_SECTION.value]
+    )
   elif not _OUT.value:
     raise UserError('--out is needed, or --tables')
   elif _TRAIN.value:

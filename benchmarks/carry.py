@@ -30,18 +30,28 @@ from transformer.system import command_line
 
 _PACK = flags.DEFINE_string('pack', None, 'The folder to add runs to.')
 _CONFIG = shared_flags.define_config()
-_SEEDS = flags.DEFINE_integer('seeds', 1, 'Number of runs, with one seed after the other.')
-_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'What to bring back, as for eval.py.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'The same: number of checkpoints to average.')
+_SEEDS = flags.DEFINE_integer(
+  'seeds', 1, 'Number of runs, with one seed after the other.'
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', 'best', 'What to bring back, as for eval.py.'
+)
+_AVERAGE = flags.DEFINE_integer(
+  'average', 1, 'The same: number of checkpoints to average.'
+)
 _UNPACK = flags.DEFINE_string('unpack', None, 'The folder that --train has written.')
-_RUNS = flags.DEFINE_string('runs', None, 'The folder for the directories of unpacked runs.')
+_RUNS = flags.DEFINE_string(
+  'runs', None, 'The folder for the directories of unpacked runs.'
+)
 
 
 def main(_):
   """Does what the flags say."""
   logging.set_verbosity(logging.WARNING)  # Orbax logs much.
   if _PACK.value and _CONFIG.value:
-    path, _, argument = config_flags.get_config_filename(flags.FLAGS['config']).partition(':')
+    path, _, argument = config_flags.get_config_filename(
+      flags.FLAGS['config']
+    ).partition(':')
     pack(
       Path(_PACK.value),
       Config.from_dict(_CONFIG.value.to_dict()),

@@ -33,7 +33,9 @@ from work import DECODING
 from transformer.errors import UserError
 
 _BEAMS = flags.DEFINE_multi_integer('beam_size', [4, 1], 'Beams; 1 is greedy.')
-_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
+_TURNS = flags.DEFINE_integer(
+  'turns', 5, 'Number of turns of each system.', lower_bound=1
+)
 _RUNS = flags.DEFINE_integer(
   'runs', 2, 'Timed runs in a turn, after an untimed one.', lower_bound=1
 )
@@ -57,12 +59,18 @@ def random_weights(folder: str):
   from transformer.tools.convert.ctranslate2_format import write_model
 
   write_model(
-    folder, DECODING.model, random_params(DECODING), (pieces_of_ids(DECODING.vocabulary_size),) * 2
+    folder,
+    DECODING.model,
+    random_params(DECODING),
+    (pieces_of_ids(DECODING.vocabulary_size),) * 2,
   )
   for beam_size in _BEAMS.value:
     flax = [
       System(
-        'Flax `examples/wmt`', 'peers.flax_wmt', 'make_decoding', (DECODING, _FLAX.value, beam_size)
+        'Flax `examples/wmt`',
+        'peers.flax_wmt',
+        'make_decoding',
+        (DECODING, _FLAX.value, beam_size),
       )
     ]
     yield (
@@ -95,12 +103,16 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
   run = load_run(_RUN.value, average=_AVERAGE.value)
   decode = run.config.decode
   vocabularies = [f'{folder}/{name}.model' for name in ('source', 'target')]
-  for path, side in zip(vocabularies, (run.vocabulary.source, run.vocabulary.target), strict=True):
+  for path, side in zip(
+    vocabularies, (run.vocabulary.source, run.vocabulary.target), strict=True
+  ):
     side.save(path)
   pieces = pieces_of(run.vocabulary)
   for kind in ('float32', 'int8'):
     os.mkdir(f'{folder}/model-{kind}')
-    write_model(f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind)
+    write_model(
+      f'{folder}/model-{kind}', run.config.model, run.params, pieces, quantization=kind
+    )
   toolkits, left_out = _toolkits(Path(folder), run, vocabularies)
   return [
     *(
@@ -190,7 +202,9 @@ def _toolkits(folder, run, vocabularies):
   return systems, dict.fromkeys(_TOOLKITS[len(systems) :], reason)
 
 
-def show(systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})):
+def show(
+  systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})
+):
   """Prints a table of speeds in `unit`, a key of every system's notes, and who is missing."""
   measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:

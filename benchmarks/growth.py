@@ -23,7 +23,9 @@ from work import Work
 
 from transformer.model.config import ModelConfig
 
-_TURNS = flags.DEFINE_integer('turns', 3, 'Number of turns of each line.', lower_bound=1)
+_TURNS = flags.DEFINE_integer(
+  'turns', 3, 'Number of turns of each line.', lower_bound=1
+)
 _REMAT = flags.DEFINE_bool('remat', False, 'With config.model.remat.')
 
 _POSITIONS = 4096
@@ -37,8 +39,14 @@ def tables():
     model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)
     return Work(model, vocabulary_size, _POSITIONS // length, length)
 
-  yield 'row length', {length: work(length=length) for length in (64, 128, 256, 512, 1024, 2048)}
-  yield 'vocabulary', {size: work(vocabulary_size=size) for size in (8000, 16_000, 32_000, 64_000)}
+  yield (
+    'row length',
+    {length: work(length=length) for length in (64, 128, 256, 512, 1024, 2048)},
+  )
+  yield (
+    'vocabulary',
+    {size: work(vocabulary_size=size) for size in (8000, 16_000, 32_000, 64_000)},
+  )
   yield 'layers', {count: work(num_layers=count) for count in (2, 4, 8)}
 
 
@@ -48,7 +56,8 @@ def main(_):
   print(machine('jax'))
   for title, works in tables():
     lines = [
-      System(f'{size:,}', 'this_project', 'make_update', (work,)) for size, work in works.items()
+      System(f'{size:,}', 'this_project', 'make_update', (work,))
+      for size, work in works.items()
     ]
     measured, failed = take_turns(lines, _TURNS.value, 1)
     print(
@@ -59,11 +68,16 @@ def main(_):
     for name, timing in measured.items():
       seconds, memory = timing.median, timing.notes['temporary_bytes']
       growth = (
-        [f'{now / then:.2f} ×' for now, then in zip((seconds, memory), before, strict=True)]
+        [
+          f'{now / then:.2f} ×'
+          for now, then in zip((seconds, memory), before, strict=True)
+        ]
         if before
         else ['', '']
       )
-      print(f'| {name} | {seconds:.3f} | {growth[0]} | {memory / 1e6:,.0f} MB | {growth[1]} |')
+      print(
+        f'| {name} | {seconds:.3f} | {growth[0]} | {memory / 1e6:,.0f} MB | {growth[1]} |'
+      )
       before = seconds, memory
     for name, reason in failed.items():
       print(f'\n{name} was left out: {reason}')

@@ -48,13 +48,23 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook import pairs_of
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
-_ENCODE_PAIRS = flags.DEFINE_integer('encode_pairs', 100_000, 'Pairs to encode; 0 skips encoding.')
-_TEXT = flags.DEFINE_string('text', '', 'Prefix of two text files; empty means the phrasebook.')
-_LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'The endings of the two file names.')
+_ENCODE_PAIRS = flags.DEFINE_integer(
+  'encode_pairs', 100_000, 'Pairs to encode; 0 skips encoding.'
+)
+_TEXT = flags.DEFINE_string(
+  'text', '', 'Prefix of two text files; empty means the phrasebook.'
+)
+_LANGUAGES = flags.DEFINE_list(
+  'languages', ['en', 'de'], 'The endings of the two file names.'
+)
 _REPEATS = flags.DEFINE_integer('repeats', 5, 'Timed parts of each system.')
 _BATCHES = flags.DEFINE_integer('batches', 50, 'Batches in a timed part.')
-_DIR = flags.DEFINE_string('dir', '', 'Folder for temporary files; empty is the default.')
-_FIRST_OF = flags.DEFINE_string('first_of', '', 'Only times a first batch of this encoding.')
+_DIR = flags.DEFINE_string(
+  'dir', '', 'Folder for temporary files; empty is the default.'
+)
+_FIRST_OF = flags.DEFINE_string(
+  'first_of', '', 'Only times a first batch of this encoding.'
+)
 _LENGTH, _TOKENS_PER_BATCH, _VOCABULARY = 256, 25_600, 37_000
 _LATE_STEP = 1_000_003
 _READY = 9  # Batches that a system may have computed before the clock starts.
@@ -83,7 +93,9 @@ def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
   if _TEXT.value:
     path, (source, target) = Path(_TEXT.value), _LANGUAGES.value
     text = TextCorpus(
-      DataConfig('text', dir=str(path.parent), source_language=source, target_language=target),
+      DataConfig(
+        'text', dir=str(path.parent), source_language=source, target_language=target
+      ),
       path.name,
     )[:]
   else:
@@ -100,10 +112,14 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
   for number in range(_REPEATS.value):
     corpus = Repeated(text, _ENCODE_PAIRS.value, folder / str(number))
     ours.append(
-      len(corpus) / seconds(lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary))
+      len(corpus)
+      / seconds(lambda corpus=corpus: encoded_cache.load_or_encode(corpus, vocabulary))
     )
     theirs.append(
-      len(few) / seconds(lambda: [np.array(ids) for ids in pieces.encode(sides, num_threads=cores)])
+      len(few)
+      / seconds(
+        lambda: [np.array(ids) for ids in pieces.encode(sides, num_threads=cores)]
+      )
     )
   return {'encoding, once': ours, 'SentencePiece, its batch call': theirs}
 
@@ -111,13 +127,20 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
 def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   """Returns target tokens a second with and without BPE-dropout; both take turns."""
   pairs = keep_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
-  plain = TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
+  plain = TrainingBatches(
+    [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
+  )
   dropped = VariedBatches(plain, make_bpe_dropout(vocabulary, _DROPOUT), seed=0)
-  systems = {f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped, 'always cut alike': plain}
+  systems = {
+    f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped,
+    'always cut alike': plain,
+  }
   speeds = {name: [] for name in systems}
   for number in range(_REPEATS.value):
     for name, batches in systems.items():
-      start = number * dropped.real  # A whole window, because its first batch encodes all of it.
+      start = (
+        number * dropped.real
+      )  # A whole window, because its first batch encodes all of it.
       began = time.perf_counter()
       real = sum(
         np.count_nonzero(batch.target_segments)
@@ -133,12 +156,17 @@ def write_synthetic(place: Path):
 
   def sentences(lengths):
     lengths = np.clip(lengths.round(), 2, _LENGTH).astype(np.int32)
-    return Sentences.end_to_end(rng.integers(4, _VOCABULARY, lengths.sum(), np.uint16), lengths)
+    return Sentences.end_to_end(
+      rng.integers(4, _VOCABULARY, lengths.sum(), np.uint16), lengths
+    )
 
   def chunks():
     for first in range(0, _PAIRS.value, _CHUNK):
       source = rng.lognormal(3.1, 0.65, min(_CHUNK, _PAIRS.value - first))
-      yield sentences(source), sentences(source * rng.lognormal(0.02, 0.25, len(source)))
+      yield (
+        sentences(source),
+        sentences(source * rng.lognormal(0.02, 0.25, len(source))),
+      )
 
   encoded_cache.write(place, chunks(), _PAIRS.value)
 
@@ -146,7 +174,9 @@ def write_synthetic(place: Path):
 def open_batches(place: Path) -> TrainingBatches:
   """Returns the batches of an encoding, as `train.py` makes them."""
   pairs = keep_for_training(*encoded_cache.read(place, np.dtype(np.uint16)), _LENGTH)
-  return TrainingBatches([pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0)
+  return TrainingBatches(
+    [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
+  )
 
 
 def grain_batches(place: Path):
@@ -160,7 +190,8 @@ def grain_batches(place: Path):
 
   def pair(index):
     return {
-      name: tokens[slice(*spans[index])].astype(np.int32) for name, (tokens, spans) in sides.items()
+      name: tokens[slice(*spans[index])].astype(np.int32)
+      for name, (tokens, spans) in sides.items()
     }
 
   rows = _TOKENS_PER_BATCH // _LENGTH
@@ -178,7 +209,10 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
   ours = open_batches(place).iterate(0, 1 << 30)
   systems = {
     'packing, plan to batch': (ours, lambda batch: batch.target_segments),
-    "Grain's first-fit packing": (grain_batches(place), lambda batch: batch['target_segment_ids']),
+    "Grain's first-fit packing": (
+      grain_batches(place),
+      lambda batch: batch['target_segment_ids'],
+    ),
   }
   speeds, fills = ({name: [] for name in systems} for _ in range(2))
   for batches, _ in systems.values():
@@ -197,7 +231,9 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
 
 def first_batch(place: Path) -> dict[str, float]:
   """Returns the seconds to a late step's batch, and the peak memory of this process."""
-  took = seconds(lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100)))
+  took = seconds(
+    lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100))
+  )
   return {'seconds': took, 'gigabytes': peak_bytes() / 1e9}
 
 
@@ -246,13 +282,19 @@ def main(_):
     if _ENCODE_PAIRS.value:
       text, vocabulary = text_and_vocabulary()
       speeds = time_encoding(folder, text, vocabulary)
-      name, million = next(iter(speeds)), 1e6 / statistics.median(next(iter(speeds.values())))
+      name, million = (
+        next(iter(speeds)),
+        1e6 / statistics.median(next(iter(speeds.values()))),
+      )
       table(
         f'pairs a second, {_ENCODE_PAIRS.value:,} pairs',
         speeds,
         {name: f'a million pairs in {million:.0f} s'},
       )
-      table(f'target tokens a second, {len(text):,} pairs of text', time_dropout(text, vocabulary))
+      table(
+        f'target tokens a second, {len(text):,} pairs of text',
+        time_dropout(text, vocabulary),
+      )
     place = folder / 'synthetic'
     write_synthetic(place)
     speeds, fills = time_packing(place)
@@ -268,7 +310,9 @@ def main(_):
     )
     for what in took[0]:
       cost = [one[what] for one in took]
-      print(f'| {what} | {statistics.median(cost):.1f} | {min(cost):.1f} … {max(cost):.1f} |')
+      print(
+        f'| {what} | {statistics.median(cost):.1f} | {min(cost):.1f} … {max(cost):.1f} |'
+      )
 
 
 if __name__ == '__main__':

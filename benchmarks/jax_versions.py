@@ -58,7 +58,9 @@ class _Worker:
   def _answer(self) -> str:
     line = self._process.stdout.readline()
     if not line:
-      sys.exit(f'{" ".join(self._process.args)} ended with status {self._process.wait()}')
+      sys.exit(
+        f'{" ".join(self._process.args)} ended with status {self._process.wait()}'
+      )
     return line.strip()
 
 
@@ -81,7 +83,9 @@ def main():
   for work in _WORK:
     for worker in workers:
       worker.seconds(work)  # Compiles it.
-    runs = [[worker.seconds(work) for worker in workers] for _ in range(arguments.turns)]
+    runs = [
+      [worker.seconds(work) for worker in workers] for _ in range(arguments.turns)
+    ]
     for worker, times in zip(workers, zip(*runs, strict=True), strict=True):
       seconds, cores = map(statistics.median, zip(*times, strict=True))
       print(f'| {work} | {worker.name} | {seconds:.3f} | {cores:.2f} |', flush=True)
@@ -111,7 +115,9 @@ def _serve():
       run()
     started, cpu = time.perf_counter(), time.process_time()
     run()
-    print(json.dumps([time.perf_counter() - started, time.process_time() - cpu]), flush=True)
+    print(
+      json.dumps([time.perf_counter() - started, time.process_time() - cpu]), flush=True
+    )
 
 
 if __name__ == '__main__':

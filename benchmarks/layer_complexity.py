@@ -34,18 +34,26 @@ from transformer.errors import UserError
 from transformer.system import command_line, outputs
 
 _TURNS = flags.DEFINE_integer('turns', 15, 'Number of turns of each layer and size.')
-_LENGTHS = flags.DEFINE_list('lengths', ['256', '512', '1024', '2048', '4096'], 'Values of n.')
-_WIDTHS = flags.DEFINE_list('widths', ['128', '256', '512', '1024', '2048'], 'Values of d.')
+_LENGTHS = flags.DEFINE_list(
+  'lengths', ['256', '512', '1024', '2048', '4096'], 'Values of n.'
+)
+_WIDTHS = flags.DEFINE_list(
+  'widths', ['128', '256', '512', '1024', '2048'], 'Values of d.'
+)
 _LENGTH = flags.DEFINE_integer('length', 256, 'n for all widths.')
 _WIDTH = flags.DEFINE_integer('width', 64, 'd for all lengths.')
-_FIT_LENGTH = flags.DEFINE_integer('fit_from_length', 1024, 'The smallest n of the fit.')
+_FIT_LENGTH = flags.DEFINE_integer(
+  'fit_from_length', 1024, 'The smallest n of the fit.'
+)
 _FIT_WIDTH = flags.DEFINE_integer('fit_from_width', 512, 'The smallest d of the fit.')
 _REACHES = flags.DEFINE_list(
   'reaches',
   ['16', '32', '64', '128', '256'],
   'Values of n where products in a row and paths are counted.',
 )
-_OUTPUT = flags.DEFINE_string('output', 'runs/layer_complexity.svg', 'File of the plot.')
+_OUTPUT = flags.DEFINE_string(
+  'output', 'runs/layer_complexity.svg', 'File of the plot.'
+)
 
 _FORMATS = ('.svg', '.png', '.pdf')
 _DRAWS = 1000
@@ -66,9 +74,14 @@ def main(_):
   outputs.check_folder('output', output.parent)
   from layers import DILATED, LAYERS, flops, path_length, sequential_operations
 
-  cells = {'n': [(n, _WIDTH.value) for n in lengths], 'd': [(_LENGTH.value, d) for d in widths]}
+  cells = {
+    'n': [(n, _WIDTH.value) for n in lengths],
+    'd': [(_LENGTH.value, d) for d in widths],
+  }
   every = sorted({size for sizes in cells.values() for size in sizes})
-  counted = {layer.name: {cell: flops(layer, *cell) for cell in every} for layer in LAYERS}
+  counted = {
+    layer.name: {cell: flops(layer, *cell) for cell in every} for layer in LAYERS
+  }
   timed = _take_turns(LAYERS, every, _TURNS.value)
   print(f'{machine("jax")}; n with d = {_WIDTH.value}, d with n = {_LENGTH.value}\n')
   for line in _growth(LAYERS, cells, counted, timed):
@@ -122,10 +135,15 @@ def main(_):
   print(f'\n{output} has a plot')
 
 
-def _sizes(flag: str, values: Sequence[str], least: int = 16, factor: int = 8) -> list[int]:
+def _sizes(
+  flag: str, values: Sequence[str], least: int = 16, factor: int = 8
+) -> list[int]:
   """Returns the sorted numbers of a flag; `factor` must divide them, as heads divide widths."""
   if not values or not all(
-    value.isascii() and value.isdecimal() and int(value) >= least and int(value) % factor == 0
+    value.isascii()
+    and value.isdecimal()
+    and int(value) >= least
+    and int(value) % factor == 0
     for value in values
   ):
     kind = f'multiples of {factor}' if factor > 1 else 'numbers'
@@ -177,14 +195,24 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
         continue
       sizes = [cell[at] for cell in fitted]
       done = [counted[layer.name][cell] for cell in fitted]
-      slopes = [exponent(sizes[i : i + 2], done[i : i + 2]) for i in range(len(done) - 1)]
+      slopes = [
+        exponent(sizes[i : i + 2], done[i : i + 2]) for i in range(len(done) - 1)
+      ]
       row.append(f'{exponent(sizes, done):.2f} ({min(slopes):.2f} … {max(slopes):.2f})')
       row.append(_spread(sizes, [timed[layer.name][cell] for cell in fitted]))
     last = max(cells['n'])
     row.append(f'{counted[layer.name][last] / layer.evaluate(*last):.2f}')
     rows.append(row)
   return _table(
-    ('layer', 'paper', 'FLOPs ∝ n^', 'time ∝ n^', 'FLOPs ∝ d^', 'time ∝ d^', 'FLOPs ÷ formula'),
+    (
+      'layer',
+      'paper',
+      'FLOPs ∝ n^',
+      'time ∝ n^',
+      'FLOPs ∝ d^',
+      'time ∝ d^',
+      'FLOPs ÷ formula',
+    ),
     rows,
   )
 
@@ -198,7 +226,8 @@ def _spread(sizes, times) -> str:
   draws = [exponent(sizes, medians) for medians in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
   middle, fastest = (
-    exponent(sizes, [of(seconds) for seconds in times]) for of in (statistics.median, min)
+    exponent(sizes, [of(seconds) for seconds in times])
+    for of in (statistics.median, min)
   )
   return f'{middle:.2f} ({low:.2f} … {high:.2f}); {fastest:.2f}'
 
@@ -213,7 +242,12 @@ def _lists(numbers: Sequence[int]) -> str:
 
 
 def _draw(
-  cells, counted: Mapping, timed: Mapping, depths: Mapping, reaches: Sequence[int], output: Path
+  cells,
+  counted: Mapping,
+  timed: Mapping,
+  depths: Mapping,
+  reaches: Sequence[int],
+  output: Path,
 ):
   """Draws six panels: FLOPs and time over n and over d, operations and paths over n."""
   from matplotlib.figure import Figure
@@ -231,11 +265,19 @@ def _draw(
   ):
     for number, (name, (sizes, values)) in enumerate(lines.items()):
       place.plot(
-        sizes, values, color=_COLOURS[number], label=name, marker='o', markersize=4, **style(number)
+        sizes,
+        values,
+        color=_COLOURS[number],
+        label=name,
+        marker='o',
+        markersize=4,
+        **style(number),
       )
     place.set_xscale('log', base=2)
     place.set_yscale('log', base=base)
-    place.set(title=title, xlabel=label, visible=any(values for _, values in lines.values()))
+    place.set(
+      title=title, xlabel=label, visible=any(values for _, values in lines.values())
+    )
     place.grid(alpha=0.3)
 
   for row, (values, what) in enumerate(
@@ -243,7 +285,11 @@ def _draw(
       (counted, 'FLOPs'),
       (
         {
-          name: {cell: statistics.median(seconds) for cell, seconds in by_cell.items() if seconds}
+          name: {
+            cell: statistics.median(seconds)
+            for cell, seconds in by_cell.items()
+            if seconds
+          }
           for name, by_cell in timed.items()
         },
         'seconds, median',
@@ -275,7 +321,9 @@ def _draw(
       lambda number: {'linewidth': 7 - number},
       base=2,
     )
-  figure.legend(*axes[1][2].get_legend_handles_labels(), loc='outside lower center', ncols=3)
+  figure.legend(
+    *axes[1][2].get_legend_handles_labels(), loc='outside lower center', ncols=3
+  )
   output.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(output, metadata={'Date': None} if output.suffix == '.svg' else None)
 

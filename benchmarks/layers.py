@@ -14,7 +14,11 @@ import numpy as np
 from docs.textbook import HeadWeights, multi_head_attention
 from transformer.ops.attention import attention_with_weights, dot_product_attention
 
-KERNEL, NEIGHBOURHOOD, HEADS = 3, 33, 8  # k, r and h; r is odd, so that it has a middle.
+KERNEL, NEIGHBOURHOOD, HEADS = (
+  3,
+  33,
+  8,
+)  # k, r and h; r is odd, so that it has a middle.
 _PRODUCTS = ('dot_general', 'conv_general_dilated')
 
 
@@ -65,11 +69,14 @@ def restricted_self_attention(_, x_TD):
   """Equation 1 over the r positions around each position; fewer at both ends."""
   length = x_TD.shape[0]
   near_TS = (
-    jnp.arange(length)[:, None] + jnp.arange(-(NEIGHBOURHOOD // 2), NEIGHBOURHOOD // 2 + 1)[None, :]
+    jnp.arange(length)[:, None]
+    + jnp.arange(-(NEIGHBOURHOOD // 2), NEIGHBOURHOOD // 2 + 1)[None, :]
   )
   near_TSHD = x_TD[jnp.clip(near_TS, 0, length - 1)][:, :, None, :]
   mask_TQS = ((near_TS >= 0) & (near_TS < length))[:, None, :]
-  return dot_product_attention(x_TD[:, None, None, :], near_TSHD, near_TSHD, mask_TQS)[:, 0, 0, :]
+  return dot_product_attention(x_TD[:, None, None, :], near_TSHD, near_TSHD, mask_TQS)[
+    :, 0, 0, :
+  ]
 
 
 class RecurrentWeights(NamedTuple):
@@ -92,7 +99,9 @@ def recurrent(weights: RecurrentWeights, x_TD, unroll: int = 1):
     h_D = _turn(weights, h_D, in_D)
     return h_D, h_D
 
-  return jax.lax.scan(turn, jnp.zeros_like(x_TD[0]), x_TD @ weights.input_DD, unroll=unroll)[1]
+  return jax.lax.scan(
+    turn, jnp.zeros_like(x_TD[0]), x_TD @ weights.input_DD, unroll=unroll
+  )[1]
 
 
 def _turn(weights, h, inputs):
@@ -160,7 +169,9 @@ def _projections(key, d):
 
 
 def _recurrent_weights(key, d):
-  return RecurrentWeights(*(_random(part, d, d, inputs=d) for part in jax.random.split(key)))
+  return RecurrentWeights(
+    *(_random(part, d, d, inputs=d) for part in jax.random.split(key))
+  )
 
 
 def _kernel(key, d):
@@ -239,7 +250,9 @@ LAYERS = (
   ),
 )
 # The same layer in a dilated stack; only its path length differs.
-DILATED = _CONVOLUTION._replace(name='convolution, dilated', path='log_k n', dilation=KERNEL)
+DILATED = _CONVOLUTION._replace(
+  name='convolution, dilated', path='log_k n', dilation=KERNEL
+)
 
 
 def inputs(layer: Layer, n: int, d: int, seed: int = 0):
@@ -276,7 +289,9 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
   """Returns the longest chain of products up to each output, from those up to each input."""
   depths = dict(zip(jaxpr.invars, given, strict=True))
   for equation in jaxpr.eqns:
-    before = [0 if hasattr(atom, 'val') else depths.get(atom, 0) for atom in equation.invars]
+    before = [
+      0 if hasattr(atom, 'val') else depths.get(atom, 0) for atom in equation.invars
+    ]
     name, inner = (
       equation.primitive.name,
       [value for value in equation.params.values() if hasattr(value, 'eqns')],
@@ -290,7 +305,10 @@ def _depths(jaxpr, given: Sequence[int]) -> list[int]:
     else:
       after = [max(before, default=0) + (name in _PRODUCTS)] * len(equation.outvars)
     depths.update(zip(equation.outvars, after, strict=True))
-  return [0 if hasattr(variable, 'val') else depths.get(variable, 0) for variable in jaxpr.outvars]
+  return [
+    0 if hasattr(variable, 'val') else depths.get(variable, 0)
+    for variable in jaxpr.outvars
+  ]
 
 
 def _depths_of_scan(equation, before):
@@ -299,7 +317,8 @@ def _depths_of_scan(equation, before):
   def whole(outside, inside):
     """Returns the number of variables that each turn takes whole and not as a slice."""
     return sum(
-      one.aval.shape == other.aval.shape for one, other in zip(outside, inside, strict=True)
+      one.aval.shape == other.aval.shape
+      for one, other in zip(outside, inside, strict=True)
     )
 
   carried = whole(equation.outvars, turn.outvars)

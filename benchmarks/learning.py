@@ -48,16 +48,26 @@ from transformer.evaluation.metrics import corpus_bleu
 from transformer.system import command_line
 
 _DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
-_OUT = flags.DEFINE_string('out', None, 'The folder for runs, scores and the plot.', required=True)
+_OUT = flags.DEFINE_string(
+  'out', None, 'The folder for runs, scores and the plot.', required=True
+)
 _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
-_EVERY = flags.DEFINE_float('every', 5.0, 'Minutes from one score of valid to the next.')
+_EVERY = flags.DEFINE_float(
+  'every', 5.0, 'Minutes from one score of valid to the next.'
+)
 _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: all.')
-_PEERS = flags.DEFINE_string('peers', sys.executable, 'The Python that has the other toolkits.')
-_SCORE = flags.DEFINE_bool('score', False, 'Score what was trained, instead of training.')
+_PEERS = flags.DEFINE_string(
+  'peers', sys.executable, 'The Python that has the other toolkits.'
+)
+_SCORE = flags.DEFINE_bool(
+  'score', False, 'Score what was trained, instead of training.'
+)
 _LINES = flags.DEFINE_integer('lines', 500, 'Lines of valid that are translated.')
 _UPDATES = flags.DEFINE_integer('updates', 3000, 'Updates that this project plans for.')
-_STEPS = flags.DEFINE_integer('checkpoint_every', 100, 'Updates from one checkpoint to the next.')
+_STEPS = flags.DEFINE_integer(
+  'checkpoint_every', 100, 'Updates from one checkpoint to the next.'
+)
 
 _ROOT = Path(__file__).resolve().parents[1]
 _VOCABULARY_SIZE = 6000
@@ -83,7 +93,11 @@ class Learner(NamedTuple):
 
 def learners(out: Path) -> dict[str, Learner]:
   """Returns the systems by name."""
-  vocabulary, text, (source, target) = out / 'pieces.model', out / 'text', _LANGUAGES.value
+  vocabulary, text, (source, target) = (
+    out / 'pieces.model',
+    out / 'text',
+    _LANGUAGES.value,
+  )
   peers = shutil.which(_PEERS.value) or _PEERS.value
   command = str(_ROOT / 'benchmarks/peers/huggingface_command.py')
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
@@ -117,7 +131,13 @@ def learners(out: Path) -> dict[str, Learner]:
       joey,
       [peers, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
       'model/[0-9]*.ckpt',
-      lambda path: [peers, '-m', 'joeynmt', 'translate', str(joeynmt.of_checkpoint(joey, path))],
+      lambda path: [
+        peers,
+        '-m',
+        'joeynmt',
+        'translate',
+        str(joeynmt.of_checkpoint(joey, path)),
+      ],
     ),
     'Hugging Face': Learner(
       marian,
@@ -133,7 +153,14 @@ def learners(out: Path) -> dict[str, Learner]:
         str(_STEPS.value),
       ],
       'checkpoint-*',
-      lambda path: [peers, command, 'translate', str(path), *[str(vocabulary)] * 2, '50'],
+      lambda path: [
+        peers,
+        command,
+        'translate',
+        str(path),
+        *[str(vocabulary)] * 2,
+        '50',
+      ],
     ),
   }
 
@@ -155,12 +182,18 @@ def prepare(out: Path):
         (out / f'text/few.{language}').write_bytes(b'\n'.join(few) + b'\n')
   if not (out / 'pieces.model').exists():
     lines = (
-      line for language in _LANGUAGES.value for line in read_lines(out / f'text/train.{language}')
+      line
+      for language in _LANGUAGES.value
+      for line in read_lines(out / f'text/train.{language}')
     )
     Vocabulary.train(lines, _VOCABULARY_SIZE).save(out / 'pieces.model')
   (out / 'joeynmt').mkdir(exist_ok=True)
   joeynmt.write_config(
-    out / 'joeynmt', out / 'text', out / 'pieces.model', tuple(_LANGUAGES.value), _STEPS.value
+    out / 'joeynmt',
+    out / 'text',
+    out / 'pieces.model',
+    tuple(_LANGUAGES.value),
+    _STEPS.value,
   )
 
 
@@ -204,7 +237,8 @@ def train(learner: Learner, seconds: float):
       f'--checkpoint_every, or give more --minutes'
     )
   files.write_json(
-    beside(folder, '.json'), {'seconds': time.monotonic() - clock, 'checkpoints': written}
+    beside(folder, '.json'),
+    {'seconds': time.monotonic() - clock, 'checkpoints': written},
   )
 
 
@@ -231,7 +265,8 @@ def score(learner: Learner, out: Path) -> dict:
 def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> float:
   """Returns the BLEU of a checkpoint on the first lines of a split; a translation is kept."""
   source, target = (
-    read_lines(out / f'text/{split}.{language}')[:count] for language in _LANGUAGES.value
+    read_lines(out / f'text/{split}.{language}')[:count]
+    for language in _LANGUAGES.value
   )
   kept = beside(learner.folder, f'-{split}-{count}-{Path(path).stem}.txt')
   if not kept.exists():
@@ -270,7 +305,9 @@ def main(_):
   if min(_EVERY.value, _MINUTES.value) <= 0:
     raise UserError('--every and --minutes must be above 0')
   if len(_LANGUAGES.value) != 2:
-    raise UserError(f'--languages must name two, such as en,de; got {",".join(_LANGUAGES.value)!r}')
+    raise UserError(
+      f'--languages must name two, such as en,de; got {",".join(_LANGUAGES.value)!r}'
+    )
   os.environ['JAX_PLATFORMS'] = 'cpu'  # The others are told to use the CPU, too.
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
@@ -285,7 +322,9 @@ def main(_):
         print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
         train(learner, 60 * _MINUTES.value)
     return
-  untrained = [name for name, run in chosen.items() if not beside(run.folder, '.json').exists()]
+  untrained = [
+    name for name, run in chosen.items() if not beside(run.folder, '.json').exists()
+  ]
   if untrained:
     raise UserError(
       f'{", ".join(untrained)} must be trained before it is scored; leave out --score'

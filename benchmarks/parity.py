@@ -27,7 +27,9 @@ from transformer.system import command_line
 from transformer.tools.convert.ctranslate2_format import write_model
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
-_RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.', required=True)
+_RUN = flags.DEFINE_string(
+  'run', None, 'The directory of a run of train.py.', required=True
+)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate.', required=True)
@@ -48,7 +50,9 @@ def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]
   for index, line in enumerate(sources):
     ids = run.vocabulary.source.encode(line)[: config.data.max_length - 1]
     if line.strip():
-      by_length[len(ids)].append((index, [run.vocabulary.source.piece(token) for token in ids]))
+      by_length[len(ids)].append(
+        (index, [run.vocabulary.source.piece(token) for token in ids])
+      )
   target = run.vocabulary.target
   numbers = {target.piece(token): token for token in range(target.size)}
   for length, chosen in by_length.items():

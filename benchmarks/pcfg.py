@@ -28,11 +28,21 @@ from transformer.tools.parse.treebank import Tree, bracketed, parse_trees, read_
 
 _TRAIN = flags.DEFINE_string('train', None, 'The trees for the grammar.', required=True)
 _TEST = flags.DEFINE_string('test', None, 'The trees to find.', required=True)
-_LONGEST = flags.DEFINE_integer('longest', bracketing.SHORT, 'The most words of a sentence.')
-_SENTENCES = flags.DEFINE_integer('sentences', None, 'So many, spread evenly; default: all.')
-_SIBLINGS = flags.DEFINE_integer('siblings', None, 'Children that a rule remembers; default: all.')
-_PARENTS = flags.DEFINE_bool('parents', False, 'Annotate labels with the label above them.')
-_CHILD = '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
+_LONGEST = flags.DEFINE_integer(
+  'longest', bracketing.SHORT, 'The most words of a sentence.'
+)
+_SENTENCES = flags.DEFINE_integer(
+  'sentences', None, 'So many, spread evenly; default: all.'
+)
+_SIBLINGS = flags.DEFINE_integer(
+  'siblings', None, 'Children that a rule remembers; default: all.'
+)
+_PARENTS = flags.DEFINE_bool(
+  'parents', False, 'Annotate labels with the label above them.'
+)
+_CHILD = (
+  '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
+)
 
 
 def shape(word: str) -> str:
@@ -60,7 +70,9 @@ class Grammar:
     for tree in trees:
       read = nltk.Tree.fromstring(bracketed(tree))
       read.collapse_unary(collapsePOS=True, collapseRoot=True)
-      read.chomsky_normal_form(horzMarkov=siblings, vertMarkov=int(parents), childChar=_CHILD)
+      read.chomsky_normal_form(
+        horzMarkov=siblings, vertMarkov=int(parents), childChar=_CHILD
+      )
       for place in read.treepositions('leaves'):
         read[place] = self._seen(read[place])
       productions += read.productions()
@@ -87,7 +99,9 @@ class Grammar:
     # A word of a shape that the trees lack is any rare word.
     rare = collections.Counter()
     for word, found in self._words.items():
-      rare.update({label: np.exp(log) for label, log in found if word not in self._known})
+      rare.update(
+        {label: np.exp(log) for label, log in found if word not in self._known}
+      )
     self._rare = [(label, np.log(share)) for label, share in rare.items()]
     self.rules = len(binary)
 
@@ -156,7 +170,9 @@ def main(_):
   """Prints the scores of the grammar."""
   grammar = Grammar(read_trees(_TRAIN.value), _SIBLINGS.value, _PARENTS.value)
   print(f'{grammar.rules:,} binary rules, {len(grammar.labels):,} labels', flush=True)
-  trees = [tree for tree in read_trees(_TEST.value) if len(tree.words) <= _LONGEST.value]
+  trees = [
+    tree for tree in read_trees(_TEST.value) if len(tree.words) <= _LONGEST.value
+  ]
   count = min(_SENTENCES.value or len(trees), len(trees))
   trees = [trees[number * len(trees) // count] for number in range(count)]
   answers, failed, started = [], 0, time.perf_counter()
@@ -166,7 +182,9 @@ def main(_):
     text = ''
     if found is not None:
       # Words are in brackets of their own here; the scores take them from the reference.
-      text = linearise(next(parse_trees([found.pformat(margin=sys.maxsize)], 'a parse')))
+      text = linearise(
+        next(parse_trees([found.pformat(margin=sys.maxsize)], 'a parse'))
+      )
     answers.append(delinearise(text, tree.words))
   found = bracketing.score(trees, answers)
   for metric in found['metrics']:

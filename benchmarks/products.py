@@ -27,7 +27,9 @@ from this_project import make_update, packed_batch, parts_of_update
 from work import ON_A_CPU, Work
 
 _SIZE = flags.DEFINE_enum('size', 'base', list(ON_A_CPU), 'The model size.')
-_RUNS = flags.DEFINE_integer('runs', 7, 'Timed runs of each product, and of the update.')
+_RUNS = flags.DEFINE_integer(
+  'runs', 7, 'Timed runs of each product, and of the update.'
+)
 
 
 class Product(NamedTuple):
@@ -67,7 +69,9 @@ class Product(NamedTuple):
     if self.sizes[0] > 1:
       return 'scores and weighted sums of attention'
     # The first of three axes is that of a batch's rows, whose number may be the same.
-    sizes = [size for shape in (self.left, self.right) for size in shape[len(shape) > 2 :]]
+    sizes = [
+      size for shape in (self.left, self.right) for size in shape[len(shape) > 2 :]
+    ]
     return 'feed-forward' if work.model.ff_dim in sizes else 'projections of attention'
 
 
@@ -81,7 +85,9 @@ def products_of(jaxpr, times: int = 1) -> collections.Counter:
     elif equation.primitive.name == 'cond':  # The first branch is the CPU's.
       found += products_of(equation.params['branches'][0].jaxpr, times)
     else:
-      turns = equation.params.get('length', 1) if equation.primitive.name == 'scan' else 1
+      turns = (
+        equation.params.get('length', 1) if equation.primitive.name == 'scan' else 1
+      )
       for inner in jax.tree.leaves(list(equation.params.values())):
         if hasattr(getattr(inner, 'jaxpr', inner), 'eqns'):
           found += products_of(getattr(inner, 'jaxpr', inner), times * turns)
@@ -129,21 +135,32 @@ def main(_):
   rng = np.random.default_rng(0)
   sums = collections.defaultdict(lambda: [0, 0, 0.0, 0.0])
   for product, count in products_of(traced.jaxpr).items():
-    measured = (1, product.flops, seconds_in_xla(product, rng), seconds_in_numpy(product, rng))
+    measured = (
+      1,
+      product.flops,
+      seconds_in_xla(product, rng),
+      seconds_in_numpy(product, rng),
+    )
     for name in (product.part(work), 'all products'):
-      sums[name] = [total + count * cost for total, cost in zip(sums[name], measured, strict=True)]
+      sums[name] = [
+        total + count * cost for total, cost in zip(sums[name], measured, strict=True)
+      ]
   print(
     '| part | products | GFLOP | seconds, alone in XLA | GFLOP/s | seconds in NumPy | '
     'GFLOP/s |\n'
     '| --- | --- | --- | --- | --- | --- | --- |'
   )
-  for name, (count, flops, xla, numpy) in sorted(sums.items(), key=lambda item: item[1][1]):
+  for name, (count, flops, xla, numpy) in sorted(
+    sums.items(), key=lambda item: item[1][1]
+  ):
     print(
       f'| {name} | {count} | {flops / 1e9:.0f} | {xla:.2f} | {flops / xla / 1e9:.0f} | '
       f'{numpy:.2f} | {flops / numpy / 1e9:.0f} |'
     )
   flops = sums['all products'][1]
-  print(f'| the update | | {flops / 1e9:.0f} | {update:.2f} | {flops / update / 1e9:.0f} | | |')
+  print(
+    f'| the update | | {flops / 1e9:.0f} | {update:.2f} | {flops / update / 1e9:.0f} | | |'
+  )
 
 
 if __name__ == '__main__':

@@ -27,7 +27,9 @@ from transformer.errors import UserError
 from transformer.system import command_line
 from transformer.training.config import MeshConfig
 
-_LIMIT = flags.DEFINE_integer('limit', None, 'The most compilations; default: all missing.')
+_LIMIT = flags.DEFINE_integer(
+  'limit', None, 'The most compilations; default: all missing.'
+)
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PAGE, _DATA = Path(__file__).with_suffix('.md'), _ROOT / 'runs' / 'scaling.json'
@@ -78,7 +80,9 @@ class Cell(NamedTuple):
   @property
   def settings(self) -> Config:
     """The paper's config in bfloat16."""
-    config = runpy.run_path(str(_ROOT / 'configs' / 'wmt14.py'))['get_config'](self.size)
+    config = runpy.run_path(str(_ROOT / 'configs' / 'wmt14.py'))['get_config'](
+      self.size
+    )
     config.model.dtype = 'bfloat16'
     if self.scaling == 'weak':
       config.train.tokens_per_batch = _TOKENS_A_CHIP * _CHIPS[self.topology]
@@ -96,14 +100,19 @@ def cells() -> Iterator[Cell]:
     ('base', 'weak', ('v5p:8x8x16',)),
     ('big', 'strong', ('v5e:16x16', 'v5p:8x8x16')),
   ):
-    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies)
+    yield from (
+      Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies
+    )
   # Other meshes for the same work.
   heads, some, all_ = (
     MeshConfig(data=64, tensor=4),
     MeshConfig(data=16, fsdp=16),
     MeshConfig(data=1, fsdp=256),
   )
-  for size, scaling, meshes in (('base', 'strong', (heads, some)), ('big', 'weak', (heads, all_))):
+  for size, scaling, meshes in (
+    ('base', 'strong', (heads, some)),
+    ('big', 'weak', (heads, all_)),
+  ):
     yield from (Cell(size, scaling, 'v5e:16x16', mesh) for mesh in meshes)
   for size, scaling, topologies in (
     ('base', 'weak', ('v5e:16x16',)),
@@ -112,12 +121,21 @@ def cells() -> Iterator[Cell]:
     ('big', 'strong', ('v5e:4x4',)),
     ('big', 'weak', ('v5e:4x4',)),
   ):
-    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies)
+    yield from (
+      Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in topologies
+    )
   for size, scaling, mesh in (('big', 'strong', heads), ('big', 'weak', some)):
     yield Cell(size, scaling, 'v5e:16x16', mesh)
   between = 'v5e:8x8', 'v5e:4x8', 'v5e:8x16'
-  for size, scaling in (('base', 'strong'), ('base', 'weak'), ('big', 'strong'), ('big', 'weak')):
-    yield from (Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in between)
+  for size, scaling in (
+    ('base', 'strong'),
+    ('base', 'weak'),
+    ('big', 'strong'),
+    ('big', 'weak'),
+  ):
+    yield from (
+      Cell(size, scaling, chip, _rows_first(scaling, chip)) for chip in between
+    )
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
@@ -137,7 +155,9 @@ def main(_):
   left = [cell for cell in cells() if cell.name not in found]
   for number, cell in enumerate(left[: _LIMIT.value]):
     logging.info('%d of %d: %s', number + 1, len(left), cell.name)
-    found[cell.name] = estimate.update_cost(cell.settings, estimate.devices_of(cell.topology))
+    found[cell.name] = estimate.update_cost(
+      cell.settings, estimate.devices_of(cell.topology)
+    )
     files.write_json(_DATA, found)
   if found:  # Otherwise the page keeps its tables.
     _write(found)
@@ -147,7 +167,9 @@ def _write(found: dict[str, Any]):
   """Replaces the tables of the page."""
   text = _PAGE.read_text(encoding='utf-8')
   if text.count(_BEGIN) != 1 or text.count(_END) != 1:
-    raise UserError(f'{_PAGE} must have {_BEGIN} and {_END} once each, around its tables')
+    raise UserError(
+      f'{_PAGE} must have {_BEGIN} and {_END} once each, around its tables'
+    )
   before, _, rest = text.partition(_BEGIN)
   old, _, after = rest.partition(_END)
   new = _tables(found)
@@ -167,12 +189,16 @@ def _tables(found: dict[str, Any]) -> str:
   for scaling in ('weak', 'strong'):
     for size in ('base', 'big'):
       done = sorted(
-        (cell for cell in cells() if cell[:2] == (size, scaling) and cell.name in found),
+        (
+          cell for cell in cells() if cell[:2] == (size, scaling) and cell.name in found
+        ),
         key=lambda cell: _CHIPS[cell.topology],
       )
       lines = []
       for cell in done:
-        rivals = [found[rival.name] for rival in done if rival.topology == cell.topology]
+        rivals = [
+          found[rival.name] for rival in done if rival.topology == cell.topology
+        ]
         quickest = min(
           filter(estimate.fits, rivals),
           key=lambda figures: sum(figures['seconds'].values()),
@@ -183,14 +209,17 @@ def _tables(found: dict[str, Any]) -> str:
       if lines:
         text += f'\n### {size.capitalize()}, {scaling} scaling\n\n'
         text += ''.join(
-          f'| {" | ".join(line)} |\n' for line in (_HEADS, ('---',) * len(_HEADS), *lines)
+          f'| {" | ".join(line)} |\n'
+          for line in (_HEADS, ('---',) * len(_HEADS), *lines)
         )
   return text + '\n'
 
 
 def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
   """Returns a row of a table."""
-  mesh = ' × '.join(f'{axis} {size}' for axis, size in result['mesh'].items() if size > 1)
+  mesh = ' × '.join(
+    f'{axis} {size}' for axis, size in result['mesh'].items() if size > 1
+  )
   start = (
     f'{_CHIPS[cell.topology]:,} {cell.topology.partition(":")[0]}',
     f'**{mesh}**' if fastest else mesh,
@@ -198,7 +227,9 @@ def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
   )
   if result['memory'] is None:
     return (*start, 'too much', *[''] * 8, result['commit'][:7])
-  sizes = {kind: collective['bytes'] for kind, collective in result['collectives'].items()}
+  sizes = {
+    kind: collective['bytes'] for kind, collective in result['collectives'].items()
+  }
   reduced, gathered = sizes.pop('all-reduce'), sizes.pop('all-gather')
   count = sum(collective['count'] for collective in result['collectives'].values())
   seconds = result['seconds']

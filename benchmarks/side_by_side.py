@@ -109,7 +109,9 @@ def make_command(source: str, output: str, *command: str):
 
   def run():
     with open(source, 'rb') as given, open(output, 'wb') as taken:
-      done = subprocess.run(command, stdin=given, stdout=taken, stderr=subprocess.PIPE, check=False)
+      done = subprocess.run(
+        command, stdin=given, stdout=taken, stderr=subprocess.PIPE, check=False
+      )
     if done.returncode:
       raise RuntimeError(done.stderr.decode(errors='replace').rstrip().split('\n')[-1])
     lines = Path(output).read_bytes().decode('utf-8').split('\n')[:-1]
@@ -124,7 +126,12 @@ def machine(*packages: str) -> str:
   if os.path.exists('/proc/cpuinfo'):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
     name = next(
-      (line.partition(':')[2].strip() for line in lines if line.startswith('model name')), name
+      (
+        line.partition(':')[2].strip()
+        for line in lines
+        if line.startswith('model name')
+      ),
+      name,
     )
   where = f'{len(os.sched_getaffinity(0))} cores of {name}'
   if 'jax' in packages:
@@ -165,7 +172,9 @@ def _serve(pipe, system):
     except EOFError:
       return
     try:
-      run = run or getattr(importlib.import_module(system.module), system.build)(*system.arguments)
+      run = run or getattr(importlib.import_module(system.module), system.build)(
+        *system.arguments
+      )
       run()
       pipe.send([_timed(run) for _ in range(count)])
     except Exception as error:
@@ -184,6 +193,7 @@ def _cpu_seconds():
   return sum(
     used.ru_utime + used.ru_stime
     for used in (
-      resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+      resource.getrusage(who)
+      for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
   )

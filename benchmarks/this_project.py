@@ -61,7 +61,11 @@ def parts_of_update(work: Work):
     lambda: init_state(init_params(model, 0), optimizer),
     jax.jit(
       make_train_step(
-        model, optimizer, TrainConfig(), seed=0, objective=smoothed(work.label_smoothing)
+        model,
+        optimizer,
+        TrainConfig(),
+        seed=0,
+        objective=smoothed(work.label_smoothing),
       ),
       donate_argnums=0,
     ),
@@ -94,7 +98,10 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   search = whole_search(
     model,
     DecodeConfig(
-      beam_size=beam_size, alpha=0.6 if beam_size > 1 else 0.0, max_extra_length=1, dtype=dtype
+      beam_size=beam_size,
+      alpha=0.6 if beam_size > 1 else 0.0,
+      max_extra_length=1,
+      dtype=dtype,
     ),
   )
   source = work.sources()

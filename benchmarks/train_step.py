@@ -27,9 +27,14 @@ from work import ON_A_CPU, ON_A_GPU, Work
 from transformer.model.flops import peak_flops, train_flops
 
 _SIZE = flags.DEFINE_multi_enum(
-  'size', [], ['tiny', 'base', 'big'], 'The model sizes; the default depends on the machine.'
+  'size',
+  [],
+  ['tiny', 'base', 'big'],
+  'The model sizes; the default depends on the machine.',
 )
-_TURNS = flags.DEFINE_integer('turns', 5, 'Number of turns of each system.', lower_bound=1)
+_TURNS = flags.DEFINE_integer(
+  'turns', 5, 'Number of turns of each system.', lower_bound=1
+)
 _RUNS = flags.DEFINE_integer(
   'runs', 2, 'Timed updates in a turn, after an untimed one.', lower_bound=1
 )
@@ -43,9 +48,13 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
     return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
 
   exact = [
-    System('this project, `train.reproducible`', 'this_project', 'make_update', (work, True))
+    System(
+      'this project, `train.reproducible`', 'this_project', 'make_update', (work, True)
+    )
   ]
-  flax = [System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_update', (work, _FLAX.value))]
+  flax = [
+    System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_update', (work, _FLAX.value))
+  ]
   return [
     System('this project', 'this_project', 'make_update', (work,)),
     *(exact if on_a_gpu else []),
@@ -66,7 +75,9 @@ def main(_):
   on_a_gpu = jax.default_backend() == 'gpu'
   peak = peak_flops(jax.devices()[0].device_kind)
   print(machine('jax', 'torch'), flush=True)
-  for size in dict.fromkeys(_SIZE.value or (['base', 'big'] if on_a_gpu else ['tiny', 'base'])):
+  for size in dict.fromkeys(
+    _SIZE.value or (['base', 'big'] if on_a_gpu else ['tiny', 'base'])
+  ):
     work = (ON_A_GPU if on_a_gpu else ON_A_CPU)[size]
     print(f'\n{size}: {work}\n', flush=True)
     measured, failed = take_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)

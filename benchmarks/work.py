@@ -60,11 +60,17 @@ _BASE = ModelConfig(attention_bias='all')
 # Shapes of an update on a CPU, by the size of the model.
 ON_A_CPU = {
   'tiny': Work(
-    dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4), 8000, 256, 16
+    dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4),
+    8000,
+    256,
+    16,
   ),
   'base': Work(_BASE, 32_000, 32, 64),
   'big': Work(
-    dataclasses.replace(_BASE, model_dim=1024, ff_dim=4096, num_heads=16), 32_000, 16, 64
+    dataclasses.replace(_BASE, model_dim=1024, ff_dim=4096, num_heads=16),
+    32_000,
+    16,
+    64,
   ),
 }
 # The same models on a GPU.

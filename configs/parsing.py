@@ -76,7 +76,9 @@ def get_config(size: str = 'paper'):
     config.data.max_length = 256
     config.data.source = 'transformer.tools.parse.source:TreesInOrder'
     config.data.symbols = tuple(
-      f'▁{bracket}' for label in _LABELS.split() for bracket in (f'{label}(', f'){label}')
+      f'▁{bracket}'
+      for label in _LABELS.split()
+      for bracket in (f'{label}(', f'){label}')
     )
     config.model.model_dim = 128
     config.model.ff_dim = 512

@@ -29,7 +29,9 @@ def architecture(_page) -> Figure:
   _box(place, between, 96 - _HIGH / 2, 'Positional Encoding', 'ops/positions.py')
   _arrow(place, (between - _WIDE / 2, 96), (left + 8, 96))
   _arrow(place, (between + _WIDE / 2, 96), (right - 8, 96))
-  top, _ = _stack(place, left, -1, 'Encoder layers, N ×', 'Multi-Head Attention', 'Feed Forward')
+  top, _ = _stack(
+    place, left, -1, 'Encoder layers, N ×', 'Multi-Head Attention', 'Feed Forward'
+  )
   y, (_, across, _) = _stack(
     place,
     right,
@@ -62,9 +64,19 @@ def attention(_page) -> Figure:
   """Scaled dot-product attention, and multi-head attention."""
   figure, place = _sheet(432, 304)
   one, all_heads, y, file = 88, 310, 32, 'ops/attention.py'
-  for x, title in ((one, 'Scaled Dot-Product Attention'), (all_heads, 'Multi-Head Attention')):
+  for x, title in (
+    (one, 'Scaled Dot-Product Attention'),
+    (all_heads, 'Multi-Head Attention'),
+  ):
     place.text(x, 294, title, ha='center', va='center', fontweight='bold')
-  for x, name in ((58, 'Q'), (118, 'K'), (172, 'V'), (240, 'Q'), (310, 'K'), (380, 'V')):
+  for x, name in (
+    (58, 'Q'),
+    (118, 'K'),
+    (172, 'V'),
+    (240, 'Q'),
+    (310, 'K'),
+    (380, 'V'),
+  ):
     place.text(x, 10, name, ha='center', va='center')
     if x != 172:
       _arrow(place, (x, 17), (x, y))
@@ -76,7 +88,9 @@ def attention(_page) -> Figure:
   for x in (240, 310, 380):
     end = _box(place, x, 32, 'Linear', 'model/\nattention.py', 58, 37, copies=2)
     _arrow(place, (x, end), (x, end + 30))
-  end = _box(place, all_heads, end + 30, 'Scaled Dot-Product Attention', file, 198, copies=2)
+  end = _box(
+    place, all_heads, end + 30, 'Scaled Dot-Product Attention', file, 198, copies=2
+  )
   place.text(424, end - 20, 'h', ha='center', va='center')
   for word in ('Concat', 'Linear'):
     _arrow(place, (all_heads, end), (all_heads, end + 30))
@@ -94,7 +108,9 @@ def _sheet(width, height):
 
 def _words(place, x, y, word, file, rotation=0):
   """Writes a word of the paper, and smaller, below it, a file of this code."""
-  lines = [(part, 9) for part in word.split('\n')] + [(part, 7.5) for part in file.split('\n')]
+  lines = [(part, 9) for part in word.split('\n')] + [
+    (part, 7.5) for part in file.split('\n')
+  ]
   for number, (text, size) in enumerate(lines):
     shift = 10.5 * ((len(lines) - 1) / 2 - number)
     place.text(

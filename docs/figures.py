@@ -56,10 +56,14 @@ def likeness(page) -> Figure:
     colour = f'C{number}'
     for word, left in (('cat', 4), ('walks', -8)):
       start, end = (
-        vectors[words.index(word), 1:3] for vectors in (page['x_TD'], weights_TS @ page['x_TD'])
+        vectors[words.index(word), 1:3]
+        for vectors in (page['x_TD'], weights_TS @ page['x_TD'])
       )
       plane.annotate(
-        '', end, start, arrowprops={'arrowstyle': '->', 'color': colour, 'shrinkA': 0, 'shrinkB': 0}
+        '',
+        end,
+        start,
+        arrowprops={'arrowstyle': '->', 'color': colour, 'shrinkA': 0, 'shrinkB': 0},
       )
       if not number:
         plane.annotate(word, start, xytext=(left, 6), textcoords='offset points')
@@ -96,7 +100,9 @@ def sinusoids(page) -> Figure:
   distances = np.arange(-100, 101)
   for width in (32, 128, 512):
     table = encoding(np.arange(201), width).astype(np.float64)
-    curves.plot(distances, table @ table[100] / (width / 2), label=f'width {width}', linewidth=1.2)
+    curves.plot(
+      distances, table @ table[100] / (width / 2), label=f'width {width}', linewidth=1.2
+    )
   curves.set(xlabel='distance', title='dot product with a position, over width / 2')
   curves.legend(fontsize=8)
   curves.grid(alpha=0.3)
@@ -108,7 +114,13 @@ def heads(page) -> Figure:
   cross_HTS = page['cross_LHTS'][-1]
   figure = Figure(figsize=(10, 3), layout='constrained')
   for head, place in enumerate(figure.subplots(1, len(cross_HTS), sharey=True)):
-    _heatmap(place, cross_HTS[head], page['target_pieces'], page['source_pieces'], f'head {head}')
+    _heatmap(
+      place,
+      cross_HTS[head],
+      page['target_pieces'],
+      page['source_pieces'],
+      f'head {head}',
+    )
   return figure
 
 
@@ -118,7 +130,10 @@ def lines(page) -> Figure:
   heads, length = encoder_HTS.shape[:2]
   figure = Figure(figsize=(10, 4), layout='constrained')
   figure.get_layout_engine().set(w_pad=0.1)
-  both = (('all tokens', range(length)), (f'only {pieces[page["query"]]}', [page['query']]))
+  both = (
+    ('all tokens', range(length)),
+    (f'only {pieces[page["query"]]}', [page['query']]),
+  )
   for place, (title, queries) in zip(figure.subplots(1, 2), both, strict=True):
     for head in range(heads):
       shift = 0.1 * (head - (heads - 1) / 2)  # So that no head hides another.
@@ -141,18 +156,26 @@ def lines(page) -> Figure:
     place.set_yticks(range(length), pieces)
     place.tick_params(length=0, labelright=True)
     place.spines[:].set_visible(False)
-  figure.legend(*place.get_legend_handles_labels(), loc='outside lower center', ncols=heads)
+  figure.legend(
+    *place.get_legend_handles_labels(), loc='outside lower center', ncols=heads
+  )
   return figure
 
 
-PAGES = {'notes': (likeness,), 'notes-order': (sinusoids,), 'paper': (architecture, attention)}
+PAGES = {
+  'notes': (likeness,),
+  'notes-order': (sinusoids,),
+  'paper': (architecture, attention),
+}
 PAGES_OF_A_RUN = {'notes-translation': (heads, lines)}
 
 
 def _heatmap(place, table, rows, columns, title, numbers=False):
   """Draws a table of numbers of at least 0, white at 0, with the names of rows and columns."""
   table = np.asarray(table)
-  place.imshow(table, cmap='Blues', vmin=0, vmax=max(1, table.max()), interpolation='nearest')
+  place.imshow(
+    table, cmap='Blues', vmin=0, vmax=max(1, table.max()), interpolation='nearest'
+  )
   place.set_xticks(range(len(columns)), columns, rotation=0 if numbers else 90)
   place.set_yticks(range(len(rows)), rows)
   place.set_title(title)
@@ -188,10 +211,14 @@ class Picture(bytes):
 
 def picture(figure, names) -> Picture:
   """Draws a figure of the names of a page."""
-  with matplotlib.rc_context({**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}):
+  with matplotlib.rc_context(
+    {**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}
+  ):
     content = io.BytesIO()
     figure(names).savefig(content, format='svg', metadata={'Date': None})
-  return Picture(b''.join(line.rstrip() + b'\n' for line in content.getvalue().splitlines()))
+  return Picture(
+    b''.join(line.rstrip() + b'\n' for line in content.getvalue().splitlines())
+  )
 
 
 def _version(svg: bytes) -> bytes:

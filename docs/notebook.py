@@ -58,13 +58,20 @@ def notebook(page: str) -> str:
     0,
   )
   for block in BLOCK.finditer(text):
-    cells += [*_prose(text[end : block.start()], page), ('code', block['code'], block['result'])]
+    cells += [
+      *_prose(text[end : block.start()], page),
+      ('code', block['code'], block['result']),
+    ]
     end = block.end()
   cells += _prose(text[end:], page)
   content = {
     'cells': [_cell(number, *cell) for number, cell in enumerate(cells)],
     'metadata': {
-      'kernelspec': {'display_name': 'Python 3', 'language': 'python', 'name': 'python3'},
+      'kernelspec': {
+        'display_name': 'Python 3',
+        'language': 'python',
+        'name': 'python3',
+      },
       'language_info': {'name': 'python'},
     },
     'nbformat': 4,
@@ -93,7 +100,9 @@ def _linked(text: str, page: str) -> str:
       return match[0]
     headings = re.findall('^#+ (.*)$', (DOCS / f'{target}.md').read_text('utf-8'), re.M)
     names = {
-      re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-'): heading.replace(' ', '-')
+      re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-'): heading.replace(
+        ' ', '-'
+      )
       for heading in headings
     }
     return f']({f"{target}.ipynb" if match["page"] else ""}{f"#{names[anchor]}" if anchor else ""})'
@@ -113,7 +122,13 @@ def _cell(number: int, kind: str, source: str, result: str | None) -> dict:
       'execution_count': None,
       'outputs': []
       if result is None
-      else [{'name': 'stdout', 'output_type': 'stream', 'text': result.splitlines(keepends=True)}],
+      else [
+        {
+          'name': 'stdout',
+          'output_type': 'stream',
+          'text': result.splitlines(keepends=True),
+        }
+      ],
     }
   return cell
 

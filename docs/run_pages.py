@@ -65,13 +65,17 @@ def equal(result: str, wanted: str, *, of_run: bool = False) -> bool:
 
   Decimals and percentages `of_run` may differ by a tenth.
   """
-  if ' '.join(_NUMBER.sub('#', result).split()) != ' '.join(_NUMBER.sub('#', wanted).split()):
+  if ' '.join(_NUMBER.sub('#', result).split()) != ' '.join(
+    _NUMBER.sub('#', wanted).split()
+  ):
     return False
   for one, other in zip(_NUMBER.findall(result), _NUMBER.findall(wanted), strict=True):
     exact = '.' not in other and not other.endswith('%')
     last_digit = 1.01 * 10 ** -len(other.rstrip('%').partition('.')[2])
     number, expected = float(one.rstrip('%')), float(other.rstrip('%'))
-    if abs(number - expected) > (0 if exact else 0.1 * abs(expected) if of_run else last_digit):
+    if abs(number - expected) > (
+      0 if exact else 0.1 * abs(expected) if of_run else last_digit
+    ):
       return False
   return True
 
@@ -91,7 +95,9 @@ def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
         verdict = 'ok; its result depends on a run, and is compared with --run'
       elif not equal(result, block['result'], of_run=of_run):
         verdict = 'has a new result' if write else 'prints another result'
-        wrong.append(f'{page}: the page shows\n{block["result"]}but its code prints\n{result}')
+        wrong.append(
+          f'{page}: the page shows\n{block["result"]}but its code prints\n{result}'
+        )
       parts += [text[end : block.start('result')], result]
       end = block.end('result')
     ran += 1
@@ -105,7 +111,10 @@ def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
 
 
 if __name__ == '__main__':
-  found, pages = [], [pathlib.Path(name) for name in sys.argv[1:] if not name.startswith('--')]
+  found, pages = (
+    [],
+    [pathlib.Path(name) for name in sys.argv[1:] if not name.startswith('--')],
+  )
   for page in pages:
     found += check(page, write='--write' in sys.argv, run='--run' in sys.argv)
   if found or not pages:

@@ -12,7 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.ops.attention import attention_with_weights, check_arrays, masked_softmax
+from transformer.ops.attention import (
+  attention_with_weights,
+  check_arrays,
+  masked_softmax,
+)
 
 
 def basic_self_attention(x_BTD, *, return_weights=False) -> Any:
@@ -32,7 +36,9 @@ def self_attention_over_others(x_BTD, *, return_weights=False) -> Any:
   scores = _dot_products(x_BTD)
   length, dim = x_BTD.shape[-2:]
   others = ~jnp.eye(length, dtype=bool)
-  return _weighted_averages(x_BTD, masked_softmax(scores / dim**0.5, others), return_weights)
+  return _weighted_averages(
+    x_BTD, masked_softmax(scores / dim**0.5, others), return_weights
+  )
 
 
 class HeadWeights(NamedTuple):
@@ -104,12 +110,16 @@ def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
     for one of JAX, traced or not. D must be even.
   """
   if dim % 2:
-    raise ValueError(f'dim must be even, so that each sine has its cosine; got a width of {dim}')
+    raise ValueError(
+      f'dim must be even, so that each sine has its cosine; got a width of {dim}'
+    )
   xp, dtype = (jnp, jnp.float32) if isinstance(offset, jax.Array) else (np, np.float64)
   periods = 10_000.0 ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
   angles = xp.asarray(offset, dtype) / periods.astype(dtype)
   cos, sin = xp.cos(angles), xp.sin(angles)
-  turns = xp.stack([xp.stack([cos, sin], axis=-1), xp.stack([-sin, cos], axis=-1)], axis=-2)
+  turns = xp.stack(
+    [xp.stack([cos, sin], axis=-1), xp.stack([-sin, cos], axis=-1)], axis=-2
+  )
   # [I, 2, I, 2]: the rotation of each pair of dims, on the diagonal.
   own = np.eye(len(periods), dtype=bool)[:, None, :, None]
   return xp.where(own, turns[:, :, None, :], xp.zeros((), dtype)).reshape(dim, dim)
@@ -118,7 +128,9 @@ def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
 def _dot_products(x_BTD):
   """Returns the dot products of all pairs of vectors, float32 [..., T, S] with S = T."""
   check_arrays(*[jnp.expand_dims(x_BTD, -2)] * 3)
-  return jnp.einsum('...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32)
+  return jnp.einsum(
+    '...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32
+  )
 
 
 def _weighted_averages(x_BSD, weights_BTS, return_weights):

@@ -40,12 +40,17 @@ def start(command: Sequence[str], **options) -> subprocess.Popen:
   SIGTERM when this process has ended.
   """
   return subprocess.Popen(
-    [sys.executable, '-c', _LEASH, str(os.getpid()), *command], start_new_session=True, **options
+    [sys.executable, '-c', _LEASH, str(os.getpid()), *command],
+    start_new_session=True,
+    **options,
   )
 
 
 def add(
-  children: list[subprocess.Popen], signals: Sequence[str], command: Sequence[str], **options
+  children: list[subprocess.Popen],
+  signals: Sequence[str],
+  command: Sequence[str],
+  **options,
 ):
   """Starts a command as `start` does, and stops it if a signal has come already.
 

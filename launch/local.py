@@ -38,7 +38,9 @@ _DEVICES = flags.DEFINE_integer(
   'devices', 1, 'The number of virtual devices of each process, on a CPU.'
 )
 
-_PATIENCE_SECONDS = 20  # How long the other processes may take to end after one has failed.
+_PATIENCE_SECONDS = (
+  20  # How long the other processes may take to end after one has failed.
+)
 _LOOK_SECONDS = 0.1
 _LINES = 20  # How many of a failed process's last lines are printed.
 _LOG = re.compile(r'[IW]\d{4} ')
@@ -51,7 +53,9 @@ def main(arguments: Sequence[str]):
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
 
 
-def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict[str, str]]:
+def environments(
+  processes: int, devices: int, gpus: Sequence[str]
+) -> list[dict[str, str]]:
   """Returns the environment variables that tell each process its devices and the other processes.
 
   On a CPU, a process has `devices`. The GPUs of the machine, if any, are split evenly.
@@ -76,7 +80,9 @@ def environments(processes: int, devices: int, gpus: Sequence[str]) -> list[dict
   ]
   if share:
     for number, own in enumerate(variables):
-      own['CUDA_VISIBLE_DEVICES'] = ','.join(gpus[number * share : (number + 1) * share])
+      own['CUDA_VISIBLE_DEVICES'] = ','.join(
+        gpus[number * share : (number + 1) * share]
+      )
   return variables
 
 
@@ -89,9 +95,15 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     Preempted: a signal has stopped the processes.
   """
   children: list[subprocess.Popen] = []
-  with child_process.passing_on_signals(children) as signals, contextlib.ExitStack() as stack:
+  with (
+    child_process.passing_on_signals(children) as signals,
+    contextlib.ExitStack() as stack,
+  ):
     # The first process prints for all. What the others print is shown only if they fail.
-    errors = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:])]
+    errors = [
+      None,
+      *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:]),
+    ]
     try:
       for own, file in zip(variables, errors, strict=True):
         # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
@@ -123,7 +135,9 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)
   how = (
-    f'was killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
+    f'was killed by {signal.Signals(-status).name}'
+    if status < 0
+    else f'ended with status {status}'
   )
   raise UserError(
     f'process {first} of {len(children)} {how}, so all were stopped; the same '

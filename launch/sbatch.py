@@ -9,7 +9,9 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 
-WARNING_SECONDS = 120  # Before the time limit; Slurm may send the signal a minute earlier.
+WARNING_SECONDS = (
+  120  # Before the time limit; Slurm may send the signal a minute earlier.
+)
 # The shell script of a job. It queues the job again if the command was stopped:
 # - Before the time limit, Slurm sends SIGUSR1 to the job's steps, but not to this shell.
 # - When Slurm preempts a job, it sends SIGTERM to the steps and to this shell, which traps it.
@@ -80,9 +82,16 @@ def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
   words = _split(user_options)
   if any(word.startswith(('--nodes', '-N', '--ntasks', '-n')) for word in words):
     return None
-  times = {'gres=gpu:': nodes, 'gpus-per-node=': nodes, 'gpus-per-task=': nodes * tasks, 'gpus=': 1}
+  times = {
+    'gres=gpu:': nodes,
+    'gpus-per-node=': nodes,
+    'gpus-per-task=': nodes * tasks,
+    'gpus=': 1,
+  }
   for word in words:
-    if option := re.fullmatch(r'--(gres=gpu:|gpus[a-z-]*=)(?:[A-Za-z][\w.-]*:)?(\d+)', word):
+    if option := re.fullmatch(
+      r'--(gres=gpu:|gpus[a-z-]*=)(?:[A-Za-z][\w.-]*:)?(\d+)', word
+    ):
       return int(option[2]) * times[option[1]] if option[1] in times else None
   return None
 
@@ -91,7 +100,9 @@ def _split(user_options: str) -> list[str]:
   try:
     return shlex.split(user_options)
   except ValueError as error:
-    raise UserError(f'--sbatch={user_options} cannot be split into words: {error}') from error
+    raise UserError(
+      f'--sbatch={user_options} cannot be split into words: {error}'
+    ) from error
 
 
 def script(command: str, runs: str, job: str = JOB) -> str:
@@ -130,7 +141,9 @@ def as_shell(command: Sequence[str], text: str) -> str:
 def submit(command: Sequence[str], text: str) -> str:
   """Submits a script and returns the answer of sbatch."""
   try:
-    done = subprocess.run(command, input=text, text=True, check=False, capture_output=True)
+    done = subprocess.run(
+      command, input=text, text=True, check=False, capture_output=True
+    )
   except FileNotFoundError as error:
     raise UserError(
       'there is no command sbatch here; start this on a machine with Slurm'

@@ -26,7 +26,9 @@ from transformer.errors import UserError
 from transformer.system import command_line
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'The number of nodes.')
-_TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'The number of processes on each node.')
+_TASKS = flags.DEFINE_integer(
+  'tasks-per-node', 1, 'The number of processes on each node.'
+)
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
 _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the job, and submit nothing.')
 flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
@@ -46,7 +48,10 @@ def main(arguments: Sequence[str]):
     [
       sys.executable,
       str(ROOT / 'train.py'),
-      *checked(arguments[1:], *([f'--devices={gpus}', f'--processes={processes}'] if gpus else [])),
+      *checked(
+        arguments[1:],
+        *([f'--devices={gpus}', f'--processes={processes}'] if gpus else []),
+      ),
     ]
   )
   folder = command_line.workdir(arguments[1:])
@@ -54,12 +59,17 @@ def main(arguments: Sequence[str]):
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
   script = sbatch.script(shlex.join(train), shlex.quote(folder))
   submission = sbatch.submission(
-    'train', _SBATCH.value, f'--nodes={_NODES.value}', f'--ntasks-per-node={_TASKS.value}'
+    'train',
+    _SBATCH.value,
+    f'--nodes={_NODES.value}',
+    f'--ntasks-per-node={_TASKS.value}',
   )
   if _DRY_RUN.value:
     print(sbatch.as_shell(submission, script))
     return
-  logging.info('%s; its output goes to slurm-JOB.out here', sbatch.submit(submission, script))
+  logging.info(
+    '%s; its output goes to slurm-JOB.out here', sbatch.submit(submission, script)
+  )
 
 
 if __name__ == '__main__':

@@ -58,14 +58,18 @@ except ModuleNotFoundError as missing:
 
 _CONFIG = shared_flags.define_config()
 _SWEEP = flags.DEFINE_string('sweep', None, 'The file of the search space.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the sweep and of its runs.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'The directory of the sweep and of its runs.'
+)
 _TRIALS = flags.DEFINE_integer('trials', None, 'The number of trials in all.')
 _STORAGE = flags.DEFINE_string(
   'storage',
   None,
   'The URL of a database that workers on several machines share; default: a file in --workdir.',
 )
-_WORKERS = flags.DEFINE_integer('workers', 1, 'The number of trials that run at a time.')
+_WORKERS = flags.DEFINE_integer(
+  'workers', 1, 'The number of trials that run at a time.'
+)
 _KEEP_BEST = flags.DEFINE_integer(
   'keep_best',
   None,
@@ -73,13 +77,22 @@ _KEEP_BEST = flags.DEFINE_integer(
 )
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print what would be started, and start nothing.')
-_WORKER = flags.DEFINE_integer('worker', None, 'The number of this worker; set by the sweep.')
+_DRY_RUN = flags.DEFINE_bool(
+  'dry_run', False, 'Print what would be started, and start nothing.'
+)
+_WORKER = flags.DEFINE_integer(
+  'worker', None, 'The number of this worker; set by the sweep.'
+)
 
 
 def main(_):
   """Wires flags to the sweep, or to one of its workers."""
-  if _CONFIG.value is None or not _SWEEP.value or not _WORKDIR.value or _TRIALS.value is None:
+  if (
+    _CONFIG.value is None
+    or not _SWEEP.value
+    or not _WORKDIR.value
+    or _TRIALS.value is None
+  ):
     raise UserError(
       '--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
       '--trials=N are all needed'
@@ -88,7 +101,9 @@ def main(_):
   if _KEEP_BEST.value is not None:
     shared_flags.check_at_least(1, _KEEP_BEST)
   if _SBATCH.value and not _SLURM.value:
-    raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out')
+    raise UserError(
+      f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out'
+    )
   # The sweep itself says which trial failed, and why. Heartbeats count as experimental.
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
@@ -99,9 +114,13 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))
-  sweep = Sweep(workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value)
+  sweep = Sweep(
+    workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
+  )
   if _DRY_RUN.value:
-    commands = [sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local())
+    commands = (
+      [sbatch.as_shell(*_slurm(workdir))] if _SLURM.value else map(shlex.join, _local())
+    )
     print(*commands, sep='\n')
     return
   with child_process.stoppable(), database_errors(_STORAGE.value):
@@ -128,7 +147,11 @@ def _sweep(sweep: Sweep):
       workers.run_workers(sweep, _local(), _command())
   print(results.in_columns(results.table(sweep)))
   if sweep.best() is None:
-    reasons = [trial.user_attrs['reason'] for trial in sweep.all() if 'reason' in trial.user_attrs]
+    reasons = [
+      trial.user_attrs['reason']
+      for trial in sweep.all()
+      if 'reason' in trial.user_attrs
+    ]
     reason = f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'
     if reasons:
       reason = f'the last failed trial says: {reasons[-1]}'
@@ -171,7 +194,8 @@ def _command() -> str:
 
 def _local() -> list[list[str]]:
   return [
-    workers.worker_command(_arguments(), f'--worker={number}') for number in range(_WORKERS.value)
+    workers.worker_command(_arguments(), f'--worker={number}')
+    for number in range(_WORKERS.value)
   ]
 
 

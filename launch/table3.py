@@ -46,11 +46,19 @@ from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
-_WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the table and of its runs.')
-_ROWS = flags.DEFINE_list('rows', None, 'The rows to train, such as base,A1,E; default: all.')
-_SCALE = flags.DEFINE_integer('scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.')
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'The directory of the table and of its runs.'
+)
+_ROWS = flags.DEFINE_list(
+  'rows', None, 'The rows to train, such as base,A1,E; default: all.'
+)
+_SCALE = flags.DEFINE_integer(
+  'scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'
+)
 _LAYERS = flags.DEFINE_integer('layers', BASE_LAYERS, 'The layers of the base row.')
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
+_DRY_RUN = flags.DEFINE_bool(
+  'dry_run', False, 'Print the commands, and start none of them.'
+)
 
 _JSON = 'table3.json'
 _MARKDOWN = 'table3.md'
@@ -70,7 +78,9 @@ def main(_):
   shared_flags.check_at_least(1, _SCALE, _LAYERS)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
-  rows = plan(names, _CONFIG.value, given_settings(_CONFIG), _SCALE.value, _LAYERS.value)
+  rows = plan(
+    names, _CONFIG.value, given_settings(_CONFIG), _SCALE.value, _LAYERS.value
+  )
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
   if _DRY_RUN.value:
     for row in rows:
@@ -87,12 +97,21 @@ def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[st
   changes = [f'--config.{name}={value}' for name, value in row.changes.items()]
   return (
     [sys.executable, str(ROOT / 'train.py'), f'--config={filename}', *changes, run],
-    [sys.executable, str(ROOT / 'eval.py'), run, '--split=valid', '--checkpoint=latest'],
+    [
+      sys.executable,
+      str(ROOT / 'eval.py'),
+      run,
+      '--split=valid',
+      '--checkpoint=latest',
+    ],
   )
 
 
 def run_rows(
-  rows: Sequence[Row], filename: str, workdir: Path, start: Callable[[Sequence[str]], int]
+  rows: Sequence[Row],
+  filename: str,
+  workdir: Path,
+  start: Callable[[Sequence[str]], int],
 ):
   """Trains and scores the rows that are not done yet, and writes the table after each.
 
@@ -103,7 +122,9 @@ def run_rows(
     if _read(workdir).get(row.name, {}).get('settings') == settings:
       logging.info('row %s is done', row.name)
       continue
-    logging.info('row %s: %s', row.name, table3_page.differences(row.differs) or 'the base model')
+    logging.info(
+      'row %s: %s', row.name, table3_page.differences(row.differs) or 'the base model'
+    )
     for command in commands(row, filename, workdir):
       if status := start(command):
         raise UserError(
@@ -145,7 +166,9 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   """Returns the results of a row, from the directory of its run."""
   about = run_directory.read_record(run)
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
-  last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][-1]
+  last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][
+    -1
+  ]
   data = row.settings.data
   (split,) = chosen_splits(data, ['valid'], None)
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))

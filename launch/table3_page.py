@@ -72,4 +72,6 @@ def page(results: Mapping[str, Any]) -> str:
 
 def differences(differs: Mapping[str, Any]) -> str:
   """Returns settings as text, their names without the groups."""
-  return ', '.join(f'{name.partition(".")[2]} {value}' for name, value in differs.items())
+  return ', '.join(
+    f'{name.partition(".")[2]} {value}' for name, value in differs.items()
+  )

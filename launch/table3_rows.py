@@ -57,7 +57,11 @@ class Row(NamedTuple):
 
 
 def plan(
-  names: Sequence[str], config: ConfigDict, overrides: Mapping[str, Any], scale: int, layers: int
+  names: Sequence[str],
+  config: ConfigDict,
+  overrides: Mapping[str, Any],
+  scale: int,
+  layers: int,
 ) -> list[Row]:
   """Returns the rows to train, all checked.
 
@@ -85,7 +89,9 @@ def plan(
     settings = ConfigDict(config.to_dict())
     settings.update_from_flattened_dict(changes)
     try:
-      rows.append(Row(name, differs, scale, changes, Config.from_dict(settings.to_dict())))
+      rows.append(
+        Row(name, differs, scale, changes, Config.from_dict(settings.to_dict()))
+      )
     except UserError as error:
       raise UserError(
         f'row {name} does not go with this config: {error}; change the config, '

@@ -21,7 +21,8 @@ def collectives_of(program):
     (
       kind,
       sum(
-        math.prod(int(size) for size in sizes.split(',') if size) * np.dtype(_TYPES[type_]).itemsize
+        math.prod(int(size) for size in sizes.split(',') if size)
+        * np.dtype(_TYPES[type_]).itemsize
         for type_, sizes in re.findall(r'(\w+)\[([\d,]*)\]', shape)
       ),
     )

@@ -65,7 +65,9 @@ def pytest_configure(config):
       else '--xla_cpu_opt_preset=FAST_COMPILE'
     )
     os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {quick}'
-  jax.config.update('jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR'])
+  jax.config.update(
+    'jax_compilation_cache_dir', os.environ['JAX_COMPILATION_CACHE_DIR']
+  )
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
@@ -112,7 +114,9 @@ def pytest_collection_modifyitems(config, items):
     'test_simcut.py',
   )
   items.sort(
-    key=lambda item: first.index(item.path.name) if item.path.name in first else len(first)
+    key=lambda item: (
+      first.index(item.path.name) if item.path.name in first else len(first)
+    )
   )
 
 
@@ -139,7 +143,9 @@ def write_wmt14():
       patch.setattr(
         cls,
         '_split_generators',
-        lambda self, _: {split: self._generate_examples(pairs) for split, pairs in splits.items()},
+        lambda self, _: {
+          split: self._generate_examples(pairs) for split, pairs in splits.items()
+        },
       )
       patch.setattr(
         cls,

@@ -131,7 +131,9 @@ class Command:
     """Returns the error of train.py, which `--check` must print too, and write nothing."""
     at_check = self.refuses(*arguments, '--check')
     folders = [
-      argument.partition('=')[2] for argument in arguments if argument.startswith('--workdir=')
+      argument.partition('=')[2]
+      for argument in arguments
+      if argument.startswith('--workdir=')
     ]
     assert not any((pathlib.Path(folder) / 'lock.json').exists() for folder in folders)
     assert self.refuses(*arguments) == at_check
@@ -145,8 +147,12 @@ class Command:
 
 def _one_error(err):
   lines = err.splitlines()
-  errors = [line for line in lines if not re.match(r'[IW]\d{4} ', line)]  # No lines of absl's log.
-  assert len(errors) == 1 and errors[0].startswith('error: ') and lines[-1] == errors[0], err
+  errors = [
+    line for line in lines if not re.match(r'[IW]\d{4} ', line)
+  ]  # No lines of absl's log.
+  assert (
+    len(errors) == 1 and errors[0].startswith('error: ') and lines[-1] == errors[0]
+  ), err
   return errors[0].removeprefix('error: ')
 
 
@@ -246,7 +252,9 @@ def trained(train, folder):
 def separate(train, folder):
   """Returns the directory of a run with a vocabulary for each language; no test may change it."""
   workdir = folder / 'separate'
-  status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', *SEPARATE)
+  status, out, err = train(
+    f'--config={folder}/tiny.py', f'--workdir={workdir}', *SEPARATE
+  )
   assert status == 0 and out == '', err
   assert 'training a source vocabulary of 290 pieces' in err
   assert 'training a vocabulary of 310 pieces' in err

@@ -50,7 +50,9 @@ def test_an_unknown_name_names_the_nearest(name, nearest):
 @pytest.mark.parametrize(
   ('name', 'value', 'wanted'),
   [
-    *(('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])),
+    *(
+      ('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])
+    ),
     *(('model.dropout', value, 'of type float') for value in ('0.1', False, None)),
     ('model.norm', None, 'of type str'),
     ('model.tie_output', 1, 'of type bool'),
@@ -86,8 +88,14 @@ def test_a_name_can_be_checked_by_itself():
   [
     ({'model': 3}, 'config.model must be a group of keys; got 3'),
     ([], 'must be a group of keys'),
-    ({'train': {'steps': 2**63}}, 'train.steps must be at least 1 and at most 1000000000; got '),
-    ({'data': {'train': ['\ud800']}}, 'an item of config.data.train must be text on one line; '),
+    (
+      {'train': {'steps': 2**63}},
+      'train.steps must be at least 1 and at most 1000000000; got ',
+    ),
+    (
+      {'data': {'train': ['\ud800']}},
+      'an item of config.data.train must be text on one line; ',
+    ),
     *(
       ({'data': {'dir': text}}, 'config.data.dir must be text on one line; ')
       for text in ('a\0b', 'a\nerror: b', '\x1b[2J', '\u2028', '\ud800')
@@ -194,14 +202,23 @@ def test_of_a_long_name_both_ends_are_kept():
 @pytest.mark.parametrize(
   ('changes', 'fact'),
   [
-    ({'optimizer': {'schedule': 'x'}}, 'optimizer.schedule must be one of paper, inverse_sqrt, '),
+    (
+      {'optimizer': {'schedule': 'x'}},
+      'optimizer.schedule must be one of paper, inverse_sqrt, ',
+    ),
     *(
-      (settings, 'must be MODULE:NAME, or a tuple of that and the numbers that it takes')
+      (
+        settings,
+        'must be MODULE:NAME, or a tuple of that and the numbers that it takes',
+      )
       for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
       for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})
     ),
     ({'train': {'objective_runs': ['a']}}, 'directories of runs, for an objective'),
-    ({'train': {'objective': 'a:b', 'objective_runs': ['']}}, 'must name the directories'),
+    (
+      {'train': {'objective': 'a:b', 'objective_runs': ['']}},
+      'must name the directories',
+    ),
     (
       {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1001}},
       'must be a multiple of data.max_length',
@@ -214,7 +231,10 @@ def test_of_a_long_name_both_ends_are_kept():
       },
       'optimizer.accumulate must divide',
     ),
-    ({'model': {'positions': 'learned', 'max_positions': 305}}, 'model.max_positions must reach'),
+    (
+      {'model': {'positions': 'learned', 'max_positions': 305}},
+      'model.max_positions must reach',
+    ),
     *(
       (
         {'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
@@ -222,7 +242,10 @@ def test_of_a_long_name_both_ends_are_kept():
       )
       for best_by in ('news/bleu', 'web2/loss')
     ),
-    ({'train': {'best_by': 'validation/bleu'}}, 'the first of data.valid are none; got'),
+    (
+      {'train': {'best_by': 'validation/bleu'}},
+      'the first of data.valid are none; got',
+    ),
     (
       {
         'data': {'max_length': 99},
@@ -231,7 +254,10 @@ def test_of_a_long_name_both_ends_are_kept():
       },
       'data.max_length must be even',
     ),
-    ({'data': {'shared_vocabulary': False}}, 'set --config.model.share_embeddings=False'),
+    (
+      {'data': {'shared_vocabulary': False}},
+      'set --config.model.share_embeddings=False',
+    ),
     *(
       ({'mesh': mesh}, 'and at most one of them −1; got')
       for mesh in ({'data': 0}, {'fsdp': -2}, {'tensor': 0}, {'fsdp': -1})
@@ -274,7 +300,9 @@ def test_settings_that_contradict_each_other_are_refused(changes, fact):
   ],
 )
 def test_settings_that_fit_each_other_are_accepted(changes):
-  assert flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
+  assert (
+    flatten(Config.from_dict(changes).to_dict()).items() >= flatten(changes).items()
+  )
 
 
 @pytest.mark.parametrize(
@@ -331,10 +359,16 @@ def test_every_number_has_bounds():
         },
         facts,
       )
-      for steps, facts in ((5000, ('after 5000 updates, is never reached',)), (5001, ()))
+      for steps, facts in (
+        (5000, ('after 5000 updates, is never reached',)),
+        (5001, ()),
+      )
     ),
     *(
-      ({'data': {'target_language': language}}, (f'set decode.bleu_tokenize={tokenize} (',))
+      (
+        {'data': {'target_language': language}},
+        (f'set decode.bleu_tokenize={tokenize} (',),
+      )
       for language, tokenize in (
         ('zh-CN', 'zh'),
         ('zho_Hans', 'zh'),
@@ -343,7 +377,10 @@ def test_every_number_has_bounds():
         ('tha_Thai', 'char'),
       )
     ),
-    *(({'data': {'target_language': language}}, ()) for language in ('ko', 'ms-MY', 'japanisch')),
+    *(
+      ({'data': {'target_language': language}}, ())
+      for language in ('ko', 'ms-MY', 'japanisch')
+    ),
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
   ],
 )

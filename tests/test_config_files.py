@@ -10,7 +10,9 @@ import pytest
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 
-CONFIGS = sorted(path.stem for path in (Path(__file__).parents[1] / 'configs').glob('*.py'))
+CONFIGS = sorted(
+  path.stem for path in (Path(__file__).parents[1] / 'configs').glob('*.py')
+)
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -58,7 +60,10 @@ FRENCH = {
     (('base,en-de',), GERMAN),
     (('big',), {**GERMAN, **BIG}),
     (('big,en-de',), {**GERMAN, **BIG}),
-    (('de-en',), {**GERMAN, 'data.source_language': 'de', 'data.target_language': 'en'}),
+    (
+      ('de-en',),
+      {**GERMAN, 'data.source_language': 'de', 'data.target_language': 'en'},
+    ),
     (('en-fr',), FRENCH),
     (('base,en-fr',), FRENCH),
     (('big,en-fr',), {**FRENCH, **BIG, 'model.dropout': 0.1}),
@@ -133,7 +138,9 @@ def test_the_teachers_of_multi30k_translate_for_the_student():
     for model in ('student', 'forward', 'back')
   )
   assert Config.from_dict(module.get_config().to_dict()).data == student
-  assert [(data.source_language, data.target_language) for data in (student, forward, back)] == [
+  assert [
+    (data.source_language, data.target_language) for data in (student, forward, back)
+  ] == [
     ('en', 'de'),
     ('en', 'de'),
     ('de', 'en'),
@@ -143,7 +150,9 @@ def test_the_teachers_of_multi30k_translate_for_the_student():
 
 
 def test_the_tiny_recipe_is_the_published_one():
-  found = flatten(importlib.import_module('configs.multi30k_tiny').get_config().to_dict())
+  found = flatten(
+    importlib.import_module('configs.multi30k_tiny').get_config().to_dict()
+  )
   published = {
     'data.vocabulary_size': 10_000,
     'data.train': ('train',),

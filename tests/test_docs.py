@@ -15,7 +15,9 @@ BESIDE = [ROOT / 'CHANGELOG.md', ROOT / 'CONTRIBUTING.md']
 def anchors_of(page):
   """Returns the anchors of the headings of a page, as GitHub makes them."""
   headings = re.findall(r'^#+ (.*)$', page.read_text('utf-8'), re.MULTILINE)
-  return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+  return {
+    re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings
+  }
 
 
 def test_the_table_of_settings_is_not_stale():
@@ -30,7 +32,9 @@ def test_the_table_of_settings_is_not_stale():
 
 @pytest.mark.parametrize('page', [*PAGES, *BESIDE], ids=lambda page: page.name)
 def test_pages_are_short_and_their_links_lead_to_files_and_headings(page):
-  assert len(page.read_text('utf-8').splitlines()) <= (160 if page.name == 'README.md' else 250)
+  assert len(page.read_text('utf-8').splitlines()) <= (
+    160 if page.name == 'README.md' else 250
+  )
   for link in re.findall(r'\]\(([^)\s]+)\)', page.read_text('utf-8')):
     path, _, anchor = link.partition('#')
     if not path.startswith('http'):

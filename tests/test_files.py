@@ -11,7 +11,13 @@ import pytest
 from transformer import files
 from transformer.errors import UserError
 
-VALUE = {'seed': 7, 'dir': 'größe', 'train': ['a', '\udcff\u2028"\\'], 'none': None, 'share': 0.1}
+VALUE = {
+  'seed': 7,
+  'dir': 'größe',
+  'train': ['a', '\udcff\u2028"\\'],
+  'none': None,
+  'share': 0.1,
+}
 
 
 @pytest.mark.parametrize('name', ['name', 'n' * 255, 'ü' * 127])
@@ -40,7 +46,9 @@ def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
     raise OSError(errno.ENOSPC, 'No space left on device')
 
   monkeypatch.setattr(files.os, fails, full)
-  with pytest.raises(UserError, match='name cannot be written: No space left on device; free disk'):
+  with pytest.raises(
+    UserError, match='name cannot be written: No space left on device; free disk'
+  ):
     files.write(path, b'new')
   assert path.read_bytes() == b'old' and os.listdir(tmp_path) == ['name']
 
@@ -72,10 +80,16 @@ def test_a_file_and_then_its_name_reach_the_disk(tmp_path, done):
 def test_a_new_folder_gets_its_name_once_its_content_is_on_the_disk(tmp_path, done):
   path = tmp_path / 'a' / 'name'
   with files.new_folder(path) as folder:
-    assert files.is_unfinished(folder) and not files.is_unfinished(path) and not path.exists()
+    assert (
+      files.is_unfinished(folder)
+      and not files.is_unfinished(path)
+      and not path.exists()
+    )
     (folder / 'sub').mkdir()
     (folder / 'sub' / 'two').write_bytes(b'2')
-  assert os.listdir(path.parent) == ['name'] and (path / 'sub' / 'two').read_bytes() == b'2'
+  assert (
+    os.listdir(path.parent) == ['name'] and (path / 'sub' / 'two').read_bytes() == b'2'
+  )
   assert done[-2:] == ['renamed', path.parent]
   assert set(done[:-2]) == {folder, folder / 'sub', folder / 'sub' / 'two'}
   with pytest.raises(UserError, match='name cannot be written'), files.new_folder(path):
@@ -84,7 +98,10 @@ def test_a_new_folder_gets_its_name_once_its_content_is_on_the_disk(tmp_path, do
 
 
 def test_a_folder_that_cannot_be_filled_leaves_nothing(tmp_path):
-  for error, caught in ((ValueError('no'), ValueError), (OSError(28, 'full'), UserError)):
+  for error, caught in (
+    (ValueError('no'), ValueError),
+    (OSError(28, 'full'), UserError),
+  ):
     with pytest.raises(caught), files.new_folder(tmp_path / 'name') as folder:
       (folder / 'one').write_bytes(b'1')
       raise error
@@ -113,18 +130,28 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
   changes += [json.dumps(json.loads(whole)).encode(), whole + whole]
   for changed in changes:
     path.write_bytes(changed)
-    with pytest.raises(UserError, match=r'a\.json should hold this .*restore it') as error:
+    with pytest.raises(
+      UserError, match=r'a\.json should hold this .*restore it'
+    ) as error:
       files.read_sealed(path, 'this')
     assert '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize('body', ['{"data": ' + '[' * 100_000, '{"seed": , ', '[', '{"\x00", '])
+@pytest.mark.parametrize(
+  'body', ['{"data": ' + '[' * 100_000, '{"seed": , ', '[', '{"\x00", ']
+)
 def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path, body):
   for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
-    with pytest.raises(UserError, match=f'{path} should hold this and cannot be read: {reason}'):
+    with pytest.raises(
+      UserError, match=f'{path} should hold this and cannot be read: {reason}'
+    ):
       files.read_sealed(path, 'this')
   head = f'{body}"sha256": "'.encode()
-  (tmp_path / 'a').write_bytes(head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n')
-  with pytest.raises(UserError, match='a should hold this and cannot be read: ') as error:
+  (tmp_path / 'a').write_bytes(
+    head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+  )
+  with pytest.raises(
+    UserError, match='a should hold this and cannot be read: '
+  ) as error:
     files.read_sealed(tmp_path / 'a', 'this')
   assert '\n' not in str(error.value)

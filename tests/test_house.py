@@ -105,7 +105,10 @@ def behind(names):
 
 
 def test_the_house_is_read():
-  assert {room_of(name) for name in FILES} | {'tools'} == {None, *ROOMS}  # Tools may be absent.
+  assert {room_of(name) for name in FILES} | {'tools'} == {
+    None,
+    *ROOMS,
+  }  # Tools may be absent.
   assert 'transformer.runs.run_directory' in IMPORTS['transformer.runs.loading']
   # Inside a function.
   assert 'transformer.data.text.tfds_sets' in IMPORTS['transformer.data.text.sources']
@@ -116,7 +119,9 @@ def test_rooms_and_foundations_import_only_what_is_before_them():
     for module in ours(name):
       place = foundation_of(module)
       if room_of(name):
-        allowed = place is not None or ROOMS.index(room_of(module)) <= ROOMS.index(room_of(name))
+        allowed = place is not None or ROOMS.index(room_of(module)) <= ROOMS.index(
+          room_of(name)
+        )
       elif foundation_of(name) is not None:
         allowed = (place is not None and place <= foundation_of(name)) or (
           name == 'transformer.config' and is_config(module)
@@ -141,7 +146,11 @@ def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
       }, name
     if room_of(name) == 'data':
       assert all(room_of(module) in ('data', None) for module in ours(name)), name
-      assert not {module.split('.')[0] for module in IMPORTS[name]} & {'jax', 'flax', 'optax'}, name
+      assert not {module.split('.')[0] for module in IMPORTS[name]} & {
+        'jax',
+        'flax',
+        'optax',
+      }, name
       assert 'transformer.config' not in IMPORTS[name], name
 
 

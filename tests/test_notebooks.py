@@ -27,21 +27,34 @@ print(pictures)
 
 @pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_has_the_code_and_the_results_of_its_page_and_working_links(path):
-  content, pages = nbformat.read(path, 4), [other.with_suffix('.md') for other in NOTEBOOKS]
+  content, pages = (
+    nbformat.read(path, 4),
+    [other.with_suffix('.md') for other in NOTEBOOKS],
+  )
   nbformat.validate(content)
   page = path.with_suffix('.md').read_text('utf-8')
   cells = [cell for cell in content.cells if cell.cell_type == 'code']
-  blocks = [block.strip('\n') for block in re.findall('^```python\n(.*?)^```', page, re.M | re.S)]
-  assert [cell.source for cell in cells[1:] if 'figures.picture' not in cell.source] == blocks
+  blocks = [
+    block.strip('\n')
+    for block in re.findall('^```python\n(.*?)^```', page, re.M | re.S)
+  ]
+  assert [
+    cell.source for cell in cells[1:] if 'figures.picture' not in cell.source
+  ] == blocks
   results = re.findall('^```text.*?\n(.*?)^```', page, re.M | re.S)
   assert [output.text for cell in cells for output in cell.outputs] == results
   for cell in content.cells[1:]:
-    for link in re.findall(r'\]\(([^)\s]+)\)', cell.source) if cell.cell_type != 'code' else ():
+    for link in (
+      re.findall(r'\]\(([^)\s]+)\)', cell.source) if cell.cell_type != 'code' else ()
+    ):
       file, _, anchor = link.partition('#')
       if not file.startswith('http'):
         target = path.parent / file if file else path
         assert target.exists() and target not in pages, link
-        assert target.with_suffix('.ipynb') not in NOTEBOOKS or anchor in ('', *anchors(target))
+        assert target.with_suffix('.ipynb') not in NOTEBOOKS or anchor in (
+          '',
+          *anchors(target),
+        )
 
 
 def anchors(path):
@@ -57,10 +70,15 @@ def anchors(path):
 
 def test_the_notebooks_are_those_of_the_pages():
   done = subprocess.run(
-    [sys.executable, ROOT / 'docs' / 'notebook.py'], capture_output=True, text=True, check=False
+    [sys.executable, ROOT / 'docs' / 'notebook.py'],
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert done.returncode == 0, done.stderr
-  assert {path.with_suffix('.md') for path in NOTEBOOKS} == {*(ROOT / 'docs').glob('notes*.md')}
+  assert {path.with_suffix('.md') for path in NOTEBOOKS} == {
+    *(ROOT / 'docs').glob('notes*.md')
+  }
 
 
 def test_a_notebook_runs_where_jupyter_starts_it_and_draws_its_picture():

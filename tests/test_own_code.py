@@ -9,7 +9,9 @@ from transformer.errors import UserError
 @pytest.fixture
 def here(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr('sys.path', ['/nowhere'])  # Python itself keeps what it has imported.
+  monkeypatch.setattr(
+    'sys.path', ['/nowhere']
+  )  # Python itself keeps what it has imported.
   return tmp_path
 
 
@@ -20,7 +22,9 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
     (here / f'own_package/{name}.py').write_text('')
   kinds = {'own_module:f': 'metric', 'own_package:f': 'source'}
   first = own_code.digests(kinds)
-  assert list(first) == list(kinds) and {len(digest) for digest in first.values()} == {64}
+  assert list(first) == list(kinds) and {len(digest) for digest in first.values()} == {
+    64
+  }
   (here / 'own_package/inner.py').write_text('x = 1')
   again = own_code.digests(kinds)
   assert [again[spec] == first[spec] for spec in kinds] == [True, False]
@@ -36,10 +40,15 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
   ],
 )
 def test_a_mistake_is_one_line(here, spec, fact):
-  for use in (lambda: own_code.load(spec, 'metric'), lambda: own_code.digests({spec: 'metric'})):
+  for use in (
+    lambda: own_code.load(spec, 'metric'),
+    lambda: own_code.digests({spec: 'metric'}),
+  ):
     with pytest.raises(UserError) as caught:
       use()
-    assert '\n' not in str(caught.value) and (fact in str(caught.value) or ':f' in spec[1:])
+    assert '\n' not in str(caught.value) and (
+      fact in str(caught.value) or ':f' in spec[1:]
+    )
 
 
 def test_a_part_that_fails_is_one_line_that_names_it():

@@ -73,8 +73,12 @@ def spelled(value):
 @pytest.mark.parametrize('python', ['3.11', '3.13'])
 def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(python):
   def requirements_of(path):
-    lines = [line.partition('#')[0].strip() for line in path.read_text('utf-8').splitlines()]
-    requirements = [Requirement(line) for line in lines if line and not line.startswith('-r')]
+    lines = [
+      line.partition('#')[0].strip() for line in path.read_text('utf-8').splitlines()
+    ]
+    requirements = [
+      Requirement(line) for line in lines if line and not line.startswith('-r')
+    ]
     return [
       requirement
       for requirement in requirements
@@ -92,10 +96,14 @@ def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(pyt
     *(ROOT / room / 'requirements.txt' for room in ('launch', 'tests')),
     *(ROOT / 'transformer' / 'tools').glob('*/requirements.txt'),
   ]
-  for requirement in [requirement for path in files for requirement in requirements_of(path)]:
+  for requirement in [
+    requirement for path in files for requirement in requirements_of(path)
+  ]:
     # Without it, write the constraints anew: bash launch/constraints.sh
     (version,) = pins[canonicalize_name(requirement.name)]
-    assert version.startswith('==') and version[2:] in requirement.specifier, requirement
+    assert version.startswith('==') and version[2:] in requirement.specifier, (
+      requirement
+    )
 
 
 @pytest.fixture(scope='module')
@@ -113,8 +121,14 @@ def checkout(tmp_path_factory):
       or (folder == str(ROOT) and name in ('data', 'runs', 'build'))
     ],
   )
-  for arguments in ('init', 'add .', '-c user.name=A -c user.email=a@b commit --message=all'):
-    subprocess.run(['git', *arguments.split()], cwd=checkout, check=True, capture_output=True)
+  for arguments in (
+    'init',
+    'add .',
+    '-c user.name=A -c user.email=a@b commit --message=all',
+  ):
+    subprocess.run(
+      ['git', *arguments.split()], cwd=checkout, check=True, capture_output=True
+    )
   return checkout
 
 
@@ -172,7 +186,9 @@ def command(checkout, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, install, command):
+def test_installed_from_a_repository_it_trains_resumes_and_scores(
+  checkout, install, command
+):
   site = install(f'git+file://{checkout}')
   installed = {
     path.relative_to(site)
@@ -181,9 +197,15 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
     if path.is_file() and path.suffix != '.pyc'
   }
   package = {
-    path.relative_to(checkout) for path in (checkout / 'transformer').rglob('*') if path.is_file()
+    path.relative_to(checkout)
+    for path in (checkout / 'transformer').rglob('*')
+    if path.is_file()
   }
-  top = [checkout / 'train.py', checkout / 'eval.py', *(checkout / 'configs').glob('*.py')]
+  top = [
+    checkout / 'train.py',
+    checkout / 'eval.py',
+    *(checkout / 'configs').glob('*.py'),
+  ]
   assert installed == package | {
     pathlib.Path('attention_commands', path.relative_to(checkout)) for path in top
   }
@@ -193,17 +215,26 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
       pathlib.Path(f'{split}.{language}').write_text('\n'.join([*lines, '']), 'utf-8')
   train = ['attention-train', '--config=configs/text.py', '--workdir=run', *TINY]
   ours = {path.name for path in (ROOT / 'transformer').rglob('*.py')} | {'train.py'}
-  for steps, fact in ((4, 'score it with: attention-eval --workdir=run\n'), (6, 'step 4 of 6')):
+  for steps, fact in (
+    (4, 'score it with: attention-eval --workdir=run\n'),
+    (6, 'step 4 of 6'),
+  ):
     status, _, log = command(*train, f'--config.train.steps={steps}')
     assert status == 0 and fact in log, log
     # All lines are of this project.
-    assert ours.issuperset(re.findall(r'^[IW]\d{4} .*? (\w+\.py):', log, re.MULTILINE)), log
+    assert ours.issuperset(
+      re.findall(r'^[IW]\d{4} .*? (\w+\.py):', log, re.MULTILINE)
+    ), log
 
   about = json.loads(pathlib.Path('run', 'run.json').read_text('utf-8'))
   assert about['command'][:2] == ['attention-train', '--config=configs/text.py']
   # The commit that was installed, though the environment lies in a repository.
   commit = subprocess.run(
-    ['git', 'rev-parse', 'HEAD'], cwd=checkout, check=True, text=True, capture_output=True
+    ['git', 'rev-parse', 'HEAD'],
+    cwd=checkout,
+    check=True,
+    text=True,
+    capture_output=True,
   ).stdout.strip()
   assert about['commit'] == commit
   assert [session['commit'] for session in about['resumed']] == [commit]
@@ -211,7 +242,9 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(checkout, inst
   status, out, err = command('attention-eval', '--workdir=run', '--beam_size=1')
   assert status == 0 and '\n  BLEU ' in out, err
   if 'attention-attend' in SCRIPTS:  # It reads the page's files, which are not modules.
-    status, out, err = command('attention-attend', '--workdir=run', '--sentence=The cats.')
+    status, out, err = command(
+      'attention-attend', '--workdir=run', '--sentence=The cats.'
+    )
     assert status == 0 and pathlib.Path('run', 'eval', 'attention.html').exists(), err
 
 
@@ -221,13 +254,19 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
 ):
   install('--editable', str(checkout))
   code = 'import sys, transformer; sys.exit(transformer.__file__)'
-  assert command('python', '-c', code)[2].strip() == str(checkout / 'transformer' / '__init__.py')
+  assert command('python', '-c', code)[2].strip() == str(
+    checkout / 'transformer' / '__init__.py'
+  )
 
   for name, value in SCRIPTS.items():
     status, out, err = command(name, '--help')
-    assert (status, err) == (0, '') and re.search(rf'^ *{spelled(value)} ', out, re.MULTILINE)
+    assert (status, err) == (0, '') and re.search(
+      rf'^ *{spelled(value)} ', out, re.MULTILINE
+    )
   check = ['attention-train', '--workdir=run', '--check', '--nofiles']
-  pathlib.Path('mine.py').write_text('from configs.multi30k_tiny import get_config\n', 'utf-8')
+  pathlib.Path('mine.py').write_text(
+    'from configs.multi30k_tiny import get_config\n', 'utf-8'
+  )
   for config in ('configs/tatoeba.py:cpu', 'mine.py'):
     status, _, log = command(*check, f'--config={config}')
     assert status == 0 and 'the flags and the config are fine' in log

@@ -49,14 +49,18 @@ def narrow(x, **options):
 
 
 PIECES = [basic_self_attention, self_attention_over_others, narrow, wide]
-pieces = pytest.mark.parametrize('piece', PIECES, ids=['basic', 'others', 'narrow', 'wide'])
+pieces = pytest.mark.parametrize(
+  'piece', PIECES, ids=['basic', 'others', 'narrow', 'wide']
+)
 
 
 def test_attention_without_parameters_is_its_formula_with_or_without_a_vector_itself():
   x = normal(B, T, D)
   scores = np.asarray(x, np.float64) @ np.asarray(x, np.float64).swapaxes(-1, -2)
   out, weights = basic_self_attention(x, return_weights=True)
-  chex.assert_trees_all_close(weights, np.float32(softmax(scores))[:, None], rtol=1e-4, atol=1e-6)
+  chex.assert_trees_all_close(
+    weights, np.float32(softmax(scores))[:, None], rtol=1e-4, atol=1e-6
+  )
   chex.assert_trees_all_close(
     out, np.float32(softmax(scores) @ np.asarray(x)), rtol=1e-4, atol=1e-5
   )
@@ -76,8 +80,14 @@ def test_attention_without_parameters_is_its_formula_with_or_without_a_vector_it
 
 
 def test_one_product_and_a_split_are_separate_heads():
-  queries, keys, values = normal(B, T, Q), normal(B, S, C, seed=6), normal(B, S, E, seed=7)
-  mask = jnp.asarray(np.random.default_rng(8).random((B, T, S)) < 0.6).at[..., 0].set(True)
+  queries, keys, values = (
+    normal(B, T, Q),
+    normal(B, S, C, seed=6),
+    normal(B, S, E, seed=7),
+  )
+  mask = (
+    jnp.asarray(np.random.default_rng(8).random((B, T, S)) < 0.6).at[..., 0].set(True)
+  )
   w = head_weights()
   heads, weights = zip(
     *(
@@ -92,8 +102,12 @@ def test_one_product_and_a_split_are_separate_heads():
     strict=True,
   )
   side_by_side = jnp.concatenate([head[..., 0, :] for head in heads], axis=-1)
-  out, result = multi_head_attention(queries, keys, values, w, mask, return_weights=True)
-  chex.assert_trees_all_close(result, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5)
+  out, result = multi_head_attention(
+    queries, keys, values, w, mask, return_weights=True
+  )
+  chex.assert_trees_all_close(
+    result, jnp.concatenate(weights, axis=1), rtol=1e-4, atol=1e-5
+  )
   joined = side_by_side @ w.output.reshape(H * V, D)
   chex.assert_trees_all_close(
     out, joined + jnp.broadcast_to(w.output_bias, joined.shape), rtol=1e-3, atol=1e-3
@@ -111,7 +125,9 @@ def test_the_input_may_be_permuted_and_eager_jit_vmap_and_pmap_agree(piece):
   out, weights = piece(x, return_weights=True)
   moved, moved_weights = piece(x[:, order], return_weights=True)
   chex.assert_trees_all_close(moved, out[:, order], rtol=1e-4, atol=1e-3)
-  chex.assert_trees_all_close(moved_weights, weights[:, :, order][..., order], rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(
+    moved_weights, weights[:, :, order][..., order], rtol=1e-4, atol=1e-5
+  )
   for lifted in (jax.jit(piece), jax.vmap(piece), jax.pmap(piece)):
     chex.assert_trees_all_close(lifted(x), out, rtol=1e-4, atol=1e-3)
   chex.assert_trees_all_close(piece(x[None]), out[None], rtol=1e-4, atol=1e-3)
@@ -122,7 +138,9 @@ def test_scores_of_16_bit_vectors_are_float32(piece):
   # Nearly equal vectors, so that the rounding of a 16-bit product would show.
   x = (normal(1, D) * 8 + normal(T, D, seed=1) / 4).astype(jnp.bfloat16)
   _, wanted = piece(x.astype(jnp.float32), return_weights=True)
-  out, weights = jax.jit(piece, static_argnames='return_weights')(x, return_weights=True)
+  out, weights = jax.jit(piece, static_argnames='return_weights')(
+    x, return_weights=True
+  )
   assert out.dtype == jnp.bfloat16
   chex.assert_trees_all_close(weights, wanted, atol=1e-3)
   large = jnp.full((2, 4), 200, jnp.float16)  # float16 cannot hold the product.
@@ -139,7 +157,10 @@ def test_vectors_must_be_rows_of_floats(piece):
 @pytest.mark.parametrize(
   'changed, message',
   [
-    ({'query': normal(1, H, K)}, rf'query must be \({Q}, {H}, {K}\) .*; got \(1, {H}, {K}\)'),
+    (
+      {'query': normal(1, H, K)},
+      rf'query must be \({Q}, {H}, {K}\) .*; got \(1, {H}, {K}\)',
+    ),
     ({'key': normal(C, 1, K)}, rf'key must be \({C}, {H}, {K}\)'),
     ({'value': normal(1, H, V)}, rf'value must be \({E}, {H}, {V}\)'),
     ({'output': normal(1, V, D)}, rf'output must be \({H}, {V}, {D}\)'),
@@ -150,7 +171,10 @@ def test_vectors_must_be_rows_of_floats(piece):
 def test_matrices_that_do_not_fit_are_refused(changed, message):
   with pytest.raises(ValueError, match=message):
     multi_head_attention(
-      normal(B, T, Q), normal(B, S, C), normal(B, S, E), head_weights()._replace(**changed)
+      normal(B, T, Q),
+      normal(B, S, C),
+      normal(B, S, E),
+      head_weights()._replace(**changed),
     )
 
 
@@ -171,7 +195,10 @@ def test_a_shift_is_one_linear_map_the_same_for_all_positions(shift):
 
 
 def test_a_shift_is_the_same_under_jit_vmap_and_pmap():
-  shift, offsets = functools.partial(sinusoidal_shift, dim=EVEN), np.array([-2.0, 0.5, 13.0])
+  shift, offsets = (
+    functools.partial(sinusoidal_shift, dim=EVEN),
+    np.array([-2.0, 0.5, 13.0]),
+  )
   wanted = np.stack([shift(offset) for offset in offsets]).astype(np.float32)
   for lifted in (jax.jit(jax.vmap(shift)), jax.pmap(shift)):
     chex.assert_trees_all_close(lifted(jnp.asarray(offsets)), wanted, atol=1e-5)

@@ -51,7 +51,11 @@ def run():
       'data': {'max_length': MAX_LENGTH},
       'train': {'tokens_per_batch': MAX_LENGTH},
       'model': dataclasses.asdict(model.config) | {'dropout': 0.0},
-      'decode': {'batch_size': 2, 'max_extra_length': DECODE.max_extra_length, 'beam_size': 2},
+      'decode': {
+        'batch_size': 2,
+        'max_extra_length': DECODE.max_extra_length,
+        'beam_size': 2,
+      },
     }
   )
   model = model.clone(config=config.model)
@@ -99,32 +103,48 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
     )
   )
   state, metrics = step(init_state(run.params, optimizer), batch)
-  assert float(loss) == pytest.approx(float(metrics['loss'] / metrics['weight']), rel=1e-6)
+  assert float(loss) == pytest.approx(
+    float(metrics['loss'] / metrics['weight']), rel=1e-6
+  )
   chex.assert_trees_all_close(
-    jax.tree.map(jnp.subtract, run.params, state.params), gradient, rtol=0, atol=ROUNDING / 36
+    jax.tree.map(jnp.subtract, run.params, state.params),
+    gradient,
+    rtol=0,
+    atol=ROUNDING / 36,
   )  # As of the mean token.
 
 
 def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
   sources, targets = ['a cat', '', LONG, 'old trees'], ['the dog', 'a', 'a', '']
   scores, pieces = run.score(sources, targets), run.score(sources, targets, tokens=True)
-  assert np.isnan(scores).tolist() == [False, False, True, False] == [not line for line in pieces]
+  assert (
+    np.isnan(scores).tolist()
+    == [False, False, True, False]
+    == [not line for line in pieces]
+  )
   kept = [0, 1, 3]
   for number in kept:
     assert [piece for piece, _ in pieces[number]][-1] == '</s>'
-    assert sum(score for _, score in pieces[number]) == pytest.approx(scores[number], rel=1e-5)
+    assert sum(score for _, score in pieces[number]) == pytest.approx(
+      scores[number], rel=1e-5
+    )
   batch = run.batch(*([side[number] for number in kept] for side in (sources, targets)))
   loss = jax.jit(functools.partial(run.loss, smoothing=0.0))(run.params, batch)
   assert float(loss) == pytest.approx(
     -scores[kept].sum() / np.count_nonzero(batch.target_tokens), rel=1e-5
   )
-  assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (0,)
+  assert run.loss(run.params, run.batch([], [])) == 0.0 and run.score([], []).shape == (
+    0,
+  )
 
 
-def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_run(run, batch):
+def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_run(
+  run, batch
+):
   plain, own, tenth, fifth = jax.jit(
     lambda params: [
-      run.loss(params, batch, smoothing=smoothing) for smoothing in (0.0, None, 0.1, 0.2)
+      run.loss(params, batch, smoothing=smoothing)
+      for smoothing in (0.0, None, 0.1, 0.2)
     ]
   )(run.params)
   assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
@@ -136,13 +156,20 @@ def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_r
 
 
 def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
-  letters = [f'{number:08b}'.replace('0', 'o').replace('1', 'l') for number in range(200)]
+  letters = [
+    f'{number:08b}'.replace('0', 'o').replace('1', 'l') for number in range(200)
+  ]
   source, target = run.vocabulary, Vocabulary.train(letters * 3, 270)
   model = Transformer(
-    dataclasses.replace(run.model.config, share_embeddings=False), target.size, source.size
+    dataclasses.replace(run.model.config, share_embeddings=False),
+    target.size,
+    source.size,
   )
   separate = dataclasses.replace(
-    run, vocabulary=SeparateVocabularies(source, target), model=model, params=make_params(model)
+    run,
+    vocabulary=SeparateVocabularies(source, target),
+    model=model,
+    params=make_params(model),
   )
   line, text = 'the old cat', 'lol oloo'
   ids = [*target.encode(text), EOS_ID]
@@ -167,7 +194,10 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
   lines = ['a cat', ' '.join(['the cat'] * 3), 'the dog runs', '']
   output, mask = run.encode(lines)
   ids = [[*tokens, EOS_ID] for tokens in run.vocabulary.encode_batch(lines)]
-  assert mask.sum(1).tolist() == list(map(len, ids)) and mask.shape[1] == max(map(len, ids)) > 8
+  assert (
+    mask.sum(1).tolist() == list(map(len, ids))
+    and mask.shape[1] == max(map(len, ids)) > 8
+  )
   assert not output[~mask].any()
   for number in (0, 3):
     tokens = np.array([ids[number]], np.int32)
@@ -184,9 +214,16 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
 def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
   found = run.attention('the old cat', 'a dog')
   s, t, heads = len(found.source), len(found.target), run.config.model.num_heads
-  assert found.source == [*map(run.vocabulary.piece, run.vocabulary.encode('the old cat')), '</s>']
+  assert found.source == [
+    *map(run.vocabulary.piece, run.vocabulary.encode('the old cat')),
+    '</s>',
+  ]
   assert found.target[-1] == '</s>' and s != t
-  for weights, shape in ((found.encoder, (s, s)), (found.decoder, (t, t)), (found.cross, (t, s))):
+  for weights, shape in (
+    (found.encoder, (s, s)),
+    (found.decoder, (t, t)),
+    (found.cross, (t, s)),
+  ):
     assert weights.shape == (2, heads, *shape)
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
   assert not np.triu(found.decoder, 1).any()  # None has looked ahead.
@@ -195,42 +232,83 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
 @pytest.mark.parametrize(
   ('call', 'fact'),
   [
-    (lambda run: run.translate('a cat'), "such as ['A line.'], which UTF-8 can hold; got 'a cat'"),
+    (
+      lambda run: run.translate('a cat'),
+      "such as ['A line.'], which UTF-8 can hold; got 'a cat'",
+    ),
     (lambda run: run.translate({'a', 'b'}), 'a list of texts is needed'),
     (lambda run: run.translate(['a', None]), 'expected str instance, NoneType found'),
     (lambda run: run.translate(['a', '\ud800']), 'which UTF-8 can hold'),
     (lambda run: run.translate(None), 'a list of texts is needed'),
     (lambda run: run.encode('a cat'), "got 'a cat'"),
-    (lambda run: run.translate(['a'], beam=8), 'there is no option beam; did you mean beam_size?'),
-    (lambda run: run.translate(['a'], n_best=8), 'no option n_best; did you mean nbest?'),
-    (lambda run: run.translate(['a'], max_extra_length=8), 'no option max_extra_length'),
-    (lambda run: run.translate(['a'], beam_size='8'), "beam_size must be of type int; got '8'"),
-    (lambda run: run.translate(['a'], beam_size=0), 'beam_size must be at least 1; got 0'),
+    (
+      lambda run: run.translate(['a'], beam=8),
+      'there is no option beam; did you mean beam_size?',
+    ),
+    (
+      lambda run: run.translate(['a'], n_best=8),
+      'no option n_best; did you mean nbest?',
+    ),
+    (
+      lambda run: run.translate(['a'], max_extra_length=8),
+      'no option max_extra_length',
+    ),
+    (
+      lambda run: run.translate(['a'], beam_size='8'),
+      "beam_size must be of type int; got '8'",
+    ),
+    (
+      lambda run: run.translate(['a'], beam_size=0),
+      'beam_size must be at least 1; got 0',
+    ),
     (
       lambda run: run.translate(['a'], nbest=3),
       'nbest=3 needs as many beams, and there are 2; give beam_size=3',
     ),
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
     (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
-    (lambda run: run.translate(['a'], sample=True, seed=2**32), 'below 4294967296; got 4294967296'),
+    (
+      lambda run: run.translate(['a'], sample=True, seed=2**32),
+      'below 4294967296; got 4294967296',
+    ),
     (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),
-    (lambda run: run.encode(['a', LONG]), 'line 2 of the source (118 tokens, at most 29)'),
-    (lambda run: run.batch(['a'], [LONG]), 'line 1 of the reference (118 tokens, at most 36)'),
+    (
+      lambda run: run.encode(['a', LONG]),
+      'line 2 of the source (118 tokens, at most 29)',
+    ),
+    (
+      lambda run: run.batch(['a'], [LONG]),
+      'line 1 of the reference (118 tokens, at most 36)',
+    ),
     (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
     (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
-    (lambda run: run.translate(['a'], beam_size=np.float32(2)), 'must be of type int; got 2.0'),
-    (lambda run: run.translate(['a'], sample=np.int64(1)), 'sample must be of type bool; got 1'),
+    (
+      lambda run: run.translate(['a'], beam_size=np.float32(2)),
+      'must be of type int; got 2.0',
+    ),
+    (
+      lambda run: run.translate(['a'], sample=np.int64(1)),
+      'sample must be of type bool; got 1',
+    ),
     *(
-      (lambda run, path=path: transformer.load(path), f'{path!r} cannot be used as a path: it must')
+      (
+        lambda run, path=path: transformer.load(path),
+        f'{path!r} cannot be used as a path: it must',
+      )
       for path in (None, 5, b'run', ['run'])
     ),
     (lambda run: transformer.load('x' * 300), '…'),
     (lambda run: transformer.load('a\0b\nc'), r'a\x00b\nc holds no run'),
     (lambda run: transformer.load('~no-such/run'), '~no-such/run holds no run'),
-    (lambda run: transformer.load('nowhere', average=0), 'average must be at least 1; got 0'),
+    (
+      lambda run: transformer.load('nowhere', average=0),
+      'average must be at least 1; got 0',
+    ),
     *(
       (
-        lambda run, smoothing=smoothing: run.loss(run.params, Batch(*ZEROS), smoothing=smoothing),
+        lambda run, smoothing=smoothing: run.loss(
+          run.params, Batch(*ZEROS), smoothing=smoothing
+        ),
         fact,
       )
       for smoothing, fact in (
@@ -243,7 +321,10 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
       )
     ),
     *(
-      (lambda run, batch=batch: run.loss(run.params, batch), 'a Batch of integers is needed')
+      (
+        lambda run, batch=batch: run.loss(run.params, batch),
+        'a Batch of integers is needed',
+      )
       for batch in (
         None,
         'x',
@@ -255,7 +336,10 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
       )
     ),
     *(
-      (lambda run, batch=batch: run.loss(run.params, batch), 'must have shapes [row, length]')
+      (
+        lambda run, batch=batch: run.loss(run.params, batch),
+        'must have shapes [row, length]',
+      )
       for batch in (
         Batch(*ZEROS[:, 0]),
         ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
@@ -296,24 +380,36 @@ def test_numbers_of_numpy_and_jax_are_numbers(run):
   assert one == other
 
 
-def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_python_too(run):
+def test_a_run_is_pickled_and_copied_with_its_parameters_those_replaced_in_python_too(
+  run,
+):
   lines = ['a cat', 'the dog runs']
-  other = dataclasses.replace(run, params=jax.tree.map(lambda leaf: leaf + 0.25, run.params))
+  other = dataclasses.replace(
+    run, params=jax.tree.map(lambda leaf: leaf + 0.25, run.params)
+  )
   ensemble, scores = dataclasses.replace(run, others=(other,)), []
   for each in (run, other, ensemble):
     scores.append(each.score(lines, lines).tolist())
-    for same in (pickle.loads(pickle.dumps(each)), copy.deepcopy(each), copy.copy(each)):
+    for same in (
+      pickle.loads(pickle.dumps(each)),
+      copy.deepcopy(each),
+      copy.copy(each),
+    ):
       assert repr(same) == repr(each)
       assert same.score(lines, lines).tolist() == scores[-1]
   assert len(set(map(tuple, scores))) == 3
 
 
-def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(run, monkeypatch):
+def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(
+  run, monkeypatch
+):
   def translate(self, params, lines, decoding, **_):
     return [Translation('', score, False, ()) for score in (-1.0, math.nan)]
 
   monkeypatch.setattr(Translator, '__call__', translate)
-  with pytest.raises(transformer.UserError, match='the log-probabilities for line 17 are not'):
+  with pytest.raises(
+    transformer.UserError, match='the log-probabilities for line 17 are not'
+  ):
     run.answers(['a', 'b'], decoding_for(run.config.decode, 0), first=15)
 
 

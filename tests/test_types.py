@@ -56,4 +56,6 @@ def test_right_calls_have_their_types_and_wrong_ones_are_reported(tmp_path):
     for line in done.stdout.splitlines()
     if line.startswith(str(script))
   }
-  assert reported == {line for line in lines if line.endswith('# wrong')}, done.stdout + done.stderr
+  assert reported == {line for line in lines if line.endswith('# wrong')}, (
+    done.stdout + done.stderr
+  )

@@ -20,14 +20,21 @@ ROAD = [
 
 
 def test_neither_the_road_nor_launchers_nor_their_tests_import_a_tool():
-  for path in (path for path in [*ROAD, *LAUNCHERS] if 'tools' in path.read_text('utf-8')):
-    for node in ast.walk(ast.parse(path.read_text('utf-8'))):  # Imports inside functions, too.
+  for path in (
+    path for path in [*ROAD, *LAUNCHERS] if 'tools' in path.read_text('utf-8')
+  ):
+    for node in ast.walk(
+      ast.parse(path.read_text('utf-8'))
+    ):  # Imports inside functions, too.
       names = []
       if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
       elif isinstance(node, ast.ImportFrom):
         names = [node.module, *(f'{node.module}.{alias.name}' for alias in node.names)]
-      assert not [name for name in names if name.split('.')[1:2] == ['tools']], (path, names)
+      assert not [name for name in names if name.split('.')[1:2] == ['tools']], (
+        path,
+        names,
+      )
 
 
 def test_launchers_can_be_imported_without_tools():
@@ -49,7 +56,9 @@ def test_the_road_and_launchers_name_no_tool():
   allowed = {ROOT / 'transformer/training/config.py'}
   for path in [*ROAD, *LAUNCHERS]:
     if 'tests' not in path.relative_to(ROOT).parts and path not in allowed:
-      assert not re.search(r"""(transformer[./]|["'])tools[./]\w""", path.read_text('utf-8')), path
+      assert not re.search(
+        r"""(transformer[./]|["'])tools[./]\w""", path.read_text('utf-8')
+      ), path
 
 
 @pytest.fixture(scope='module')
@@ -75,5 +84,8 @@ def test_without_tools_all_tests_of_the_road_pass(removal):
   script['test'](
     copy,
     'tests',
-    *(f'--ignore=tests/{name}' for name in ('launch', 'benchmarks', 'test_without_tools.py')),
+    *(
+      f'--ignore=tests/{name}'
+      for name in ('launch', 'benchmarks', 'test_without_tools.py')
+    ),
   )

@@ -22,7 +22,9 @@ ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
 
 
 _DATA = DataConfig(max_length=TARGET_LENGTH)
-_OPTIMIZER = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=3)
+_OPTIMIZER = OptimizerConfig(
+  schedule='constant', peak_learning_rate=0.01, warmup_steps=3
+)
 _TRAIN = TrainConfig(
   steps=12,
   tokens_per_batch=ROWS * TARGET_LENGTH,
@@ -136,9 +138,13 @@ def train_tiny(
   with open_run(workdir, settings) as run:
     if run.ended:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
-    mesh = mesh or make_mesh(settings.mesh, batches.shape[0] // settings.optimizer.accumulate)
+    mesh = mesh or make_mesh(
+      settings.mesh, batches.shape[0] // settings.optimizer.accumulate
+    )
     update = make_update(settings, model, mesh, objective)
-    compiled = CompiledUpdate(update, *(programs or compiled_once(update, batches.shape)))
+    compiled = CompiledUpdate(
+      update, *(programs or compiled_once(update, batches.shape))
+    )
     validation = validation or TinyValidation(bleu, batches.shape[0])
     step, evaluations = train(run, compiled, batches, validation, params, **options)
     return Outcome(step, run.step, evaluations, True)
@@ -148,7 +154,9 @@ def train_tiny(
 def model() -> Transformer:
   """Returns a small model with dropout, so that randomness must resume too."""
   return Transformer(
-    ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2, norm='pre'),
+    ModelConfig(
+      num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2, norm='pre'
+    ),
     VOCABULARY,
   )
 

@@ -45,7 +45,9 @@ def make_vocabulary() -> Vocabulary:
 
 
 def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
-  config = ModelConfig(num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre')
+  config = ModelConfig(
+    num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre'
+  )
   return Transformer(config, vocabulary.size)
 
 
@@ -54,7 +56,9 @@ def make_params(model: Transformer, width: float = 1.5):
 
   Still wider ones, in several layers, would make a hundred times as much of a rounding.
   """
-  return jax.tree.map(lambda leaf: width * leaf, jax.jit(lambda: init_params(model, 5))())
+  return jax.tree.map(
+    lambda leaf: width * leaf, jax.jit(lambda: init_params(model, 5))()
+  )
 
 
 def sentences(count: int, seed: int = 1) -> list[str]:
@@ -65,7 +69,9 @@ def sentences(count: int, seed: int = 1) -> list[str]:
 def make_translator(models, vocabulary, decoding=DECODE, **options):
   """Returns a function (parameters, lines) -> translations by a model or several."""
   several = isinstance(models, (list, tuple))
-  translator = Translator(tuple(models if several else [models]), vocabulary, MAX_LENGTH, **options)
+  translator = Translator(
+    tuple(models if several else [models]), vocabulary, MAX_LENGTH, **options
+  )
 
   def translate(params, lines, first=0, constraint=FREE, seed=0):
     return translator(

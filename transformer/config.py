@@ -143,7 +143,10 @@ class Config:
   def doubts_of_bleu(self) -> list[str]:
     """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    if language not in WITHOUT_SPACES or self.decode.bleu_tokenize not in ('13a', 'intl'):
+    if language not in WITHOUT_SPACES or self.decode.bleu_tokenize not in (
+      '13a',
+      'intl',
+    ):
       return []
     return [
       f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
@@ -155,7 +158,9 @@ class Config:
   def own_code(self) -> dict[str, str]:
     """The parts of one's own that training imports: what each MODULE:NAME is."""
     return {
-      own_code.name_of(value): kind for _, value, kind, named in self._parts() if value not in named
+      own_code.name_of(value): kind
+      for _, value, kind, named in self._parts()
+      if value not in named
     }
 
   def _parts(self) -> Iterator[tuple[str, Any, str, Collection[str]]]:
@@ -168,7 +173,9 @@ class Config:
   @property
   def rows_at_once(self) -> int:
     """The rows of a batch that go through the model at a time."""
-    return self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
+    return (
+      self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
+    )
 
   @classmethod
   def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':

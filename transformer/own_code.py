@@ -47,8 +47,14 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
       if (place := importlib.util.find_spec(module)) is None:
         raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
-      sources = sorted(path.parent.rglob('*.py')) if place.submodule_search_locations else [path]
-      found[spec] = hashlib.sha256(b''.join(file.read_bytes() for file in sources)).hexdigest()
+      sources = (
+        sorted(path.parent.rglob('*.py'))
+        if place.submodule_search_locations
+        else [path]
+      )
+      found[spec] = hashlib.sha256(
+        b''.join(file.read_bytes() for file in sources)
+      ).hexdigest()
   return found
 
 
@@ -74,7 +80,9 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
   if setting in named:
     return
   spec, numbers, by_name = _taken_apart(setting or ('',))
-  if not (isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))):
+  if not (
+    isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))
+  ):
     choices = f'one of {", ".join(named)}, or ' if any(named) else ''
     raise UserError(
       f'{key} must be {choices}MODULE:NAME, or a tuple of that and the numbers '
@@ -106,8 +114,13 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
   """Imports a part, and calls it with arguments and with what its setting holds."""
   spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
-  given = [*map(str, numbers), *(f'{name}={value!r}' for name, value in by_name.items())]
-  with guarded(f'the {kind} {spec} cannot be made with {", ".join(given) or "no settings"}'):
+  given = [
+    *map(str, numbers),
+    *(f'{name}={value!r}' for name, value in by_name.items()),
+  ]
+  with guarded(
+    f'the {kind} {spec} cannot be made with {", ".join(given) or "no settings"}'
+  ):
     return make(*arguments, *numbers, **by_name)
 
 

@@ -44,7 +44,9 @@ def check_ranges(group: Any, prefix: str = ''):
 def check_range(name: str, value: Any, **limits: Any):
   """Checks a value against the limits that `setting` takes; None is always allowed."""
   if 'choices' in limits and value not in limits['choices']:
-    raise UserError(f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}')
+    raise UserError(
+      f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}'
+    )
   if not isinstance(value, (int, float)) or isinstance(value, bool):
     return
   if value > _LARGEST and not {'below', 'most'} & limits.keys():
@@ -60,7 +62,9 @@ def check_range(name: str, value: Any, **limits: Any):
 def freeze(cls: type, tree: Any, prefix: str = '') -> Any:
   """Returns a group, and the groups in it, from nested dicts; missing keys take their defaults."""
   if not isinstance(tree, Mapping):
-    raise UserError(f'config.{prefix.rstrip(".")} must be a group of keys; got {shown(tree)}')
+    raise UserError(
+      f'config.{prefix.rstrip(".")} must be a group of keys; got {shown(tree)}'
+    )
   values = {}
   for name, value in tree.items():
     kind = kind_of(cls, name, prefix)
@@ -78,7 +82,9 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
   if name not in kinds:
     plain = isinstance(name, str) and name.isprintable()
     advice = nearest_name(name, kinds, f'config.{prefix}')
-    raise UserError(f'there is no key config.{prefix}{name if plain else shown(name)}; {advice}')
+    raise UserError(
+      f'there is no key config.{prefix}{name if plain else shown(name)}; {advice}'
+    )
   return kinds[name]
 
 
@@ -86,7 +92,9 @@ def nearest_name(name: str, known: Iterable[str], prefix: str = '') -> str:
   """Returns advice for an unknown name: the nearest one that is known, or all of them."""
   nearest = difflib.get_close_matches(str(name), known := list(known), n=1, cutoff=0.5)
   return (
-    f'did you mean {prefix}{nearest[0]}?' if nearest else f'the keys there are {", ".join(known)}'
+    f'did you mean {prefix}{nearest[0]}?'
+    if nearest
+    else f'the keys there are {", ".join(known)}'
   )
 
 

@@ -66,7 +66,9 @@ class TrainedRun(Run):
     return [self, *self.others]
 
   @overload
-  def translate(self, lines: Sequence[str], *, nbest: None = None, **others: Any) -> list[str]: ...
+  def translate(
+    self, lines: Sequence[str], *, nbest: None = None, **others: Any
+  ) -> list[str]: ...
   @overload
   def translate(
     self, lines: Sequence[str], *, nbest: int, **others: Any
@@ -100,7 +102,12 @@ class TrainedRun(Run):
     return [list(answer.nbest) for answer in answers]
 
   def answers(
-    self, lines: Sequence[str], decoding: Decoding, *, first: int = 0, constraint: Constraint = FREE
+    self,
+    lines: Sequence[str],
+    decoding: Decoding,
+    *,
+    first: int = 0,
+    constraint: Constraint = FREE,
   ) -> list[Translation]:
     """Translates lines, as `Translator` does, and warns how many were cut.
 
@@ -123,10 +130,14 @@ class TrainedRun(Run):
       first=first,
       constraint=constraint,
     )
-    check_finite(self.members, (answer.score for answer in answers), itertools.count(first + 1))
+    check_finite(
+      self.members, (answer.score for answer in answers), itertools.count(first + 1)
+    )
     cut = sum(answer.cut for answer in answers)
     if cut:
-      logging.warning('%d of %d sources exceeded data.max_length and were cut', cut, len(answers))
+      logging.warning(
+        '%d of %d sources exceeded data.max_length and were cut', cut, len(answers)
+      )
     return answers
 
   @overload
@@ -137,7 +148,9 @@ class TrainedRun(Run):
   def score(
     self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[True]
   ) -> list[list[tuple[str, float]]]: ...
-  def score(self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False) -> Any:
+  def score(
+    self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False
+  ) -> Any:
     """Returns the log-probability of each target, float64 [line], natural logarithms.
 
     With `tokens`, it is a list of (piece, log-probability) for each, the end token last. A pair
@@ -146,7 +159,9 @@ class TrainedRun(Run):
     lines = token_log_probs(self.members, sources, targets)
     if tokens:
       return lines
-    return np.array([sum(score for _, score in line) if line else np.nan for line in lines])
+    return np.array(
+      [sum(score for _, score in line) if line else np.nan for line in lines]
+    )
 
   def encode(self, lines: Sequence[str]) -> Encoded:
     """Returns the encoder's output for lines, which are one batch, with its mask."""
@@ -155,7 +170,9 @@ class TrainedRun(Run):
     longest = max(map(len, ids), default=0)
     length = pairs.padded_length(longest, self.config.data.max_length)
     source_BS = pairs.padded(ids, length, len(ids))
-    states_BSD = jax.device_get(_states(self.model, self.params, source_BS))[:, :longest]
+    states_BSD = jax.device_get(_states(self.model, self.params, source_BS))[
+      :, :longest
+    ]
     mask_BS = source_BS[:, :longest] != PAD_ID
     return Encoded(np.where(mask_BS[..., None], states_BSD, 0), mask_BS)
 
@@ -169,14 +186,20 @@ class TrainedRun(Run):
       *map(np.asarray, weights),
     )
 
-  def attention_of(self, source: Sequence[int], target: Sequence[int]) -> AttentionWeights:
+  def attention_of(
+    self, source: Sequence[int], target: Sequence[int]
+  ) -> AttentionWeights:
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
     batch = pairs.as_batch(([list(source)], [list(target)]), pairs.longest(self.config))
-    weights = _weights(self.model, self.params, batch.source_tokens, batch.target_tokens)
+    weights = _weights(
+      self.model, self.params, batch.source_tokens, batch.target_tokens
+    )
     encoder, decoder, cross = jax.device_get(weights)
     s = slice(len(source))
     t = slice(len(target))
-    return AttentionWeights(encoder[:, 0, :, s, s], decoder[:, 0, :, t, t], cross[:, 0, :, t, s])
+    return AttentionWeights(
+      encoder[:, 0, :, s, s], decoder[:, 0, :, t, t], cross[:, 0, :, t, s]
+    )
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
@@ -199,12 +222,16 @@ class TrainedRun(Run):
     smoothing = converted(float | None, smoothing, 'smoothing')
     check_range('smoothing', smoothing, least=0, below=1)
     objective = self._objective if smoothing is None else smoothed(smoothing)
-    sums = objective.loss(self.model, params, batch, dropout_key, frozen=objective.frozen)
+    sums = objective.loss(
+      self.model, params, batch, dropout_key, frozen=objective.frozen
+    )
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
 
   @functools.cached_property
   def _objective(self) -> Objective:
-    with jax.ensure_compile_time_eval():  # The first call may come while a gradient is traced.
+    with (
+      jax.ensure_compile_time_eval()
+    ):  # The first call may come while a gradient is traced.
       return make_objective(self.config, self.vocabulary)
 
   def _fitting(self, sources: Sequence[str], targets: Sequence[str]) -> pairs.Pairs:
@@ -239,7 +266,9 @@ def load(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _states(model, params, source_BS):
-  output_BSD = model.apply({'params': params}, *pairs.rows_of(source_BS), method='encode')
+  output_BSD = model.apply(
+    {'params': params}, *pairs.rows_of(source_BS), method='encode'
+  )
   return output_BSD.astype(jnp.float32)
 
 

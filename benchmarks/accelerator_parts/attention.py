@@ -41,7 +41,9 @@ _CASES = {
 }
 
 
-def measure(rows: int, length: int, heads: int, timed_rows: int) -> Iterator[dict[str, Any]]:
+def measure(
+  rows: int, length: int, heads: int, timed_rows: int
+) -> Iterator[dict[str, Any]]:
   """Yields a row for each case: the errors against float32, and the times of both.
 
   Args:
@@ -63,7 +65,10 @@ def measure(rows: int, length: int, heads: int, timed_rows: int) -> Iterator[dic
         **_compare(mask_BTS, arrays),
         **{
           f'{side}_seconds': times_of(attend, timed_mask, timed_arrays)['seconds']
-          for side, attend in (('kernel', fused_attention), ('reference', dot_product_attention))
+          for side, attend in (
+            ('kernel', fused_attention),
+            ('reference', dot_product_attention),
+          )
         },
       }
     except Exception as error:
@@ -86,7 +91,9 @@ def _mask(case: _Case, rows: int, length: int):
   def segments(size):
     """Cuts each row of `size` positions, the last of which are padding."""
     if not case.packed:
-      return np.broadcast_to(np.arange(size) < size - size // 8, (rows, size)).astype(np.int32)
+      return np.broadcast_to(np.arange(size) < size - size // 8, (rows, size)).astype(
+        np.int32
+      )
     ends = np.sort(rng.choice(np.arange(1, size), (rows, 4)), axis=1)
     numbers = 1 + (np.arange(size) >= ends[:, :, None]).sum(1)
     return np.where(numbers == 5, 0, numbers).astype(np.int32)
@@ -96,7 +103,9 @@ def _mask(case: _Case, rows: int, length: int):
   if case.packed and case.cross:
     of_keys[0] = np.where(of_keys[0] == 4, 0, of_keys[0])
   causal = causal_mask(length) if case.causal else None
-  return combine_masks(causal, segment_mask(jnp.asarray(of_queries), jnp.asarray(of_keys)))
+  return combine_masks(
+    causal, segment_mask(jnp.asarray(of_queries), jnp.asarray(of_keys))
+  )
 
 
 def random_arrays(rows: int, queries: int, keys: int, heads: int):
@@ -118,7 +127,9 @@ def gradients_of(attend, mask_BTS, q, k, v, given):
 def _compare(mask_BTS, arrays) -> dict[str, Any]:
   """Returns the errors of the kernel and of the reference in bfloat16, and other properties."""
   with jax.default_matmul_precision('highest'):
-    exact = gradients_of(dot_product_attention, mask_BTS, *(x.astype(jnp.float32) for x in arrays))
+    exact = gradients_of(
+      dot_product_attention, mask_BTS, *(x.astype(jnp.float32) for x in arrays)
+    )
   found = gradients_of(fused_attention, mask_BTS, *arrays)
   again = gradients_of(fused_attention, mask_BTS, *arrays)
   plain = gradients_of(dot_product_attention, mask_BTS, *arrays)
@@ -133,10 +144,13 @@ def _compare(mask_BTS, arrays) -> dict[str, Any]:
     'reference_value_error': reference[0],
     'reference_gradient_error': max(reference[1:]),
     'agrees': all(
-      ours <= _FACTOR * theirs + _SLACK for ours, theirs in zip(kernel, reference, strict=True)
+      ours <= _FACTOR * theirs + _SLACK
+      for ours, theirs in zip(kernel, reference, strict=True)
     ),
     'empty_queries': int(empty_BT.sum()),
-    'empty_are_zero': not any(np.asarray(x, np.float32)[empty_BT].any() for x in found[:2]),
+    'empty_are_zero': not any(
+      np.asarray(x, np.float32)[empty_BT].any() for x in found[:2]
+    ),
     'same_bits': all(
       np.array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
       for a, b in zip(found, again, strict=True)
@@ -172,7 +186,9 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   def gradient(config):
     def loss(params):
-      sums = smoothed(0.1).loss(Transformer(config, work.vocabulary_size), params, batch)
+      sums = smoothed(0.1).loss(
+        Transformer(config, work.vocabulary_size), params, batch
+      )
       return sums['loss'] / sums['weight']
 
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
@@ -190,6 +206,7 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
     'reference_value_error': reference[0],
     'reference_gradient_error': reference[1],
     'agrees': all(
-      ours <= _FACTOR * theirs + _SLACK for ours, theirs in zip(kernel, reference, strict=True)
+      ours <= _FACTOR * theirs + _SLACK
+      for ours, theirs in zip(kernel, reference, strict=True)
     ),
   }

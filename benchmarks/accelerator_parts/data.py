@@ -26,7 +26,9 @@ _LENGTH = 256  # the most target positions in a row
 _RESIDENT = 8  # batches that stay on the device
 
 
-def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dict[str, Any]]:
+def measure(
+  model: str, tokens: int, seconds: float, pairs: int
+) -> Iterator[dict[str, Any]]:
   """Yields a row for batches that are read and packed, and one for batches on the device.
 
   Args:
@@ -43,14 +45,22 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
     init, step = parts_of_update(work)
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
-    speed = utilisation(Transformer(work.model, vocabulary.size), 1, smoothed(work.label_smoothing))
+    speed = utilisation(
+      Transformer(work.model, vocabulary.size), 1, smoothed(work.label_smoothing)
+    )
 
     def train(stream, seconds):
-      return _train(jax.jit(init)(), program, stream, Meter({}, rows * length, speed), seconds)
+      return _train(
+        jax.jit(init)(), program, stream, Meter({}, rows * length, speed), seconds
+      )
 
     shape = {'rows': rows, 'length': length, 'pairs': pairs}
     with contextlib.closing(batches.iterate(0, 10**9)) as stream:
-      yield {'batches': 'read and packed while training', **shape, **train(stream, seconds)}
+      yield {
+        'batches': 'read and packed while training',
+        **shape,
+        **train(stream, seconds),
+      }
     yield {
       'batches': 'on the device',
       **shape,
@@ -60,15 +70,24 @@ def measure(model: str, tokens: int, seconds: float, pairs: int) -> Iterator[dic
 
 def _open(folder: Path, tokens: int, pairs: int):
   """Writes the phrasebook as text; returns its training batches and a vocabulary."""
-  for split, some in (('train', pairs_of('train')[:pairs]), ('valid', pairs_of('test')[:100])):
+  for split, some in (
+    ('train', pairs_of('train')[:pairs]),
+    ('valid', pairs_of('test')[:100]),
+  ):
     for language, side in zip(('en', 'fr'), zip(*some, strict=True), strict=True):
       lines = ''.join(f'{line}\n' for line in side)
       (folder / f'{split}.{language}').write_text(lines, encoding='utf-8')
   config = DataConfig(
-    source='text', dir=str(folder), valid='valid', vocabulary_size=600, max_length=_LENGTH
+    source='text',
+    dir=str(folder),
+    valid='valid',
+    vocabulary_size=600,
+    max_length=_LENGTH,
   )
   corpora = open_corpora(config)
-  vocabulary = Vocabulary.train(corpora.training_text(VOCABULARY_PAIRS), config.vocabulary_size)
+  vocabulary = Vocabulary.train(
+    corpora.training_text(VOCABULARY_PAIRS), config.vocabulary_size
+  )
   return encode_corpora(config, corpora, vocabulary, tokens, seed=0).batches, vocabulary
 
 

@@ -31,16 +31,22 @@ class Kernel(NamedTuple):
 
 
 def _without_mask(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
-  return jax.nn.dot_product_attention(q_BTHK, k_BSHK, v_BSHV, scale=scale, implementation='cudnn')
+  return jax.nn.dot_product_attention(
+    q_BTHK, k_BSHK, v_BSHV, scale=scale, implementation='cudnn'
+  )
 
 
-def _of_jax_in_xla(q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+def _of_jax_in_xla(
+  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+):
   return jax.nn.dot_product_attention(
     q_BTHK, k_BSHK, v_BSHV, mask=mask_BTS[:, None], scale=scale, implementation='xla'
   )
 
 
-def _of_tokamax(kernel: str, q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None):
+def _of_tokamax(
+  kernel: str, q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+):
   """Attends by a kernel of tokamax, which gets the first and the last key of each query.
 
   A query that sees nothing gets zeros, as from `fused_attention`.
@@ -75,7 +81,9 @@ KERNELS = {
 }
 
 
-def measure(rows: int, length: int, heads: list[int], sentence: int) -> Iterator[dict[str, Any]]:
+def measure(
+  rows: int, length: int, heads: list[int], sentence: int
+) -> Iterator[dict[str, Any]]:
   """Yields a row for each case, number of heads and kernel: its error, and its time.
 
   Args:
@@ -94,16 +102,25 @@ def measure(rows: int, length: int, heads: list[int], sentence: int) -> Iterator
       few = slice(0, 4)
       with jax.default_matmul_precision('highest'):
         exact = gradients_of(
-          dot_product_attention, mask_BTS[few], *(x[few].astype(jnp.float32) for x in arrays)
+          dot_product_attention,
+          mask_BTS[few],
+          *(x[few].astype(jnp.float32) for x in arrays),
         )
       for name, kernel in KERNELS.items():
         if kernel.package and util.find_spec(kernel.package) is None:
           continue
-        row = {'case': case, 'rows': own_rows, 'length': length, 'heads': count, 'kernel': name}
+        row = {
+          'case': case,
+          'rows': own_rows,
+          'length': length,
+          'heads': count,
+          'kernel': name,
+        }
         try:
           values, *gradients = gradients_of(kernel.attend, mask_BTS, *arrays)
           errors = [
-            error_of(x[few], wanted) for x, wanted in zip((values, *gradients), exact, strict=True)
+            error_of(x[few], wanted)
+            for x, wanted in zip((values, *gradients), exact, strict=True)
           ]
           yield {
             **row,

@@ -27,7 +27,9 @@ def work_of(model: str, rows: int, length: int) -> Work:
     )
   else:
     work = ON_A_GPU[model]
-  return work._replace(rows=rows, length=length, sentences_a_row=max(1, length // _PAIR))
+  return work._replace(
+    rows=rows, length=length, sentences_a_row=max(1, length // _PAIR)
+  )
 
 
 def speed(work: Work, seconds: float, device: str) -> dict[str, float | None]:

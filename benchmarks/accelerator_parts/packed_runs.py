@@ -42,7 +42,9 @@ class Planned(NamedTuple):
   average: int
 
 
-def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, average: int):
+def pack(
+  folder: Path, config: Config, name: str, seeds: int, checkpoint: str, average: int
+):
   """Adds runs to a folder that holds all they need: settings, text and small packages.
 
   Args:
@@ -94,7 +96,9 @@ def pack(folder: Path, config: Config, name: str, seeds: int, checkpoint: str, a
   runs = {run.name: run for run in planned(folder)} if (folder / PLAN).exists() else {}
   for number in range(seeds):
     own = dataclasses.replace(
-      config, seed=config.seed + number, data=dataclasses.replace(config.data, dir=f'{DATA}/{name}')
+      config,
+      seed=config.seed + number,
+      data=dataclasses.replace(config.data, dir=f'{DATA}/{name}'),
     )
     run = Planned(f'{name}-{own.seed}', own.to_dict(), checkpoint, average)
     runs[run.name] = run
@@ -182,7 +186,10 @@ def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
       if (workdir / name).exists():
         archive.add(workdir / name, name)
     flat = dict(_flat(found.params))
-    about = {'steps': found.steps, 'shapes': {name: leaf.shape for name, leaf in flat.items()}}
+    about = {
+      'steps': found.steps,
+      'shapes': {name: leaf.shape for name, leaf in flat.items()},
+    }
     _add(archive, 'weights.json', json.dumps(about).encode())
     bits = np.concatenate([_bfloat16(leaf).ravel() for leaf in flat.values()])
     # The sign goes last, so that the first byte is the exponent.

@@ -8,7 +8,9 @@ from accelerator_parts.models import line_of, speed, work_of
 from accelerator_parts.timing import time_updates
 
 
-def measure(model: str, shapes: list[list[int]], compiled: bool) -> Iterator[dict[str, Any]]:
+def measure(
+  model: str, shapes: list[list[int]], compiled: bool
+) -> Iterator[dict[str, Any]]:
   """Yields a row for each shape, [rows, length]; a row of the batch is one sentence pair."""
   import torch
   from peers.pytorch import make_step

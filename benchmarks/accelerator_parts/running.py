@@ -49,7 +49,9 @@ def measure(command: Sequence[str], seconds: float) -> dict[str, Any]:
     }
 
 
-def run(command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0) -> int | None:
+def run(
+  command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0
+) -> int | None:
   """Runs a command, with its output and errors in a file.
 
   Args:
@@ -62,7 +64,9 @@ def run(command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0
     Its exit status; None if it was killed.
   """
   with errors.open('wb') as file:
-    process = child_process.start(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    process = child_process.start(
+      command, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+    )
   try:
     with contextlib.suppress(subprocess.TimeoutExpired):
       return process.wait(seconds)
@@ -80,7 +84,9 @@ def run(command: Sequence[str], errors: Path, seconds: float, grace: float = 0.0
 def last_line(errors: Path) -> str:
   """Returns the last line of a file that is not blank."""
   lines = errors.read_text('utf-8', 'replace').split('\n')
-  return next((line.strip()[:_LINE] for line in reversed(lines) if line.strip()), 'no message')
+  return next(
+    (line.strip()[:_LINE] for line in reversed(lines) if line.strip()), 'no message'
+  )
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[dict[str, Any]]):
@@ -97,7 +103,12 @@ def describe(commit: str) -> dict[str, str]:
   with contextlib.suppress(OSError):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
     name = next(
-      (line.partition(':')[2].strip() for line in lines if line.startswith('model name')), name
+      (
+        line.partition(':')[2].strip()
+        for line in lines
+        if line.startswith('model name')
+      ),
+      name,
     )
   card = 'no GPU'
   if shutil.which('nvidia-smi'):

@@ -34,7 +34,9 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
     """Compiles a search; returns it with its arguments."""
     search = whole_search(
       transformer,
-      DecodeConfig(beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1),
+      DecodeConfig(
+        beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1
+      ),
     )
     given = jax.device_put(
       (work._replace(rows=sentences).sources(), np.full(sentences, length, np.int32))

@@ -52,7 +52,10 @@ def sections(size: str) -> list[Section]:
       _of_pytorch('toy', _TOY_SECONDS, compiled=False),
       _reproducible('toy', _TOY_SECONDS),
       Section(
-        'searches', 'searches', {'model': 'toy', 'length': 8, 'batches': [2, 3]}, _TOY_SECONDS
+        'searches',
+        'searches',
+        {'model': 'toy', 'length': 8, 'batches': [2, 3]},
+        _TOY_SECONDS,
       ),
       Section(
         'searches, PyTorch',
@@ -61,28 +64,48 @@ def sections(size: str) -> list[Section]:
         _TOY_SECONDS,
       ),
       Section(
-        'data', 'data', {'model': 'toy', 'tokens': 1024, 'seconds': 3, 'pairs': 400}, _TOY_SECONDS
+        'data',
+        'data',
+        {'model': 'toy', 'tokens': 1024, 'seconds': 3, 'pairs': 400},
+        _TOY_SECONDS,
       ),
     ]
   return [
     Section(
-      'attention', 'attention', {'rows': 4, 'length': 256, 'heads': 8, 'timed_rows': 256}, 90
+      'attention',
+      'attention',
+      {'rows': 4, 'length': 256, 'heads': 8, 'timed_rows': 256},
+      90,
     ),
     _updates('base', 120),
     Section(
-      'kernels', 'kernels', {'rows': 256, 'length': 256, 'heads': [8, 16], 'sentence': 28}, 90
+      'kernels',
+      'kernels',
+      {'rows': 256, 'length': 256, 'heads': [8, 16], 'sentence': 28},
+      90,
     ),
     *_by_kernel('base', 60),
     _of_pytorch('base', 120),
     _updates('big', 120),
     *_by_kernel('big', 60),
     _of_pytorch('big', 120),
-    Section('searches', 'searches', {'model': 'base', 'length': 32, 'batches': [16, 64, 512]}, 120),
     Section(
-      'searches, PyTorch', 'huggingface', {'model': 'base', 'length': 32, 'batches': [64, 512]}, 60
+      'searches',
+      'searches',
+      {'model': 'base', 'length': 32, 'batches': [16, 64, 512]},
+      120,
     ),
     Section(
-      'data', 'data', {'model': 'base', 'tokens': 65_536, 'seconds': 60, 'pairs': 20_000}, 150
+      'searches, PyTorch',
+      'huggingface',
+      {'model': 'base', 'length': 32, 'batches': [64, 512]},
+      60,
+    ),
+    Section(
+      'data',
+      'data',
+      {'model': 'base', 'tokens': 65_536, 'seconds': 60, 'pairs': 20_000},
+      150,
     ),
     _reproducible('base', 75),
     _reproducible('big', 90),

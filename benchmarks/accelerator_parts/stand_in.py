@@ -14,5 +14,7 @@ def use_stand_in_without_gpu():
 def _stand_in(*args, implementation=None, **options):
   """Attends as the kernel does: a query without a key gets the mean of all values."""
   return _plain(
-    *args, implementation='xla' if implementation == 'cudnn' else implementation, **options
+    *args,
+    implementation='xla' if implementation == 'cudnn' else implementation,
+    **options,
   )

@@ -15,7 +15,9 @@ def tables(measured: dict[str, Any]) -> str:
   for title, write in _TABLES:
     if text := write(found):
       parts += [f'#### {title}', text]
-  failed = [[name, section['error']] for name, section in found.items() if section['error']]
+  failed = [
+    [name, section['error']] for name, section in found.items() if section['error']
+  ]
   failed += [
     [f'{name}: {_label(row)}', row['error']]
     for name, section in found.items()
@@ -81,7 +83,11 @@ def _attention(found) -> str:
 
 def _kernels(found) -> str:
   rows = _rows(found, 'kernels')
-  usual = {(row['case'], row['heads']): row['seconds'] for row in rows if row['kernel'] == 'cuDNN'}
+  usual = {
+    (row['case'], row['heads']): row['seconds']
+    for row in rows
+    if row['kernel'] == 'cuDNN'
+  }
   return _table(
     [
       'attention',
@@ -202,12 +208,21 @@ def _reproducible(found) -> str:
         ]
       )
   return _table(
-    ['model', 'rows × length', 'an update', 'with `train.reproducible`', 'time grows by'], lines
+    [
+      'model',
+      'rows × length',
+      'an update',
+      'with `train.reproducible`',
+      'time grows by',
+    ],
+    lines,
   )
 
 
 def _searches(found) -> str:
-  theirs = {(row['beams'], row['sentences']): row for row in _rows(found, 'searches, PyTorch')}
+  theirs = {
+    (row['beams'], row['sentences']): row for row in _rows(found, 'searches, PyTorch')
+  }
   rows = []
   for row in _rows(found, 'searches'):
     other = theirs.get((row['beams'], row['sentences']))

@@ -101,7 +101,11 @@ def _train(run: Planned, folder: Path, seconds: float) -> dict[str, str | float]
   )
   if status is None:
     return {'training': 'done', **trained, 'test': 'left for another call'}
-  return {'training': 'done', **trained, 'test': running.last_line(log) if status else _SCORED}
+  return {
+    'training': 'done',
+    **trained,
+    'test': running.last_line(log) if status else _SCORED,
+  }
 
 
 def train_here(folder: Path, name: str, workdir: Path):
@@ -116,7 +120,10 @@ def train_here(folder: Path, name: str, workdir: Path):
     raise UserError(f'{folder} has no run {name!r}')
   config = Config.from_dict(run.config)
   config = dataclasses.replace(
-    config, data=dataclasses.replace(config.data, dir=str((folder / config.data.dir).resolve()))
+    config,
+    data=dataclasses.replace(
+      config.data, dir=str((folder / config.data.dir).resolve())
+    ),
   )
   resuming.check_workdir(workdir, config)
   keep_compiled_programs(os.environ)

@@ -56,7 +56,12 @@ def measure(
     try:
       work, init, program, batch, seconds = prepared.result()
       timed = _timed(jax.jit(init)(), program, jax.device_put(batch))
-      yield {**row, **timed, **speed(work, timed['seconds'], device), 'compile_seconds': seconds}
+      yield {
+        **row,
+        **timed,
+        **speed(work, timed['seconds'], device),
+        'compile_seconds': seconds,
+      }
     except Exception as error:  # One shape may not fit into memory.
       yield {**row, 'error': line_of(error)}
 
@@ -80,4 +85,8 @@ def _timed(state, program, batch) -> dict[str, float]:
     + memory.temp_size_in_bytes
     - memory.alias_size_in_bytes
   )
-  return {**times, 'device_bytes': held, 'loss': float(metrics['loss'] / metrics['weight'])}
+  return {
+    **times,
+    'device_bytes': held,
+    'loss': float(metrics['loss'] / metrics['weight']),
+  }

@@ -21,7 +21,10 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
     The function to time.
   """
   translator = ctranslate2.Translator(
-    folder, compute_type=compute_type, inter_threads=1, intra_threads=len(os.sched_getaffinity(0))
+    folder,
+    compute_type=compute_type,
+    inter_threads=1,
+    intra_threads=len(os.sched_getaffinity(0)),
   )
   # It adds the end token itself.
   sentences = [[str(token) for token in row[:-1]] for row in work.sources()]
@@ -35,7 +38,10 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
       min_decoding_length=work.length,
     )
     words = [result.hypotheses[0] for result in results]
-    return {'tokens': sum(map(len, words)), 'words': [[int(word) for word in row] for row in words]}
+    return {
+      'tokens': sum(map(len, words)),
+      'words': [[int(word) for word in row] for row in words],
+    }
 
   return run
 

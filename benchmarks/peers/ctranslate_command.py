@@ -19,7 +19,10 @@ def main(model, source_vocabulary, target_vocabulary, compute_type, beam_size, a
   )
   # A batch on each core, as its documentation advises for much text; it sorts by length itself.
   translator = ctranslate2.Translator(
-    model, compute_type=compute_type, intra_threads=1, inter_threads=len(os.sched_getaffinity(0))
+    model,
+    compute_type=compute_type,
+    intra_threads=1,
+    inter_threads=len(os.sched_getaffinity(0)),
   )
   sys.stdin.reconfigure(encoding='utf-8', newline='\n')
   sentences = source.encode([line.rstrip('\n') for line in sys.stdin], out_type=str)
@@ -30,7 +33,9 @@ def main(model, source_vocabulary, target_vocabulary, compute_type, beam_size, a
     max_batch_size=1024,
     batch_type='tokens',
   )
-  sys.stdout.writelines(target.decode(result.hypotheses[0]) + '\n' for result in results)
+  sys.stdout.writelines(
+    target.decode(result.hypotheses[0]) + '\n' for result in results
+  )
 
 
 if __name__ == '__main__':

@@ -38,7 +38,9 @@ def load_example(checkout: str):
   """
   folder = Path(checkout).expanduser() / 'examples' / 'wmt'
   if not (folder / 'train.py').exists():
-    raise FileNotFoundError(f'--flax must be a clone of google/flax; {folder}/train.py is missing')
+    raise FileNotFoundError(
+      f'--flax must be a clone of google/flax; {folder}/train.py is missing'
+    )
   # Flax itself would take the empty `tensorflow` below for the real one.
   importlib.import_module('flax.training.checkpoints')
   for name in _UNUSED:
@@ -113,7 +115,9 @@ def make_decoding(work: Work, checkout: str, beam_size: int):
   length = work.length + 1
   config = _config(models, work, length).replace(deterministic=True, decode=True)
   source = work.sources()
-  params = jax_utils.replicate(_params(models, config.replace(decode=False), source, source))
+  params = jax_utils.replicate(
+    _params(models, config.replace(decode=False), source, source)
+  )
   cache_of = jax.pmap(
     functools.partial(train.initialize_cache, max_decode_len=length, config=config)
   )
@@ -123,7 +127,9 @@ def make_decoding(work: Work, checkout: str, beam_size: int):
   )
 
   def run():
-    jax.block_until_ready(predict(source[None], params, cache_of(source[None]), EOS_ID, length))
+    jax.block_until_ready(
+      predict(source[None], params, cache_of(source[None]), EOS_ID, length)
+    )
     # To its limit: with random weights no hypothesis ends before.
     return {'tokens': work.rows * work.length}
 

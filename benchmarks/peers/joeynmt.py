@@ -3,7 +3,9 @@
 from pathlib import Path
 
 
-def stack(layers: int, heads: int, width: int, inner: int, dropout: float, norm: str) -> dict:
+def stack(
+  layers: int, heads: int, width: int, inner: int, dropout: float, norm: str
+) -> dict:
   """Returns the settings of an encoder or a decoder; only sublayers have dropout."""
   return {
     'type': 'transformer',
@@ -54,10 +56,15 @@ def write_config(
   listed = folder / 'vocabulary.txt'
   special = ['<unk>', '<pad>', '<s>', '</s>']
   lines = special + [
-    piece for piece in map(pieces.id_to_piece, range(pieces.vocab_size())) if piece not in special
+    piece
+    for piece in map(pieces.id_to_piece, range(pieces.vocab_size()))
+    if piece not in special
   ]
   listed.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-  sides = [side(language, listed, str(vocabulary)) | {'max_length': 62} for language in languages]
+  sides = [
+    side(language, listed, str(vocabulary)) | {'max_length': 62}
+    for language in languages
+  ]
   # The Transformer that JoeyNMT's page of benchmarks has for IWSLT14 German to English. It is from
   # version 1, whose layers had their norms before the sublayers. Version 2.3 would place some of
   # them behind, and then this recipe hardly learns.

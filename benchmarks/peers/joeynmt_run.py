@@ -59,7 +59,9 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
     )
     sides[side] = joeynmt.side(side, listed, path)
   stacks = {
-    name: joeynmt.stack(depth, model.num_heads, model.model_dim, model.ff_dim, 0.0, model.norm)
+    name: joeynmt.stack(
+      depth, model.num_heads, model.model_dim, model.ff_dim, 0.0, model.norm
+    )
     | {'activation': model.activation}
     for name, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))
   }
@@ -69,7 +71,10 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
       'name': 'run',
       'model_dir': str(folder),
       'use_cuda': False,
-      'data': {'train': '-', **sides},  # It wants some text to be named, and opens none.
+      'data': {
+        'train': '-',
+        **sides,
+      },  # It wants some text to be named, and opens none.
       'training': {'batch_size': 1},
       'testing': {
         'load_model': str(folder / 'weights.ckpt'),
@@ -108,7 +113,13 @@ def make_command(source: str, output: str, python: str, folder: str):
   if done.returncode:
     raise RuntimeError(done.stderr.rstrip().split('\n')[-1])
   return side_by_side.make_command(
-    source, output, python, '-m', 'joeynmt', 'translate', str(Path(folder, 'config.yaml'))
+    source,
+    output,
+    python,
+    '-m',
+    'joeynmt',
+    'translate',
+    str(Path(folder, 'config.yaml')),
   )
 
 
@@ -124,12 +135,20 @@ def tensors(params: dict[str, np.ndarray], dim: int) -> dict[str, np.ndarray]:
   for path, values in params.items():
     array = np.asarray(values)
     if path.endswith('.kernel'):
-      ends = (-1, array.shape[-1]) if path.split('.')[-2] in ('output', 'outer') else (dim, -1)
+      ends = (
+        (-1, array.shape[-1])
+        if path.split('.')[-2] in ('output', 'outer')
+        else (dim, -1)
+      )
       array = array.reshape(ends).T
     found[_name(path)] = array.reshape(-1) if path.endswith('.bias') else array
-  for name in [name for name in found if name.endswith(('_layer.weight', '_layer.0.weight'))]:
+  for name in [
+    name for name in found if name.endswith(('_layer.weight', '_layer.0.weight'))
+  ]:
     if '.layers.' in name:
-      found.setdefault(name.replace('.weight', '.bias'), np.zeros(len(found[name]), np.float32))
+      found.setdefault(
+        name.replace('.weight', '.bias'), np.zeros(len(found[name]), np.float32)
+      )
   positions = np.asarray(sinusoidal_positions(_POSITIONS, dim))[None]
   return {**found, 'encoder.pe.pe': positions, 'decoder.pe.pe': positions}
 

@@ -16,7 +16,9 @@ from transformer.ops.positions import sinusoidal_positions
 class PyTorchTransformer(nn.Module):
   """Shared embeddings, sinusoidal positions, `nn.Transformer`, tied output projection."""
 
-  def __init__(self, config: ModelConfig, vocabulary_size: int, length: int, paper_dropout: bool):
+  def __init__(
+    self, config: ModelConfig, vocabulary_size: int, length: int, paper_dropout: bool
+  ):
     """Builds the model.
 
     Args:
@@ -31,7 +33,8 @@ class PyTorchTransformer(nn.Module):
     self.embedding = nn.Embedding(vocabulary_size, config.model_dim)
     nn.init.normal_(self.embedding.weight, std=config.model_dim**-0.5)
     self.register_buffer(
-      'positions', torch.tensor(np.asarray(sinusoidal_positions(length, config.model_dim)))
+      'positions',
+      torch.tensor(np.asarray(sinusoidal_positions(length, config.model_dim))),
     )
     self.dropout = nn.Dropout(config.dropout)
     self.transformer = nn.Transformer(
@@ -100,14 +103,18 @@ def make_step(work: Work, compiled: bool, paper_dropout: bool):
   """
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.set_num_threads(len(os.sched_getaffinity(0)))
-  torch.set_float32_matmul_precision('highest' if work.model.dtype == 'float32' else 'high')
+  torch.set_float32_matmul_precision(
+    'highest' if work.model.dtype == 'float32' else 'high'
+  )
   torch.manual_seed(0)
   model = (
     PyTorchTransformer(work.model, work.vocabulary_size, work.length, paper_dropout)
     .to(device)
     .train()
   )
-  optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+  optimizer = torch.optim.Adam(
+    model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+  )
   loss_of = nn.CrossEntropyLoss(label_smoothing=work.label_smoothing)
 
   def forward_loss(source_BS, inputs_BT, targets_BT):
@@ -119,7 +126,8 @@ def make_step(work: Work, compiled: bool, paper_dropout: bool):
   source, target = work.batch()
   inputs = np.concatenate([np.full_like(target[:, :1], BOS_ID), target[:, :-1]], axis=1)
   given = [
-    torch.tensor(array, dtype=torch.long, device=device) for array in (source, inputs, target)
+    torch.tensor(array, dtype=torch.long, device=device)
+    for array in (source, inputs, target)
   ]
 
   def step():

@@ -21,7 +21,9 @@ from transformer.errors import refuse
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
-_TOPOLOGY = flags.DEFINE_string('topology', None, 'The slice, such as v5e:4x4 or v5p:4x4x4.')
+_TOPOLOGY = flags.DEFINE_string(
+  'topology', None, 'The slice, such as v5e:4x4 or v5p:4x4x4.'
+)
 _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 

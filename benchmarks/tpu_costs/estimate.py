@@ -72,7 +72,9 @@ _NO_MACHINE = {
 def devices_of(topology: str) -> list[Any]:
   """Returns descriptions of a slice's chips for the compiler."""
   if topology not in TOPOLOGIES:
-    raise UserError(f'--topology must be one of {", ".join(TOPOLOGIES)}; got {topology!r}')
+    raise UserError(
+      f'--topology must be one of {", ".join(TOPOLOGIES)}; got {topology!r}'
+    )
   if importlib.util.find_spec('libtpu') is None:
     raise UserError(
       '--topology needs the compiler for TPUs, libtpu, which is not installed; '
@@ -85,7 +87,9 @@ def devices_of(topology: str) -> list[Any]:
   jax.config.update('jax_enable_compilation_cache', False)
   from jax.experimental import topologies  # The import itself needs libtpu.
 
-  return list(topologies.get_topology_desc(platform='tpu', topology_name=topology).devices)
+  return list(
+    topologies.get_topology_desc(platform='tpu', topology_name=topology).devices
+  )
 
 
 def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 # The collectives. One whose name ends in `-start` runs while the device computes.
-KINDS = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
+KINDS = (
+  'all-reduce',
+  'all-gather',
+  'reduce-scatter',
+  'all-to-all',
+  'collective-permute',
+)
 _COMPUTATION = re.compile(r'(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _INSTRUCTION = re.compile(r'\s+(?:ROOT )?%?[\w.\-]+ = (\(.*?\)|\S+) ([\w\-]+)\((.*)')
 _ARRAY = re.compile(r'\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]')
@@ -60,7 +66,9 @@ def read(text: str, devices: int) -> tuple[list[Collective], int]:
           continue
         chains.add(key)
       group = _group(rest, devices)
-      collectives.append(Collective(kind, times, _size(kind, operation, shape, group), group))
+      collectives.append(
+        Collective(kind, times, _size(kind, operation, shape, group), group)
+      )
   return collectives, cycles
 
 
@@ -115,7 +123,8 @@ def _group(rest: str, devices: int) -> int:
 def _size(kind: str, operation: str, shape: str, group: int) -> int:
   """Returns the bytes of a shape's arrays; operands and counters of a `-start` do not count."""
   sizes = [
-    math.prod(int(dim) for dim in dims.split(',') if dim) * (max(int(bits), 8) // 8 if bits else 1)
+    math.prod(int(dim) for dim in dims.split(',') if dim)
+    * (max(int(bits), 8) // 8 if bits else 1)
     for name, bits, dims in _ARRAY.findall(shape)
     if operation == kind or (name, dims) != ('u32', '')
   ]  # Counters of a `-start`.

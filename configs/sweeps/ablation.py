@@ -12,7 +12,9 @@ import optuna
 def suggest(trial):
   """Returns the settings of a trial."""
   return {
-    'model.positions': trial.suggest_categorical('positions', ['sinusoidal', 'rotary', 'relative']),
+    'model.positions': trial.suggest_categorical(
+      'positions', ['sinusoidal', 'rotary', 'relative']
+    ),
     'model.norm': trial.suggest_categorical('norm', ['pre', 'post']),
     'seed': trial.suggest_categorical('seed', [1, 2, 3]),
   }

@@ -19,7 +19,9 @@ def suggest(trial):
     'train.objective': ('transformer.tools.r_drop:r_drop', alpha) if alpha else '',
     'model.dropout': trial.suggest_float('dropout', 0.1, 0.5, step=0.05),
     'data.bpe_dropout': trial.suggest_categorical('bpe_dropout', [0.0, 0.05, 0.1]),
-    'optimizer.peak_learning_rate': trial.suggest_float('peak_learning_rate', 2e-3, 2e-2, log=True),
+    'optimizer.peak_learning_rate': trial.suggest_float(
+      'peak_learning_rate', 2e-3, 2e-2, log=True
+    ),
     'optimizer.warmup_steps': trial.suggest_int('warmup_steps', 100, 500, step=100),
   }
 

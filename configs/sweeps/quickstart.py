@@ -14,9 +14,13 @@ import optuna
 def suggest(trial):
   """Returns the settings of a trial."""
   return {
-    'optimizer.peak_learning_rate': trial.suggest_float('peak_learning_rate', 5e-4, 2e-2, log=True),
+    'optimizer.peak_learning_rate': trial.suggest_float(
+      'peak_learning_rate', 5e-4, 2e-2, log=True
+    ),
     'model.dropout': trial.suggest_float('dropout', 0.0, 0.3, step=0.05),
-    'train.label_smoothing': trial.suggest_float('label_smoothing', 0.0, 0.2, step=0.05),
+    'train.label_smoothing': trial.suggest_float(
+      'label_smoothing', 0.0, 0.2, step=0.05
+    ),
     'model.norm': trial.suggest_categorical('norm', ['pre', 'post']),
   }
 

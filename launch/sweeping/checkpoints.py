@@ -71,10 +71,17 @@ def summary(sweep: Sweep) -> str:
   deleted = [number for number, known in states.items() if known == 'deleted']
   if not deleted:
     return ''
-  kept = ', '.join(str(number) for number, known in states.items() if known == 'kept') or 'none'
-  text = f'the checkpoints of {len(deleted)} trial(s) are deleted, those of {kept} are kept'
+  kept = (
+    ', '.join(str(number) for number, known in states.items() if known == 'kept')
+    or 'none'
+  )
+  text = (
+    f'the checkpoints of {len(deleted)} trial(s) are deleted, those of {kept} are kept'
+  )
   missed = [
-    trial.number for trial in sweep.ranked()[: sweep.keep_best or 1] if trial.number in deleted
+    trial.number
+    for trial in sweep.ranked()[: sweep.keep_best or 1]
+    if trial.number in deleted
   ]
   if missed:
     text += (

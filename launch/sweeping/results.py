@@ -28,7 +28,12 @@ _STATES = {
 }
 _STYLE = 'body { font: 15px/1.4 sans-serif; margin: 2em } pre { overflow-x: auto }'
 # No link to plotly's site, and no button that sends the data there.
-_PLOTS = {'displaylogo': False, 'showSendToCloud': False, 'plotlyServerURL': '', 'responsive': True}
+_PLOTS = {
+  'displaylogo': False,
+  'showSendToCloud': False,
+  'plotlyServerURL': '',
+  'responsive': True,
+}
 
 
 def write(sweep: Sweep, command: str):
@@ -57,7 +62,9 @@ def write(sweep: Sweep, command: str):
     )
 
 
-def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]) -> bytes:
+def page(
+  study: optuna.Study, objective: str, headline: str, texts: Mapping[str, str]
+) -> bytes:
   """Returns an HTML page with texts by title, Optuna's plots and plotly's JavaScript."""
   parts = [
     f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -70,10 +77,22 @@ def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str,
     for title, text in texts.items()
   ]
   for title, plot, arguments in (
-    ('Optimisation history', visualization.plot_optimization_history, {'target_name': objective}),
-    ('Parameter importances', visualization.plot_param_importances, {'target_name': objective}),
+    (
+      'Optimisation history',
+      visualization.plot_optimization_history,
+      {'target_name': objective},
+    ),
+    (
+      'Parameter importances',
+      visualization.plot_param_importances,
+      {'target_name': objective},
+    ),
     ('Intermediate values', visualization.plot_intermediate_values, {}),
-    ('Parallel coordinates', visualization.plot_parallel_coordinate, {'target_name': objective}),
+    (
+      'Parallel coordinates',
+      visualization.plot_parallel_coordinate,
+      {'target_name': objective},
+    ),
   ):
     try:
       with warnings.catch_warnings():
@@ -86,7 +105,11 @@ def page(study: optuna.Study, objective: str, headline: str, texts: Mapping[str,
         default_height='480px',
         div_id=title.lower().replace(' ', '-'),
       )
-    except (ValueError, RuntimeError, UserWarning) as error:  # There are too few trials.
+    except (
+      ValueError,
+      RuntimeError,
+      UserWarning,
+    ) as error:  # There are too few trials.
       drawn = f'<p>{html.escape(str(error))}</p>'
     parts.append(f'<h2>{title}</h2>\n{drawn}')
   return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
@@ -121,7 +144,9 @@ def table(sweep: Sweep) -> list[list[str]]:
   for trial in trials:
     attributes = trial.user_attrs
     step = attributes.get('step', trial.last_step)
-    value = trial.value if trial.value is not None else trial.intermediate_values.get(step)
+    value = (
+      trial.value if trial.value is not None else trial.intermediate_values.get(step)
+    )
     seconds = attributes.get('seconds')
     settings = attributes.get('settings', {})
     star = ' *' if best is not None and trial.number == best.number else ''
@@ -155,7 +180,9 @@ def summary(sweep: Sweep) -> str:
   states = [trial.state for trial in sweep.all()]
   states += [TrialState.WAITING] * sweep.to_begin()
   counts = ', '.join(
-    f'{states.count(state)} {name}' for state, name in _STATES.items() if state in states
+    f'{states.count(state)} {name}'
+    for state, name in _STATES.items()
+    if state in states
   )
   best = sweep.best()
   outcome = 'none is complete'

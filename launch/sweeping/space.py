@@ -90,7 +90,9 @@ def load(filename: str) -> Space:
       f'configs/sweeps/quickstart.py; {filename}: {error.strerror}'
     ) from error
   except (Exception, SystemExit) as error:  # A program may raise anything.
-    raise UserError(f'{filename} cannot be loaded: {type_and_message(error)}') from error
+    raise UserError(
+      f'{filename} cannot be loaded: {type_and_message(error)}'
+    ) from error
   _check_names(filename, defined)
   objective = defined.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
@@ -112,7 +114,9 @@ def load(filename: str) -> Space:
     try:
       made = make()
     except Exception as error:
-      raise UserError(f'{filename}: {call} failed: {type_and_message(error)}') from error
+      raise UserError(
+        f'{filename}: {call} failed: {type_and_message(error)}'
+      ) from error
     if not isinstance(made, kind):
       raise UserError(
         f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; got {shown(made)}'
@@ -131,7 +135,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
       f"{space.filename}: objective 'valid/f1' is computed only by a function of "
       f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none'
     )
-  if space.objective == 'valid/chrf' and config.train.best_by.rpartition('/')[2] != 'chrf':
+  if (
+    space.objective == 'valid/chrf'
+    and config.train.best_by.rpartition('/')[2] != 'chrf'
+  ):
     raise UserError(
       f"{space.filename}: objective 'valid/chrf' is computed only with "
       f'--config.train.best_by=chrf; got {shown(config.train.best_by)}'
@@ -148,7 +155,9 @@ def check(space: Space, config: Config, taken: Collection[str]):
       raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
     for name in settings:
       if name in taken:
-        raise UserError(f'{space.filename} sets {name} for each trial; leave --config.{name} out')
+        raise UserError(
+          f'{space.filename} sets {name} for each trial; leave --config.{name} out'
+        )
     try:
       trial = changed(config, settings)
     except UserError as error:
@@ -223,14 +232,18 @@ def _check_names(filename: str, defined: dict[str, Any]):
   for name, value in defined.items():
     # An imported name is a module, or an object whose `__module__` is another module.
     ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']
-    if ours and not (name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)):
+    if ours and not (
+      name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)
+    ):
       raise UserError(
         f'{filename} defines {name}, which means nothing to a sweep; the names are '
         f'{", ".join(_NAMES)}; let names of your own begin with _'
       )
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):
-      raise UserError(f'{filename}: {name} must be a function; got {shown(defined[name])}')
+      raise UserError(
+        f'{filename}: {name} must be a function; got {shown(defined[name])}'
+      )
   if 'suggest' not in defined:
     raise UserError(
       f'{filename} must define suggest(trial), which returns a dict such as '

@@ -68,7 +68,9 @@ class Sweep:
     self.study: Study | None = None
     self._journal = folder / storage.JOURNAL
     self._name = folder.resolve().name if url else _STUDY
-    self._place = f'{self._name} in {storage.without_password(url)}' if url else str(folder)
+    self._place = (
+      f'{self._name} in {storage.without_password(url)}' if url else str(folder)
+    )
 
   def begin(self):
     """Creates the study or opens it; raises `UserError` if it belongs to another sweep."""
@@ -80,7 +82,9 @@ class Sweep:
       )
     known = self.folder / TRIALS if self.url else self._journal
     if not known.exists() and not run_directory.holds_nothing(self.folder):
-      raise UserError(f'{self.folder} is not empty and holds no sweep; choose another --workdir')
+      raise UserError(
+        f'{self.folder} is not empty and holds no sweep; choose another --workdir'
+      )
     self._open(creates=True)
     for name in (TRIALS, _CLAIMS):
       (self.folder / name).mkdir(exist_ok=True)
@@ -121,7 +125,9 @@ class Sweep:
     """Returns the complete trials, best first; among equal values, the first trial is first."""
     complete = [trial for trial in self.all() if trial.state == TrialState.COMPLETE]
     return sorted(
-      complete, key=lambda trial: trial.value, reverse=self.space.direction == 'maximize'
+      complete,
+      key=lambda trial: trial.value,
+      reverse=self.space.direction == 'maximize',
     )
 
   def best(self) -> FrozenTrial | None:
@@ -176,10 +182,17 @@ class Sweep:
     return begun[number] if number < len(begun) else None
 
   def _open(self, creates: bool = False):
-    opened = storage.open_database(self.url) if self.url else storage.open_journal(self._journal)
+    opened = (
+      storage.open_database(self.url)
+      if self.url
+      else storage.open_journal(self._journal)
+    )
     if creates:
       optuna.create_study(
-        storage=opened, study_name=self._name, direction=self.space.direction, load_if_exists=True
+        storage=opened,
+        study_name=self._name,
+        direction=self.space.direction,
+        load_if_exists=True,
       )
     self.study = Study(self._name, opened, self._sampler(0), self.space.pruner())
 
@@ -205,7 +218,9 @@ class Sweep:
     It takes a while to learn whether a worker on another host is alive.
     """
     self._release(host)
-    return self.to_begin() > 0 or any(trial.state == TrialState.WAITING for trial in self.all())
+    return self.to_begin() > 0 or any(
+      trial.state == TrialState.WAITING for trial in self.all()
+    )
 
   def _release(self, host: str | None):
     """Stores the trials again whose workers are gone."""
@@ -213,7 +228,10 @@ class Sweep:
       optuna.storages.fail_stale_trials(self.study)
       return
     for number, record in enumerate(self.study.records()):
-      if record.state == TrialState.RUNNING and host in (None, record.user_attrs.get('host', host)):
+      if record.state == TrialState.RUNNING and host in (
+        None,
+        record.user_attrs.get('host', host),
+      ):
         with contextlib.suppress(UserError), self._lock(number):
           self.study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
           self.study.store_left()
@@ -236,7 +254,9 @@ class Sweep:
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""
-    if differences := identity.differences(self.study.user_attrs['about'], self.config, self.space):
+    if differences := identity.differences(
+      self.study.user_attrs['about'], self.config, self.space
+    ):
       raise UserError(
         f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
         f'another --workdir, or the same settings'

@@ -60,7 +60,9 @@ def run_trial(
   docstring = f'Trial {trial.number} of a sweep with {sweep.space.filename}.'
   files.write(run.with_name(f'{run.name}.py'), config_file(docstring, config, settings))
   logging.info(
-    'trial %d: %s', trial.number, ', '.join(f'{name} {value}' for name, value in settings.items())
+    'trial %d: %s',
+    trial.number,
+    ', '.join(f'{name} {value}' for name, value in settings.items()),
   )
   evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
   status = EXIT_STATUS
@@ -168,9 +170,16 @@ def _train(
   """Runs train.py until it ends or is pruned; returns its exit status."""
   began = time.monotonic()
   spent = trial.user_attrs.get('seconds', 0.0)
-  command = [sys.executable, str(ROOT / 'train.py'), f'--config={run}.py', f'--workdir={run}']
+  command = [
+    sys.executable,
+    str(ROOT / 'train.py'),
+    f'--config={run}.py',
+    f'--workdir={run}',
+  ]
   with Path(f'{run}.log').open('ab') as log:
-    child_process.add(children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    child_process.add(
+      children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
   process = children[-1]
   logged = began
   try:
@@ -204,7 +213,9 @@ def _tail(run: Path) -> list[str]:
   """Returns the last lines that train.py has printed."""
   with Path(f'{run}.log').open('rb') as file:
     file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
-    return [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
+    return [
+      line for line in file.read().decode(errors='replace').splitlines() if line.strip()
+    ]
 
 
 def _reason(status: int, lines: Sequence[str]) -> str:
@@ -213,5 +224,7 @@ def _reason(status: int, lines: Sequence[str]) -> str:
     name = signal.Signals(-status).name
     memory = ', perhaps out of memory' if name == 'SIGKILL' else ''
     return f'train.py was ended by {name}{memory}'
-  errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+  errors = [
+    line.removeprefix('error: ') for line in lines if line.startswith('error: ')
+  ]
   return (errors or lines or ['train.py printed nothing'])[-1]

@@ -98,7 +98,9 @@ def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str])
   # Slurm replaces a % in the name of an output file.
   logs = str(workdir / LOGS).replace('%', '%%')
   return (
-    sbatch.submission('sweep', options, f'--array=0-{workers - 1}', f'--output={logs}/%a.log'),
+    sbatch.submission(
+      'sweep', options, f'--array=0-{workers - 1}', f'--output={logs}/%a.log'
+    ),
     sbatch.script(
       f'{shlex.join(sbatch.with_grace(command))} --worker=$SLURM_ARRAY_TASK_ID',
       f'{shlex.quote(str(workdir))}/{TRIALS}/*',
@@ -149,6 +151,10 @@ def _part(worker: int, workers: int, things: Sequence) -> Sequence:
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:
   """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
   known = trial.user_attrs
-  if trial.state != TrialState.FAIL or trial.intermediate_values or 'seconds' not in known:
+  if (
+    trial.state != TrialState.FAIL
+    or trial.intermediate_values
+    or 'seconds' not in known
+  ):
     return None
   return re.sub(r'\d+', '#', known.get('reason', '')) or None

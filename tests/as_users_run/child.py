@@ -16,7 +16,11 @@ from transformer.system import command_line
 def main(argv):
   """Imports the subject and JAX, after `command_line` has set JAX's options."""
   _, subject, folder = argv
-  print(json.dumps(importlib.import_module(f'tests.as_users_run.{subject}').measure(Path(folder))))
+  print(
+    json.dumps(
+      importlib.import_module(f'tests.as_users_run.{subject}').measure(Path(folder))
+    )
+  )
 
 
 if __name__ == '__main__':

@@ -17,9 +17,13 @@ def environment(tmp_path_factory):
 
   The cache of compiled programs is shared with the tests, whose programs have other keys.
   """
-  compiled = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(tmp_path_factory.mktemp('compiled'))
+  compiled = os.environ.get('JAX_COMPILATION_CACHE_DIR') or str(
+    tmp_path_factory.mktemp('compiled')
+  )
   others = {
-    name: value for name, value in os.environ.items() if not name.startswith(('JAX_', 'XLA_'))
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(('JAX_', 'XLA_'))
   }
   # Busy threads of NumPy would slow down those of XLA.
   return {

@@ -36,11 +36,16 @@ def measure(folder):
 def on_mesh(sizes) -> dict:
   """Returns losses and learning rates of some updates, the state, and dropout bits."""
   config = tiny.make_config(
-    optimizer__warmup_steps=STEPS, mesh__data=sizes[0], mesh__fsdp=sizes[1], mesh__tensor=sizes[2]
+    optimizer__warmup_steps=STEPS,
+    mesh__data=sizes[0],
+    mesh__fsdp=sizes[1],
+    mesh__tensor=sizes[2],
   )
   model = Transformer(config.model, tiny.VOCABULARY + 1)  # A size that eight divides.
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
-  mesh = make_mesh(config.mesh, batches.shape.rows, jax.devices()[: int(np.prod(sizes))])
+  mesh = make_mesh(
+    config.mesh, batches.shape.rows, jax.devices()[: int(np.prod(sizes))]
+  )
   update = make_update(config, model, mesh)
   step = update.lower(batches.shape).compile()
   state = update.first_state(tiny.random_params(model))

@@ -16,7 +16,9 @@ def measure(folder):
   del folder
   exact = {'model__dropout': 0.0, 'optimizer__warmup_steps': 1}
   return {
-    'full': compare(tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY),
+    'full': compare(
+      tiny.make_config(**exact), tiny.random_pairs(tiny.FULL, 64), tiny.VOCABULARY
+    ),
     # More than 2¹⁵ positions, beyond which some kernels have failed.
     'rows': compare(
       tiny.make_config(
@@ -72,7 +74,11 @@ def compare(config, pairs, vocabulary: int) -> dict:
     'norm': [
       float(metrics['gradient_norm']),
       float(
-        np.sqrt(sum(np.sum((leaf / losses.tokens) ** 2) for leaf in jax.tree.leaves(gradients)))
+        np.sqrt(
+          sum(
+            np.sum((leaf / losses.tokens) ** 2) for leaf in jax.tree.leaves(gradients)
+          )
+        )
       ),
     ],
     'gradients': errors(
@@ -80,7 +86,8 @@ def compare(config, pairs, vocabulary: int) -> dict:
       jax.tree.map(lambda leaf: leaf / losses.tokens, gradients),
     ),
     'updates': errors(
-      jax.tree.map(np.subtract, state.params, before), jax.tree.map(update, adam.mu, adam.nu)
+      jax.tree.map(np.subtract, state.params, before),
+      jax.tree.map(update, adam.mu, adam.nu),
     ),
   }
 

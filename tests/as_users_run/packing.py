@@ -49,7 +49,9 @@ def measure(folder):
     }
     if shape != batches.shape:
       return of_pair, None
-    return of_pair, float(update.eval_step(params, place(batch, batch_sharding(mesh)))['nll'])
+    return of_pair, float(
+      update.eval_step(params, place(batch, batch_sharding(mesh)))['nll']
+    )
 
   rows = batches.deal(0)[0]
   packed, whole = of_pairs(rows, batches.shape)
@@ -60,7 +62,9 @@ def measure(folder):
   longer, _ = of_pairs(single, Shape(batches.shape.rows, 83, 97))
 
   def difference(other):
-    return max(float(np.abs(packed[pair] - found).max()) for pair, found in other.items())
+    return max(
+      float(np.abs(packed[pair] - found).max()) for pair, found in other.items()
+    )
 
   return {
     'pairs': len(alone),
@@ -88,5 +92,7 @@ def token_log_probs(model: Transformer, params, batch):
     batch.target_segments,
     batch.target_positions,
   )
-  log_probs_BTN = jax.nn.log_softmax(model.apply({'params': params}, x_BTD, method='logits'))
+  log_probs_BTN = jax.nn.log_softmax(
+    model.apply({'params': params}, x_BTD, method='logits')
+  )
   return jnp.take_along_axis(log_probs_BTN, batch.target_tokens[..., None], -1)[..., 0]

@@ -28,7 +28,9 @@ class Losses(NamedTuple):
   tokens: int
 
 
-def loss_and_gradients(config: ModelConfig, params, pairs: Sequence[Pair], smoothing: float):
+def loss_and_gradients(
+  config: ModelConfig, params, pairs: Sequence[Pair], smoothing: float
+):
   """Returns `Losses` of the label-smoothed cross entropy (section 5.4), and its gradients."""
 
   def loss(params, source, target):
@@ -45,12 +47,16 @@ def loss_and_gradients(config: ModelConfig, params, pairs: Sequence[Pair], smoot
     sums = None
     for source, target, _ in _padded(pairs):
       found = gradient(params, source, target), (target > 0).sum()
-      sums = jax.device_get(found if sums is None else jax.tree.map(jnp.add, sums, found))
+      sums = jax.device_get(
+        found if sums is None else jax.tree.map(jnp.add, sums, found)
+      )
   ((loss, nll), gradients), tokens = sums
   return Losses(float(loss), float(nll), int(tokens)), gradients
 
 
-def log_probs_of(config: ModelConfig, params, pairs: Sequence[Pair]) -> list[np.ndarray]:
+def log_probs_of(
+  config: ModelConfig, params, pairs: Sequence[Pair]
+) -> list[np.ndarray]:
   """Returns log-probabilities by teacher forcing.
 
   For each pair an array [2, tokens]: those of its target tokens, and of the likeliest tokens.
@@ -59,7 +65,9 @@ def log_probs_of(config: ModelConfig, params, pairs: Sequence[Pair]) -> list[np.
   result = []
   for (_, target), x in zip(pairs, outputs_of(config, params, pairs), strict=True):
     log_probs = np.log(formulas.softmax(x @ table.T))
-    result.append(np.stack([log_probs[np.arange(len(target)), target], log_probs.max(-1)]))
+    result.append(
+      np.stack([log_probs[np.arange(len(target)), target], log_probs.max(-1)])
+    )
   return result
 
 

@@ -47,7 +47,9 @@ def test_gradients_are_those_of_the_formulas(case):
   gradients = case['gradients']
   largest = max(wanted for _, wanted, *_ in gradients.values())
   for name, (error, wanted, norm_of_error, norm) in gradients.items():
-    if name.endswith('key.bias'):  # It adds a constant to all scores of a query, without effect.
+    if name.endswith(
+      'key.bias'
+    ):  # It adds a constant to all scores of a query, without effect.
       assert wanted < 1e-15 and error < 1e-8 * largest, name
       continue
     assert norm_of_error < case['tolerances'][0] * norm, (name, norm_of_error / norm)

@@ -59,7 +59,11 @@ def losses(workdir):
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   except FileNotFoundError:
     return {}
-  return {row['step']: row['train/loss'] for row in map(json.loads, lines) if 'train/loss' in row}
+  return {
+    row['step']: row['train/loss']
+    for row in map(json.loads, lines)
+    if 'train/loss' in row
+  }
 
 
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(start):

@@ -18,14 +18,18 @@ def test_translations_and_scores_are_bit_for_bit_the_same_in_any_batch(measured)
   assert min(batches['tokens']) < 6 and max(batches['tokens']) > 24
   assert batches['otherwise'] == together
   assert len(batches['alone']) > 9
-  assert batches['alone'] == {number: together[int(number)] for number in batches['alone']}
+  assert batches['alone'] == {
+    number: together[int(number)] for number in batches['alone']
+  }
 
 
 @pytest.mark.parametrize('beams', ['5', '1'])
 def test_search_and_teacher_forcing_find_the_same_log_probabilities(measured, beams):
   search = measured['by_teacher_forcing'][beams]
   assert search['distinct'] > 60 * int(beams)
-  assert search['lengths'][0] < 12 and search['lengths'][-1] > 20 and search['ended'] > 0
+  assert (
+    search['lengths'][0] < 12 and search['lengths'][-1] > 20 and search['ended'] > 0
+  )
   searched, scored = np.array(search['searched']), np.array(search['scored'])
   found = np.isfinite(searched)  # A search may end with fewer hypotheses than beams.
   assert found[:, 0].all() and found.sum() == search['hypotheses'] > 60 * int(beams)

@@ -31,7 +31,9 @@ def random_params(model: Transformer):
     spread = {'scale': 0.3, 'bias': 0.2}.get(path[-1].key, 0.0)
     return np.asarray(leaf) + spread * rng.normal(size=leaf.shape).astype(np.float32)
 
-  return jax.tree_util.tree_map_with_path(changed, jax.jit(lambda: init_params(model, 1))())
+  return jax.tree_util.tree_map_with_path(
+    changed, jax.jit(lambda: init_params(model, 1))()
+  )
 
 
 def random_pairs(
@@ -45,7 +47,10 @@ def random_pairs(
   def side(lengths):
     first = UNK_ID + 1
     return Sentences.join(
-      [*(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int), EOS_ID]
+      [
+        *(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int),
+        EOS_ID,
+      ]
       for length in lengths
     )
 
@@ -61,7 +66,9 @@ def training_batches(config: Config, pairs: EncodedPairs) -> TrainingBatches:
 def random_lines(count: int, seed: int) -> list[str]:
   """Returns sentences of an invented language, with frequent and rare words."""
   rng = np.random.default_rng(13)
-  syllables = [a + b for a in 'bdfgklmnprstvz' for b in ('a', 'e', 'i', 'o', 'u', 'an', 'er', 'it')]
+  syllables = [
+    a + b for a in 'bdfgklmnprstvz' for b in ('a', 'e', 'i', 'o', 'u', 'an', 'er', 'it')
+  ]
   words = [''.join(rng.choice(syllables, rng.integers(1, 5))) for _ in range(9000)]
   rng = np.random.default_rng(seed)
   lengths = np.clip(rng.lognormal(np.log(11), 0.4, count), 2, 25).astype(int)
@@ -71,7 +78,12 @@ def random_lines(count: int, seed: int) -> list[str]:
   ]
 
 
-def pairs_of(batches: TrainingBatches, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def pairs_of(
+  batches: TrainingBatches, step: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
   """Returns the pairs of a step before packing."""
   (pairs,) = batches.corpora
-  return [(pairs.source[number], pairs.target[number]) for number in batches.deal(step)[0].pairs]
+  return [
+    (pairs.source[number], pairs.target[number])
+    for number in batches.deal(step)[0].pairs
+  ]

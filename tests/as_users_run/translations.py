@@ -56,10 +56,14 @@ def sharpened(params, config, sentences):
   token gets likelier.
   """
   outputs = np.concatenate(
-    reference.outputs_of(config.model, params, list(zip(sentences, sentences[::-1], strict=True)))
+    reference.outputs_of(
+      config.model, params, list(zip(sentences, sentences[::-1], strict=True))
+    )
   )
   sharper = 2.5 / outputs.std(0)
-  last = params[f'decoder_{config.model.num_layers - 1}']['feed_forward_residual']['layer_norm']
+  last = params[f'decoder_{config.model.num_layers - 1}']['feed_forward_residual'][
+    'layer_norm'
+  ]
   last['bias'] = np.float32((last['bias'] - outputs.mean(0)) * sharper)
   last['scale'] = np.float32(last['scale'] * sharper)
   params['target_embedding']['table'][EOS_ID] *= 2
@@ -114,12 +118,19 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
   found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
   scorer = make_scorer((run.model,))
   scored = np.stack(
-    [scorer((run.params,), source, found.tokens[:, beam]).sum(1) for beam in range(beams)], axis=1
+    [
+      scorer((run.params,), source, found.tokens[:, beam]).sum(1)
+      for beam in range(beams)
+    ],
+    axis=1,
   )
   best = [
-    tokens[0, : lengths[0]] for tokens, lengths in zip(found.tokens, found.lengths, strict=True)
+    tokens[0, : lengths[0]]
+    for tokens, lengths in zip(found.tokens, found.lengths, strict=True)
   ]
-  exact = reference.log_probs_of(run.config.model, params, list(zip(encoded, best, strict=True)))
+  exact = reference.log_probs_of(
+    run.config.model, params, list(zip(encoded, best, strict=True))
+  )
   return {
     'hypotheses': int((found.lengths > 0).sum()),
     'distinct': len(

@@ -90,7 +90,9 @@ def measured(rows, error=None):
 
 
 def test_measurements_need_few_packages(bare):
-  modules = sorted({f'accelerator_parts.{section.module}' for section in sections('full')})
+  modules = sorted(
+    {f'accelerator_parts.{section.module}' for section in sections('full')}
+  )
   code = f'import {", ".join(modules)}, peers, this_project, work'
   done = subprocess.run(
     [sys.executable, '-c', code],
@@ -108,12 +110,16 @@ def test_a_record_keeps_what_it_has(tmp_path):
   again = Record(path, 'full')
   again.add('two', **measured([{'x': 2}], 'it failed'))
   last = Record(path, 'full')
-  assert last.sections['one']['rows'] == [{'x': 1}] and last.sections['two']['rows'] == [{'x': 2}]
+  assert last.sections['one']['rows'] == [{'x': 1}] and last.sections['two'][
+    'rows'
+  ] == [{'x': 2}]
   assert [last.is_done(name) for name in ('one', 'two', 'three')] == [True, True, False]
   assert [last.is_done(name, retry=True) for name in ('one', 'two')] == [True, False]
   last.add('three', **measured([{'x': 1}, {'error': 'no memory'}]))
   assert last.is_done('three') and not last.is_done('three', retry=True)
-  last.add('three', **measured([], 'it failed'))  # A retry that finds less changes nothing.
+  last.add(
+    'three', **measured([], 'it failed')
+  )  # A retry that finds less changes nothing.
   assert last.sections['three']['rows'] == [{'x': 1}, {'error': 'no memory'}]
   with pytest.raises(UserError, match='--size=full'):
     Record(path, 'toy')
@@ -150,7 +156,9 @@ def script(tmp_path, body):
 )
 def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, error):
   found = running.measure(script(tmp_path, body), 2 if 'time' in body else 60)
-  assert found['rows'] == [{'x': 1}] and found['error'] == error and found['seconds'] < 60
+  assert (
+    found['rows'] == [{'x': 1}] and found['error'] == error and found['seconds'] < 60
+  )
 
 
 def test_a_call_leaves_what_does_not_fit(tmp_path):
@@ -164,18 +172,33 @@ def test_a_call_leaves_what_does_not_fit(tmp_path):
 
 
 def test_tables_hold_the_figures_of_both_systems():
-  update = {'rows': 8, 'length': 16, 'least': 0.009, 'most': 0.012, 'device_bytes': 2e9, 'loss': 6}
+  update = {
+    'rows': 8,
+    'length': 16,
+    'least': 0.009,
+    'most': 0.012,
+    'device_bytes': 2e9,
+    'loss': 6,
+  }
   ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilisation': 0.4}
-  theirs = {**update, 'seconds': 0.013, 'tokens_per_second': 9846.0, 'utilisation': None}
+  theirs = {
+    **update,
+    'seconds': 0.013,
+    'tokens_per_second': 9846.0,
+    'utilisation': None,
+  }
   found = {
-    'updates, base': measured([ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]),
+    'updates, base': measured(
+      [ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]
+    ),
     'updates, base, PyTorch': measured([theirs]),
     'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
     'searches': measured([], 'it took longer than 5 s'),
   }
   text = tables({'size': 'full', 'sections': found})
   assert (
-    '| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |' in text
+    '| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |'
+    in text
   )
   assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text
   assert '| searches | it took longer than 5 s |' in text
@@ -193,12 +216,15 @@ def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
   found = json.loads(path.read_text('utf-8'))['sections']
   assert list(found) == [section.name for section in sections('toy')]
   for name, section in found.items():
-    if name.endswith('PyTorch') and "No module named 'torch'" in (section['error'] or ''):
+    if name.endswith('PyTorch') and "No module named 'torch'" in (
+      section['error'] or ''
+    ):
       continue
     assert section['error'] is None and section['rows'], (name, section)
     assert all('error' not in row for row in section['rows']), section['rows']
   assert all(
-    row['agrees'] and row.get('empty_are_zero', True) for row in found['attention']['rows']
+    row['agrees'] and row.get('empty_are_zero', True)
+    for row in found['attention']['rows']
   )
   assert all(row['empty_queries'] for row in found['attention']['rows'][:-1])
   text = accelerator(f'--tables={path}')
@@ -228,13 +254,17 @@ def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
   params = jax.device_get(init_params(Transformer(config.model, vocabulary.size), 0))
   # Half way between two numbers of bfloat16, so it is rounded to the even one.
   tie = np.float32(1 + 3 / 256)
-  params = jax.tree.map(lambda x: np.append(x.ravel()[1:], tie).reshape(x.shape), params)
+  params = jax.tree.map(
+    lambda x: np.append(x.ravel()[1:], tie).reshape(x.shape), params
+  )
   save_run(tmp_path / 'runs' / 'tiny-0', config, vocabulary, params, [3])
   run = packed_runs.Planned('tiny-0', config.to_dict(), 'best', 1)
   monkeypatch.setattr(packed_runs, '_PART', 3000)
   lost = run._replace(name='lost')
   told = packed_runs.bring_back([run, lost], tmp_path / 'runs', tmp_path / 'out')
-  assert 'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
+  assert (
+    'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
+  )
   assert len(list((tmp_path / 'out').glob('runs.*'))) > 1
   assert all(part.stat().st_size <= 3000 for part in (tmp_path / 'out').iterdir())
   (found,) = packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
@@ -293,13 +323,17 @@ def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
     '--average=2',
   )
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'TMPDIR': str(tmp_path)}
-  accelerator(f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment)
+  accelerator(
+    f'--train={packed}', f'--out={out}', '--minutes=30', environment=environment
+  )
   report = json.loads((out / packed_runs.REPORT).read_text('utf-8'))['runs']
   assert list(report) == ['tiny-0', 'tiny-1']
   for run in report.values():
     assert run['training'] == 'done' and run['test'].startswith('scored'), report
     assert run['weights'].startswith('weights of step 2')
-  found = [pathlib.Path(place) for place in carry(f'--unpack={out}', f'--runs={tmp_path}/back')]
+  found = [
+    pathlib.Path(place) for place in carry(f'--unpack={out}', f'--runs={tmp_path}/back')
+  ]
   assert [load_run(place).steps for place in found] == [[2], [2]]
   assert [load_run(place).config.seed for place in found] == [0, 1]
   assert list((found[0] / 'trained' / 'eval').iterdir())

@@ -15,7 +15,9 @@ from benchmarks.layers import DILATED, KERNEL, LAYERS, NEIGHBOURHOOD
 
 ROOT = pathlib.Path(__file__).parents[2]
 ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, SEPARABLE, RESTRICTED = LAYERS
-EACH = pytest.mark.parametrize('layer', [*LAYERS, DILATED], ids=lambda layer: layer.name)
+EACH = pytest.mark.parametrize(
+  'layer', [*LAYERS, DILATED], ids=lambda layer: layer.name
+)
 
 
 def products(layer, n, d):
@@ -70,7 +72,9 @@ def test_path_lengths_follow_from_the_reach_of_an_operation(layer, n):
 @pytest.mark.parametrize(
   'layer', [CONVOLUTION, SEPARABLE, DILATED, RESTRICTED], ids=lambda layer: layer.name
 )
-def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_not(layer):
+def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_not(
+  layer,
+):
   n = 35
   weights, x_TD = layers.inputs(layer, n, 2)
 
@@ -102,14 +106,19 @@ def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
   near_TS = np.abs(np.arange(n)[:, None] - np.arange(n)[None, :]) <= NEIGHBOURHOOD // 2
   x_THD = x_TD[:, None, :]
   wanted_THD = dot_product_attention(x_THD, x_THD, x_THD, jnp.asarray(near_TS))
-  np.testing.assert_allclose(RESTRICTED.apply((), x_TD), wanted_THD[:, 0, :], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    RESTRICTED.apply((), x_TD), wanted_THD[:, 0, :], rtol=1e-4, atol=1e-5
+  )
 
 
 def test_a_separable_convolution_is_one_whose_kernel_is_a_product():
   weights, x_TD = layers.inputs(SEPARABLE, 11, 5)
   kernel_SDD = weights.channels_S1D[:, 0, :, None] * weights.matrix_DD[None]
   np.testing.assert_allclose(
-    SEPARABLE.apply(weights, x_TD), layers.convolution(kernel_SDD, x_TD), rtol=1e-4, atol=1e-5
+    SEPARABLE.apply(weights, x_TD),
+    layers.convolution(kernel_SDD, x_TD),
+    rtol=1e-4,
+    atol=1e-5,
   )
 
 

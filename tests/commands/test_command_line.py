@@ -23,7 +23,9 @@ from transformer.system import installation
 )
 def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
   message = evaluate.refuses(f'--workdir={tmp_path}/run', *flags.split())
-  assert message.startswith(f'{re.split("[= ]", flags)[0]} must be a path on this machine')
+  assert message.startswith(
+    f'{re.split("[= ]", flags)[0]} must be a path on this machine'
+  )
   assert re.search(r'which begins with \w+://$', message)
 
 
@@ -53,7 +55,9 @@ def test_as_a_process_a_command_helps_and_refuses_without_jax(
     }
     assert 'absl.flags' in imported
     assert not heavy & {module.split('.')[0] for module in imported}
-    lines = [line for line in done.stderr.splitlines() if not line.startswith('import time: ')]
+    lines = [
+      line for line in done.stderr.splitlines() if not line.startswith('import time: ')
+    ]
     return done.returncode, done.stdout, '\n'.join(lines)
 
   path, script = ROOT / f'{name}.py', tmp_path / 'attention-it'
@@ -63,7 +67,9 @@ def test_as_a_process_a_command_helps_and_refuses_without_jax(
   assert written in helped
   for flag in re.findall(r"DEFINE\w+\('(\w+)'", path.read_text('utf-8')):
     assert f'--{flag}' in helped or f'--[no]{flag}' in helped
-  shared = {'train': ['config', 'config.GROUP.KEY'], 'eval': ['checkpoint', 'average']}[name]
+  shared = {'train': ['config', 'config.GROUP.KEY'], 'eval': ['checkpoint', 'average']}[
+    name
+  ]
   assert all(f'--{flag}' in helped for flag in shared)
   for flag in ('--nonsense', '--workdir='):
     status, out, err = run(path, f'--workdir={tmp_path}/run', flag)
@@ -118,12 +124,20 @@ command_line.run(main)"""
 )
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   ended, out, err = run_code(f'def main(_):\n  raise {raised}')
-  assert (ended, out) == (status, '') and err.startswith(line) and err.count('\n') == bool(line)
+  assert (
+    (ended, out) == (status, '')
+    and err.startswith(line)
+    and err.count('\n') == bool(line)
+  )
 
 
 @pytest.mark.parametrize(
   ('ending', 'status'),
-  [('pass', 0), ('raise Preempted("stopped")', 75), ('raise KeyboardInterrupt("stopped")', 130)],
+  [
+    ('pass', 0),
+    ('raise Preempted("stopped")', 75),
+    ('raise KeyboardInterrupt("stopped")', 130),
+  ],
 )
 @pytest.mark.parametrize('number', ['SIGTERM', 'SIGINT'])
 def test_a_signal_after_the_end_changes_no_status(ending, status, number):
@@ -140,7 +154,9 @@ def main(_):
 def test_the_last_printed_line_arrives_and_a_bug_keeps_its_traceback():
   status, out, err = run_code(
     'def main(_):\n  print("here")\n  raise RuntimeError("why")',
-    env={name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'},
+    env={
+      name: value for name, value in os.environ.items() if name != 'PYTHONUNBUFFERED'
+    },
   )
   assert (status, out) == (1, 'here\n') and 'Traceback' in err and 'why' in err
   assert run_code('def main(_):\n  print("here")') == (0, 'here\n', '')

@@ -27,5 +27,8 @@ def test_every_config_comes_back_from_its_file(tmp_path):
   assert Config.from_dict(defined['get_config']().to_dict()) == config
   lines = (tmp_path / 'file.py').read_text().splitlines()
   first = lines.index('  # The searched settings.')
-  assert lines[first + 1 : first + 3] == ['  config.seed = 3', '  config.model.num_layers = 6']
+  assert lines[first + 1 : first + 3] == [
+    '  config.seed = 3',
+    '  config.model.num_layers = 6',
+  ]
   assert sum('num_layers' in line for line in lines) == 1

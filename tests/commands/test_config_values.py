@@ -19,7 +19,9 @@ def read(config, *arguments):
   """Returns the nested dicts that train.py would read from a command line."""
   shared_flags.define_config()
   values, arguments = flags.FlagValues(), ['train.py', f'--config={config}', *arguments]
-  config_flags.DEFINE_config_file('config', None, '', flag_values=values, sys_argv=arguments)
+  config_flags.DEFINE_config_file(
+    'config', None, '', flag_values=values, sys_argv=arguments
+  )
   values(arguments)
   return values.config.to_dict()
 
@@ -84,7 +86,11 @@ def all_keys():
     kinds = typing.get_type_hints(groups) if dataclasses.is_dataclass(groups) else {}
     for key, kind in kinds.items() or [('', groups)]:
       kind = (
-        next(kind for kind in reversed(typing.get_args(kind) or [kind]) if kind is not type(None))
+        next(
+          kind
+          for kind in reversed(typing.get_args(kind) or [kind])
+          if kind is not type(None)
+        )
         if isinstance(kind, types.UnionType)
         else kind
       )
@@ -98,12 +104,17 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
     place = f'configs/base.py:{tmp_path}'
   for round in range(len(VALUES[tuple])):
     first, last = (
-      [f'--config.{name}={VALUES[kind][number % len(VALUES[kind])]}' for name, kind in all_keys()]
+      [
+        f'--config.{name}={VALUES[kind][number % len(VALUES[kind])]}'
+        for name, kind in all_keys()
+      ]
       for number in (round, round + 1)
     )
     both, alone = read(place, *first, *last), read(place, *last)
     assert both == alone
-    assert both['train']['report'] == both['data']['variations'] == both['data']['symbols']
+    assert (
+      both['train']['report'] == both['data']['variations'] == both['data']['symbols']
+    )
 
 
 @pytest.mark.parametrize('nothing', ['', '()', '[]', 'None'])
@@ -113,10 +124,15 @@ def test_a_list_can_be_emptied(nothing):
     '--config.train.report=my:tracker',
     '--config.data.symbols=<a>',
     *(
-      f'--config.{key}={nothing}' for key in ('data.train_weights', 'train.report', 'data.symbols')
+      f'--config.{key}={nothing}'
+      for key in ('data.train_weights', 'train.report', 'data.symbols')
     ),
   )
-  assert (config.data.train_weights, config.train.report, config.data.symbols) == ((), (), ())
+  assert (config.data.train_weights, config.train.report, config.data.symbols) == (
+    (),
+    (),
+    (),
+  )
 
 
 def test_whole_numbers_and_keys_that_are_left_open():
@@ -147,4 +163,6 @@ def test_whole_numbers_and_keys_that_are_left_open():
 def test_what_is_neither_is_refused_in_one_line(argument, fact):
   with pytest.raises((flags.Error, ValueError), match=fact) as caught:
     settings_of(f'--config.{argument}')
-  assert '\n' not in str(caught.value) and argument.partition('=')[0] in str(caught.value)
+  assert '\n' not in str(caught.value) and argument.partition('=')[0] in str(
+    caught.value
+  )

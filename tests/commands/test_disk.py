@@ -69,7 +69,9 @@ def test_a_full_disk_is_reported_in_one_line_and_the_run_can_be_resumed(
   assert differences(tmp_path / 'whole', workdir) == []
 
 
-def test_a_run_on_a_read_only_disk_can_be_read(train, evaluate, folder, trained, small_disk):
+def test_a_run_on_a_read_only_disk_can_be_read(
+  train, evaluate, folder, trained, small_disk
+):
   workdir = small_disk / 'run'
   shutil.copytree(trained, workdir)
   subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
@@ -78,15 +80,26 @@ def test_a_run_on_a_read_only_disk_can_be_read(train, evaluate, folder, trained,
   check_intact(evaluate, workdir)
 
 
-def test_a_locked_run_can_be_read_and_not_trained(train, evaluate, folder, trained, tmp_path):
+def test_a_locked_run_can_be_read_and_not_trained(
+  train, evaluate, folder, trained, tmp_path
+):
   workdir = tmp_path / 'run'
   shutil.copytree(trained, workdir)
-  before = {path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()}
+  before = {
+    path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
+  }
   with RunLock(workdir):
-    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
+    message = train.refuses(
+      f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS
+    )
     check_intact(evaluate, workdir)
-  assert f'{workdir} is in use by process {os.getpid()} on host {socket.gethostname()}' in message
-  assert {path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()} == before
+  assert (
+    f'{workdir} is in use by process {os.getpid()} on host {socket.gethostname()}'
+    in message
+  )
+  assert {
+    path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
+  } == before
   with RunLock(tmp_path / 'new'):  # The holder has written nothing yet.
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
     assert 'in use by process' in message

@@ -19,7 +19,9 @@ PAGES = (
   'docs/data.md',
   'README.md',
   *sorted(
-    str(page.relative_to(ROOT)) for page in (ROOT / 'docs').glob('*.md') if page.name != 'data.md'
+    str(page.relative_to(ROOT))
+    for page in (ROOT / 'docs').glob('*.md')
+    if page.name != 'data.md'
   ),
 )
 
@@ -29,12 +31,16 @@ def blocks_of(page, language):
   text = (ROOT / page).read_text('utf-8')
   return [
     block.rstrip('\n')
-    for block in re.findall(rf'^```{language}\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+    for block in re.findall(
+      rf'^```{language}\n(.*?)^```', text, re.MULTILINE | re.DOTALL
+    )
   ]
 
 
 BLOCKS = {
-  f'{page}-{number}': block for page in PAGES for number, block in enumerate(blocks_of(page, 'sh'))
+  f'{page}-{number}': block
+  for page in PAGES
+  for number, block in enumerate(blocks_of(page, 'sh'))
 }
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
@@ -82,7 +88,15 @@ CUT = ' '.join(
 def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   """A directory with the runs and files that the pages name, and the project itself."""
   sandbox = tmp_path_factory.mktemp('documentation')
-  for name in ('train.py', 'eval.py', 'transformer', 'configs', 'launch', 'benchmarks', 'docs'):
+  for name in (
+    'train.py',
+    'eval.py',
+    'transformer',
+    'configs',
+    'launch',
+    'benchmarks',
+    'docs',
+  ):
     (sandbox / name).symlink_to(ROOT / name)
   status, _, err = train(
     f'--config={folder}/tiny.py',
@@ -95,7 +109,11 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   assert status == 0, err
   for name in ('RUN', 'RUN_A2', 'RUN_B', 'RUN_B2', 'runs/quickstart'):
     shutil.copytree(sandbox / 'RUN_A', sandbox / name)
-  for name, source in (('FILE', 'test.en'), ('in.txt', 'test.en'), ('FILE2', 'test.de')):
+  for name, source in (
+    ('FILE', 'test.en'),
+    ('in.txt', 'test.en'),
+    ('FILE2', 'test.de'),
+  ):
     shutil.copy(folder / source, sandbox / name)
   pairs = (folder / 'test.en').read_text('utf-8').count('\n')
   (sandbox / 'GOLD').write_text('0-0\n' * pairs)
@@ -104,7 +122,8 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   words = random.Random(0)
   for language in ('en', 'de'):
     lines = (
-      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8)) for _ in range(2060)
+      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(8))
+      for _ in range(2060)
     )
     (sandbox / f'all.{language}').write_text(''.join(f'{line}\n' for line in lines))
   for path in own_parts.iterdir():
@@ -112,7 +131,8 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   (sandbox / 'tables').mkdir()
   for split, count in (('train', 400), ('valid', 2), ('test', 2)):
     rows = [
-      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4)) for _ in range(count)
+      ' '.join(''.join(words.choices('abcdefghij', k=7)) for _ in range(4))
+      for _ in range(count)
     ]
     for ending, between in (('csv', ','), ('tsv', '\t')):
       (sandbox / 'tables' / f'{split}.{ending}').write_text(
@@ -122,7 +142,9 @@ def sandbox(folder, train, evaluate, own_parts, tmp_path_factory):
   for split, count in (('train', 400), ('dev', 3), ('test', 3)):
     nouns = [''.join(words.choices('abcdefghij', k=7)) for _ in range(count)]
     (sandbox / 'mytrees' / f'{split}.mrg').write_text(
-      ''.join(f'( (S (NP-SBJ (DT the) (NN {noun}))\n     (VP (VBZ is))) )\n' for noun in nouns)
+      ''.join(
+        f'( (S (NP-SBJ (DT the) (NN {noun}))\n     (VP (VBZ is))) )\n' for noun in nouns
+      )
     )
   (sandbox / 'bin').mkdir()
   (sandbox / 'bin' / 'gcloud').write_text(GCLOUD)
@@ -135,7 +157,9 @@ def shortened(block):
   """The block with less to do, and without what is installed already."""
   block = re.sub(r' *\\\n *', ' ', block)
   lines = [
-    line for line in block.splitlines() if not line.startswith(('pip install', 'git bundle'))
+    line
+    for line in block.splitlines()
+    if not line.startswith(('pip install', 'git bundle'))
   ]
   for place, line in enumerate(lines):
     line = re.sub(r'\s+#.*', '', line)
@@ -176,14 +200,22 @@ def run(command, sandbox, devices=1):
 # In the order of the pages, since one block may begin with what another has left.
 @pytest.mark.parametrize(
   'place',
-  [place for place, block in BLOCKS.items() if not any(name in block for name in ELSEWHERE)],
+  [
+    place
+    for place, block in BLOCKS.items()
+    if not any(name in block for name in ELSEWHERE)
+  ],
 )
 def test_commands_run_as_they_stand(sandbox, place):
   block = BLOCKS[place]
   done = run(
-    ['bash', '-euo', 'pipefail', '-c', shortened(block)], sandbox, 8 if 'fsdp=8' in block else 1
+    ['bash', '-euo', 'pipefail', '-c', shortened(block)],
+    sandbox,
+    8 if 'fsdp=8' in block else 1,
   )
-  assert done.returncode == 0 and 'Traceback' not in done.stderr, f'{block}\n{done.stderr}'
+  assert done.returncode == 0 and 'Traceback' not in done.stderr, (
+    f'{block}\n{done.stderr}'
+  )
 
 
 @pytest.mark.parametrize('page', ['README.md', 'docs/python.md'])
@@ -219,7 +251,8 @@ def test_figures_are_drawn_and_not_stale(sandbox, tmp_path):
   done = run([sys.executable, 'docs/figures.py'], sandbox)
   assert done.returncode == 0, done.stderr
   done = run(
-    [sys.executable, 'docs/figures.py', '--write', '--run', f'--folder={tmp_path}'], sandbox
+    [sys.executable, 'docs/figures.py', '--write', '--run', f'--folder={tmp_path}'],
+    sandbox,
   )
   assert done.returncode == 0, done.stderr
   shown = {

@@ -13,7 +13,10 @@ import pytest
 
 from tests.running_commands import ROOT
 
-FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference={folder}/test.de'
+FILE, BOTH = (
+  '--source={folder}/test.en',
+  '--source={folder}/test.en --reference={folder}/test.de',
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,10 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
     ('--split=test,nothing', 'nothing.en'),
     ('--source=/nowhere/x', 'there is no folder /nowhere'),
     ('--data_dir=/nowhere', 'if the data lies elsewhere, give --data_dir=DIR'),
-    ('--nbest=8 --output=-', 'nbest=8 needs as many beams, and there are 4; give beam_size=8'),
+    (
+      '--nbest=8 --output=-',
+      'nbest=8 needs as many beams, and there are 4; give beam_size=8',
+    ),
     ('--nbest=3 --sample --output=-', 'there are 1; give beam_size=3'),
     ('--nbest=0', 'nbest must be at least 1; got 0'),
     ('--nbest=2', '--nbest=2 gives lists of translations; add --output=FILE'),
@@ -66,16 +72,27 @@ FILE, BOTH = '--source={folder}/test.en', '--source={folder}/test.en --reference
 )
 def test_a_mistake_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
   before = (folder / 'test.de').read_bytes()
-  message = evaluate.refuses(f'--workdir={trained}', *flags.format(folder=folder).split())
+  message = evaluate.refuses(
+    f'--workdir={trained}', *flags.format(folder=folder).split()
+  )
   assert fact in message, message
-  assert not list(trained.glob('eval/*.json')) and (folder / 'test.de').read_bytes() == before
+  assert (
+    not list(trained.glob('eval/*.json'))
+    and (folder / 'test.de').read_bytes() == before
+  )
 
 
 def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path):
-  shutil.copytree(trained, tmp_path / 'run', ignore=shutil.ignore_patterns('checkpoints'))
-  assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
+  shutil.copytree(
+    trained, tmp_path / 'run', ignore=shutil.ignore_patterns('checkpoints')
+  )
+  assert 'no checkpoint; train the run first' in evaluate.refuses(
+    f'--workdir={tmp_path}/run'
+  )
   (tmp_path / 'run' / 'checkpoints').mkdir()
-  assert 'no checkpoint; train the run first' in evaluate.refuses(f'--workdir={tmp_path}/run')
+  assert 'no checkpoint; train the run first' in evaluate.refuses(
+    f'--workdir={tmp_path}/run'
+  )
 
 
 def test_a_split_is_scored_as_the_flags_say(evaluate, folder, trained, tmp_path):
@@ -104,8 +121,12 @@ def test_a_split_is_scored_as_the_flags_say(evaluate, folder, trained, tmp_path)
     for line in path.with_suffix('.sentences.jsonl').read_text('utf-8').splitlines()
   ]
   assert [line['translation'] for line in lines] == out.splitlines()
-  assert [[line['source'] for line in lines], [line['references'][0] for line in lines]] == [
-    (folder / f'valid.{language}').read_text('utf-8').splitlines() for language in ('en', 'de')
+  assert [
+    [line['source'] for line in lines],
+    [line['references'][0] for line in lines],
+  ] == [
+    (folder / f'valid.{language}').read_text('utf-8').splitlines()
+    for language in ('en', 'de')
   ]
   assert all(set(line) >= {'BLEU', 'chrF2++', 'TER', 'model_score'} for line in lines)
 
@@ -126,7 +147,9 @@ def test_files_are_scored_whatever_their_names(evaluate, folder, trained, tmp_pa
   assert len((tmp_path / 'o\udcfft').read_text('utf-8').splitlines()) == 2
   (path,) = (tmp_path / 'results').glob('*.json')
   result = json.loads(path.read_bytes().decode('utf-8'))
-  assert result['text'].startswith('n\udcffme.en.') and path.name.startswith('n\udcffme.en.')
+  assert result['text'].startswith('n\udcffme.en.') and path.name.startswith(
+    'n\udcffme.en.'
+  )
   assert f'--source={source}' in result['command']
   assert [row['name'] for row in result['metrics']] == ['BLEU', 'chrF2++', 'TER']
   first, *lines, last = out.splitlines()
@@ -146,7 +169,10 @@ def test_files_are_scored_whatever_their_names(evaluate, folder, trained, tmp_pa
 
 def test_a_file_that_cannot_be_written_costs_no_scores(evaluate, trained, tmp_path):
   status, out, err = evaluate(
-    f'--workdir={trained}', '--beam_size=1', f'--results={tmp_path}', '--output=/dev/full'
+    f'--workdir={trained}',
+    '--beam_size=1',
+    f'--results={tmp_path}',
+    '--output=/dev/full',
   )
   assert status == 1 and 'error: /dev/full cannot be written: No space left' in err
   assert '\n  BLEU ' in out and '\n  TER ' in out
@@ -165,7 +191,10 @@ def second(sources, translations, references):
 def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'run')
   status, out, err = evaluate(
-    f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1', f'--metric={__name__}:second'
+    f'--workdir={tmp_path}/run',
+    '--checkpoint=all',
+    '--beam_size=1',
+    f'--metric={__name__}:second',
   )
   assert status == 0 and err.count(':second is left out') == 1, err
   lines = re.findall(r'\nstep +(\d .*)', out)
@@ -177,18 +206,24 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
   # The metric failed for the first of the results, so that its place is empty.
   assert [row.get('second') for row in rows] == [None, 5.0]
   assert [line.count('.') for line in lines] == [3, 4]
-  assert all(f'BLEU {row["BLEU"]:.2f}' in line for line, row in zip(lines, rows, strict=True))
+  assert all(
+    f'BLEU {row["BLEU"]:.2f}' in line for line, row in zip(lines, rows, strict=True)
+  )
   best = max(rows, key=lambda row: row['BLEU'])['step']
   assert [int(line.split()[0]) for line in lines if line.endswith('*')] == [best]
   for row in rows:
-    alone = json.loads((results / f'test.step{row["step"]}.beam1.alpha0.6.json').read_text('utf-8'))
+    alone = json.loads(
+      (results / f'test.step{row["step"]}.beam1.alpha0.6.json').read_text('utf-8')
+    )
     assert row['BLEU'] == alone['metrics'][0]['score']
 
 
 @pytest.mark.long
 def test_lists_of_the_best_and_ensembles(evaluate, folder, trained, tmp_path):
   def lines_of(*flags):
-    status, out, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en', *flags)
+    status, out, err = evaluate(
+      f'--workdir={trained}', f'--source={folder}/test.en', *flags
+    )
     assert status == 0, err
     return out.splitlines()
 
@@ -219,7 +254,9 @@ def test_lists_of_the_best_and_ensembles(evaluate, folder, trained, tmp_path):
     (result['checkpoints_sha256'], trained / 'checkpoints' / '1'),
     (*result['ensemble_checkpoints_sha256'], tmp_path / 'twin' / 'checkpoints' / '2'),
   ):
-    assert digests == [hashlib.sha256((checkpoint / 'digests.json').read_bytes()).hexdigest()]
+    assert digests == [
+      hashlib.sha256((checkpoint / 'digests.json').read_bytes()).hexdigest()
+    ]
 
 
 @pytest.mark.long
@@ -240,7 +277,9 @@ def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
       assert status == 0, err
       outputs.add(out)
     result = json.loads((tmp_path / f'test.step2.{stem}.json').read_text('utf-8'))
-    assert len(outputs) == 1 and result['decode']['sample'] == stem.startswith('samples')
+    assert len(outputs) == 1 and result['decode']['sample'] == stem.startswith(
+      'samples'
+    )
     assert result['seed'] == (int(stem[-1]) if 'seed' in stem else None)
 
 
@@ -250,8 +289,14 @@ def test_data_that_has_moved_is_scored_where_it_is_with_averaged_weights(
   shutil.copytree(trained, tmp_path / 'run')
   (tmp_path / 'moved').mkdir()
   for language in ('en', 'de'):
-    lines = (folder / f'train.{language}').read_text(encoding='utf-8').splitlines(keepends=True)
-    (tmp_path / 'moved' / f'train.{language}').write_text(''.join(lines[:3]), encoding='utf-8')
+    lines = (
+      (folder / f'train.{language}')
+      .read_text(encoding='utf-8')
+      .splitlines(keepends=True)
+    )
+    (tmp_path / 'moved' / f'train.{language}').write_text(
+      ''.join(lines[:3]), encoding='utf-8'
+    )
   status, out, err = evaluate(
     f'--workdir={tmp_path}/run',
     '--split=train',
@@ -276,13 +321,20 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
   damage = f'{tmp_path}/run/checkpoints/1 is damaged: params/'
   assert damage in evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=1')
   taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
-  taken.write_text(json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'}))
+  taken.write_text(
+    json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'})
+  )
   status, out, err = evaluate(
-    f'--workdir={tmp_path}/run', '--checkpoint=all', '--beam_size=1', '--split=test,valid'
+    f'--workdir={tmp_path}/run',
+    '--checkpoint=all',
+    '--beam_size=1',
+    '--split=test,valid',
   )
   assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
   assert err.count(f'{taken} is the result of another text') == 1
-  table = json.loads((tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8'))
+  table = json.loads(
+    (tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8')
+  )
   assert table['steps'] == [2] and 'also in' in out
 
 
@@ -294,7 +346,9 @@ def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
   assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
 
 
-def test_a_translation_imports_nothing_that_only_training_or_scores_need(folder, trained, tmp_path):
+def test_a_translation_imports_nothing_that_only_training_or_scores_need(
+  folder, trained, tmp_path
+):
   done = subprocess.run(
     [
       sys.executable,
@@ -316,5 +370,13 @@ def test_a_translation_imports_nothing_that_only_training_or_scores_need(folder,
     for line in done.stderr.splitlines()
     if line.startswith('import time:')
   }
-  assert 'jax' in imported and len((tmp_path / 'out').read_text('utf-8').splitlines()) == 2
-  assert not imported & {'orbax', 'optax', 'sacrebleu', 'tensorboardX', 'tensorflow_datasets'}
+  assert (
+    'jax' in imported and len((tmp_path / 'out').read_text('utf-8').splitlines()) == 2
+  )
+  assert not imported & {
+    'orbax',
+    'optax',
+    'sacrebleu',
+    'tensorboardX',
+    'tensorflow_datasets',
+  }

@@ -59,7 +59,9 @@ def test_settings_that_keep_the_meaning_of_parameters_may_differ(changes):
   check_same_model(origin, dataclasses.replace(origin, **changes))
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, trained, tmp_path):
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+  train, folder, trained, tmp_path
+):
   leaves = jax.tree.leaves(load_to_host(trained).params)  # No device keeps them.
   assert leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves)
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
@@ -74,7 +76,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(train, folder, 
       [given, '--config.data.vocabulary_size=299'],
       'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=',
     ),
-    (['--config.data.vocabulary=/nowhere/x'], 'the vocabulary /nowhere/x cannot be read'),
+    (
+      ['--config.data.vocabulary=/nowhere/x'],
+      'the vocabulary /nowhere/x cannot be read',
+    ),
     ([f'--config.data.vocabulary={trained}/run.json'], 'or no SentencePiece model'),
     (
       [origin, '--config.data.vocabulary_size=299'],
@@ -101,7 +106,9 @@ def test_a_run_keeps_the_vocabulary_that_it_was_given(train, folder, tmp_path):
   status, _, err = train(f'--workdir={tmp_path}/run')
   assert status == 0 and 'the run is done' in err, err
   assert 'data.vocabulary' in train.refuses(
-    *flags[:2], '--config.data.vocabulary_size=290', '--config.data.vocabulary=/another.model'
+    *flags[:2],
+    '--config.data.vocabulary_size=290',
+    '--config.data.vocabulary=/another.model',
   )
 
 
@@ -140,11 +147,17 @@ def test_a_run_that_starts_from_another_may_take_another_vocabulary(
     for vocabulary in (before.vocabulary, larger)
   ]
   kept = len(pieces[0] & pieces[1])
-  assert origin['pieces']['target'] == {'kept': kept, 'new': 320 - kept, 'left_out': 300 - kept}
+  assert origin['pieces']['target'] == {
+    'kept': kept,
+    'new': 320 - kept,
+    'left_out': 300 - kept,
+  }
   old, new = (run.params['target_embedding']['table'] for run in (before, after))
   assert new.shape == (320, 8) and 260 < kept < 320
   for token in range(320):
-    np.testing.assert_allclose(new[token], old[np.array(spelt[token])].mean(0), rtol=1e-6)
+    np.testing.assert_allclose(
+      new[token], old[np.array(spelt[token])].mean(0), rtol=1e-6
+    )
   status, out, err = evaluate(f'--workdir={tmp_path}/run', f'--source={folder}/test.en')
   assert status == 0 and out.count('\n') == 2, err
   # It goes on with its own vocabulary, from the same origin.

@@ -11,7 +11,9 @@ def say(evaluate, trained, folder):
   """Returns a function of flags that returns the lines of eval.py for the test text."""
 
   def say(*flags):
-    status, out, err = evaluate(f'--workdir={trained}', f'--source={folder}/test.en', *flags)
+    status, out, err = evaluate(
+      f'--workdir={trained}', f'--source={folder}/test.en', *flags
+    )
     assert status == 0, err
     return out.splitlines()
 
@@ -42,5 +44,7 @@ def test_draws_and_scores_are_those_of_eval(say, run, sources, targets, folder):
   ]
   pieces = run.score(sources, targets, tokens=True)
   np.testing.assert_allclose(
-    run.score(sources, targets), [sum(score for _, score in line) for line in pieces], rtol=1e-6
+    run.score(sources, targets),
+    [sum(score for _, score in line) for line in pieces],
+    rtol=1e-6,
   )

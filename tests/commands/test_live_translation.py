@@ -25,7 +25,13 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
   hearing, evaluate, folder, trained, tmp_path
 ):
   shutil.copytree(trained, tmp_path / 'run')
-  command = [sys.executable, 'eval.py', f'--workdir={tmp_path}/run', '--source=-', '--batch_size=1']
+  command = [
+    sys.executable,
+    'eval.py',
+    f'--workdir={tmp_path}/run',
+    '--source=-',
+    '--batch_size=1',
+  ]
   environment = {
     **{name: value for name, value in os.environ.items() if 'DISPLAY' not in name},
     'JAX_PLATFORMS': 'cpu',
@@ -51,12 +57,19 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
 
   ours, theirs = pty.openpty()
   with subprocess.Popen(
-    command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    command,
+    cwd=ROOT,
+    env=environment,
+    stdin=theirs,
+    stdout=theirs,
+    stderr=subprocess.PIPE,
   ) as process:
     os.close(theirs)
     typed = iter((*lines, b'\xff\n', b'\x04'))
     said = b''
-    with contextlib.suppress(OSError):  # What a terminal gives when the other side is gone.
+    with contextlib.suppress(
+      OSError
+    ):  # What a terminal gives when the other side is gone.
       while select.select([ours], [], [], 100)[0]:
         said += os.read(ours, 4096)
         if said.endswith(b'> '):
@@ -70,7 +83,9 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
 @pytest.mark.long
 def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   """More lines than are translated together: draws and lists go by the numbers of the lines."""
-  (tmp_path / 'in').write_text(''.join(f'{source}\n' for source in ENGLISH * 18), 'utf-8')
+  (tmp_path / 'in').write_text(
+    ''.join(f'{source}\n' for source in ENGLISH * 18), 'utf-8'
+  )
   status, _, err = evaluate(
     f'--workdir={trained}',
     f'--source={tmp_path}/in',

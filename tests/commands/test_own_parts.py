@@ -15,7 +15,9 @@ from transformer import files
 
 
 @pytest.mark.long
-def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(own_parts, tmp_path):
+def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(
+  own_parts, tmp_path
+):
   def run_here(command, *arguments):
     done = subprocess.run(
       [sys.executable, ROOT / command, '--workdir=run', *arguments],
@@ -62,12 +64,18 @@ def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(own_parts, t
 
 
 @pytest.mark.long
-def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own_parts, tmp_path):
+def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(
+  folder, own_parts, tmp_path
+):
   code = (own_parts / 'my_losses.py').read_text('utf-8')
-  wrong = code.replace('** gamma * nll_BT', '** gamma * nll_BT + jnp.sqrt(0.0 * nll_BT)')
+  wrong = code.replace(
+    '** gamma * nll_BT', '** gamma * nll_BT + jnp.sqrt(0.0 * nll_BT)'
+  )
   (tmp_path / 'my_losses.py').write_text(wrong, 'utf-8')
   page = (ROOT / 'docs' / 'recipes.md').read_text('utf-8')
-  program = page.partition('`find_nan.py`')[2].partition('```python\n')[2].partition('```')[0]
+  program = (
+    page.partition('`find_nan.py`')[2].partition('```python\n')[2].partition('```')[0]
+  )
   (tmp_path / 'find_nan.py').write_text(program, 'utf-8')
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}
 
@@ -91,7 +99,9 @@ def test_a_loss_without_a_finite_gradient_is_found_as_the_page_shows(folder, own
   ).splitlines()[-1]
   assert 'bad_batches/1.npz; lower the learning rate' in message
   assert 'docs/recipes.md' in message
-  assert 'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found
+  assert (
+    'my_losses.py' in (found := error_of('find_nan.py')) and 'jnp.sqrt(0.0' in found
+  )
 
 
 OWN_MODEL = '''
@@ -145,7 +155,9 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
     nll = math.log(line['train/perplexity'])
     assert line['train/loss'] == pytest.approx(nll + 0.75, abs=1e-4)
   valid = next(line for line in lines if 'valid/loss' in line)
-  assert math.exp(valid['valid/loss']) == pytest.approx(valid['valid/perplexity'], rel=1e-4)
+  assert math.exp(valid['valid/loss']) == pytest.approx(
+    valid['valid/perplexity'], rel=1e-4
+  )
 
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
   assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
@@ -163,5 +175,10 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
   assert before == other and len(before.splitlines()) == 2
   run_here('eval.py', '--search=default', '--beam_size=1')
   run_here('eval.py', '--beam_size=2')
-  names = {path.name.split('step3.')[1] for path in (tmp_path / 'run' / 'eval').glob('*.json')}
-  assert names == {'beam1.alpha0.6.json', 'beam2.alpha0.6.searchmy_searches.diverse.json'}
+  names = {
+    path.name.split('step3.')[1] for path in (tmp_path / 'run' / 'eval').glob('*.json')
+  }
+  assert names == {
+    'beam1.alpha0.6.json',
+    'beam2.alpha0.6.searchmy_searches.diverse.json',
+  }

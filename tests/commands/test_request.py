@@ -9,7 +9,9 @@ from transformer.errors import UserError
 
 @pytest.mark.parametrize('name', ['test.en', 'test.de.gz', 'test.de.zst'])
 def test_a_file_of_the_split_is_no_output(tmp_path, name):
-  data = DataConfig('text', dir=str(tmp_path), source_language='en', target_language='de')
+  data = DataConfig(
+    'text', dir=str(tmp_path), source_language='en', target_language='de'
+  )
   output = tmp_path / name
   assert chosen_splits(data, (), str(output)) == ['test']
   output.write_bytes(b'a\n')

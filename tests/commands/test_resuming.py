@@ -23,11 +23,15 @@ from transformer.system.machine import usable_cores
 
 def files_of(run):
   return {
-    path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.rglob('*') if path.is_file()
+    path: (path.stat().st_mtime_ns, path.read_bytes())
+    for path in run.rglob('*')
+    if path.is_file()
   }
 
 
-def test_another_config_for_a_run_is_refused_with_every_difference(train, folder, trained):
+def test_another_config_for_a_run_is_refused_with_every_difference(
+  train, folder, trained
+):
   before = files_of(trained)
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
   message = train.refuses(
@@ -51,13 +55,21 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   run = tmp_path / 'a:run'
   shutil.copytree(trained, run)
   (tmp_path / 'flags').write_text(f'--workdir={run}\n', 'utf-8')
-  for flags in ([f'--workdir={run}'], ['-workdir', run], [f'--flagfile={tmp_path}/flags']):
+  for flags in (
+    [f'--workdir={run}'],
+    ['-workdir', run],
+    [f'--flagfile={tmp_path}/flags'],
+  ):
     status, _, err = train(*flags, '--check')
     assert status == 0 and 'holds this run, which would go on' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
-  assert run_directory.read_config(run)['train']['keep'] == 5  # A finished run is left alone.
-  status, _, err = train(f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3')
+  assert (
+    run_directory.read_config(run)['train']['keep'] == 5
+  )  # A finished run is left alone.
+  status, _, err = train(
+    f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3'
+  )
   assert status == 0 and 'the run is done: step 3 of 3' in err, err
   (session,) = json.loads((run / 'run.json').read_text('utf-8'))['resumed']
   assert session['changed'] == {
@@ -90,7 +102,10 @@ def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
       f'--config={folder}/tiny.py',
       f'--workdir={run}',
       '--config.train.log_every=1',
-      *(f'--config.train.{name}=1000000' for name in ('steps', 'eval_every', 'checkpoint_every')),
+      *(
+        f'--config.train.{name}=1000000'
+        for name in ('steps', 'eval_every', 'checkpoint_every')
+      ),
     ],
     stdin=subprocess.DEVNULL,
     stdout=subprocess.DEVNULL,
@@ -114,7 +129,9 @@ def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
   run = shutil.copytree(trained, tmp_path / 'run')
   about = files.read_sealed(run / 'run.json', 'the record')
   assert about.pop('format') == FORMAT
-  files.write_sealed(run / 'run.json', about if number is None else {**about, 'format': number})
+  files.write_sealed(
+    run / 'run.json', about if number is None else {**about, 'format': number}
+  )
   # What another version wrote may have other settings, too.
   settings = files.read_sealed(run / 'config.json', 'the config')
   settings['model']['of_another_version'] = 1
@@ -136,7 +153,9 @@ def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
   messages.append(str(error.value))
   for message in messages:
     assert f'{run}/run.json should have the format {FORMAT}' in message
-    assert f'got {number}; train the run again, or use the version that wrote it' in message
+    assert (
+      f'got {number}; train the run again, or use the version that wrote it' in message
+    )
     assert '\n' not in message.strip()
   assert files_of(run) == before
 
@@ -148,7 +167,9 @@ def wait_until(happened):
     time.sleep(0.1)
 
 
-def test_a_run_resumed_with_another_number_of_cores_warns(trained, tmp_path, monkeypatch):
+def test_a_run_resumed_with_another_number_of_cores_warns(
+  trained, tmp_path, monkeypatch
+):
   warnings = []
   monkeypatch.setattr(
     record.logging, 'warning', lambda text, *values: warnings.append(text % values)
@@ -163,10 +184,14 @@ def test_a_run_resumed_with_another_number_of_cores_warns(trained, tmp_path, mon
     (began + 3, True, 1),
     (began, True, 2),
   ):
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores)))
+    monkeypatch.setattr(
+      os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores))
+    )
     record.add_session(tmp_path, False, {}, trains)
     assert len(warnings) == told
-  assert warnings[0].startswith(f'the run goes on with {began + 3} CPU cores, and had {began} ')
+  assert warnings[0].startswith(
+    f'the run goes on with {began + 3} CPU cores, and had {began} '
+  )
   sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
   assert [session['devices']['cpu_cores'] for session in sessions] == [
     began,
@@ -191,7 +216,9 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   (run / name).unlink()
   before = files_of(run)
   for flags in ((), ('--check',)):
-    assert fact in train.refuses(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
+    assert fact in train.refuses(
+      f'--config={folder}/tiny.py', f'--workdir={run}', *flags
+    )
   assert files_of(run) == before
 
 
@@ -220,7 +247,9 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
   shutil.copytree(
     trained,
     nearly,
-    ignore=shutil.ignore_patterns('checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'),
+    ignore=shutil.ignore_patterns(
+      'checkpoints', 'run.json', 'metrics.jsonl', 'tensorboard'
+    ),
   )
   whole = (nearly / 'vocabulary.model').read_bytes()
   (nearly / 'vocabulary.model').write_bytes(whole.replace(b'man', b'nan', 1))
@@ -232,7 +261,9 @@ def test_a_killed_start_can_be_repeated(train, folder, trained, tmp_path):
 
 
 @pytest.mark.long
-def test_run_json_records_whether_the_run_is_reproducible(train, folder, trained, tmp_path):
+def test_run_json_records_whether_the_run_is_reproducible(
+  train, folder, trained, tmp_path
+):
   about = json.loads((trained / 'run.json').read_text('utf-8'))
   assert about['reproducible'] is False
   assert not any('determin' in flag for flag in about['xla_flags'])

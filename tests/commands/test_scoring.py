@@ -21,7 +21,9 @@ def change_params(trained, tmp_path_factory):
   def change(function):
     workdir = tmp_path_factory.mktemp('changed')
     run = load_run(trained)
-    save_run(workdir, run.config, run.vocabulary, jax.tree.map(function, run.params), [7])
+    save_run(
+      workdir, run.config, run.vocabulary, jax.tree.map(function, run.params), [7]
+    )
     return workdir
 
   return change
@@ -47,7 +49,9 @@ def leave(sources, translations, references):
   raise SystemExit('no more memory')
 
 
-def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(evaluate, trained, tmp_path):
+def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
+  evaluate, trained, tmp_path
+):
   status, out, err = evaluate(
     f'--workdir={trained}',
     f'--results={tmp_path}',
@@ -61,23 +65,39 @@ def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(evaluate,
   (warning,) = (line for line in err.splitlines() if 'no more memory' in line)
   assert 'test_scoring:leave is left out' in warning
   (path,) = tmp_path.glob('*.json')
-  metrics = {metric['name']: metric for metric in json.loads(path.read_text('utf-8'))['metrics']}
+  metrics = {
+    metric['name']: metric for metric in json.loads(path.read_text('utf-8'))['metrics']
+  }
   lines = out.removesuffix('\n').split('\n')
   assert metrics['words']['score'] == sum(words(0, lines, 0)) / 2
   assert '|tok:char|' in metrics['BLEU']['signature']
 
 
-def test_a_command_with_a_diverged_run_ends_in_one_line(evaluate, change_params, folder):
-  diverged = change_params(lambda leaf: 1e30 * leaf)  # Only log-probabilities are not finite.
-  flags = f'--workdir={diverged}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
+def test_a_command_with_a_diverged_run_ends_in_one_line(
+  evaluate, change_params, folder
+):
+  diverged = change_params(
+    lambda leaf: 1e30 * leaf
+  )  # Only log-probabilities are not finite.
+  flags = (
+    f'--workdir={diverged}',
+    f'--source={folder}/test.en',
+    f'--reference={folder}/test.de',
+  )
   message = evaluate.refuses(*flags)
-  assert f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
-  with pytest.raises(UserError, match='has diverged: the log-probabilities for line 1 are'):
+  assert (
+    f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
+  )
+  with pytest.raises(
+    UserError, match='has diverged: the log-probabilities for line 1 are'
+  ):
     transformer.load(diverged).score(['a dog'], ['ein hund'])
 
 
 @pytest.mark.long
-def test_references_that_are_all_empty_are_warned_of(evaluate, trained, folder, tmp_path):
+def test_references_that_are_all_empty_are_warned_of(
+  evaluate, trained, folder, tmp_path
+):
   (tmp_path / 'empty').write_text('\n \n')
   for reference, warns in ((tmp_path / 'empty', True), (folder / 'test.de', False)):
     status, _, err = evaluate(
@@ -119,7 +139,9 @@ def test_scores_are_kept_in_a_folder_of_their_own(evaluate, folder, trained, tmp
   path = results / 'test.step2.beam1.alpha0.6.json'
   assert status == 0 and f'also in {path}\n' in again, err
   assert json.loads(path.read_text('utf-8'))['decode']['batch_size'] == 3
-  sentences = path.with_name(f'{path.stem}.sentences.jsonl').read_text('utf-8').splitlines()
+  sentences = (
+    path.with_name(f'{path.stem}.sentences.jsonl').read_text('utf-8').splitlines()
+  )
   assert [json.loads(line)['source'] for line in sentences] == (
     (folder / 'test.en').read_text('utf-8').splitlines()
   )

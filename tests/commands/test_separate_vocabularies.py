@@ -33,7 +33,9 @@ def test_training_goes_on_with_them_and_not_without(train, separate, folder, tmp
   assert status == 0 and 'vocabulary of' not in err, err
 
 
-def test_another_run_starts_from_it_if_it_has_the_same(train, separate, folder, tmp_path):
+def test_another_run_starts_from_it_if_it_has_the_same(
+  train, separate, folder, tmp_path
+):
   config = [f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run']
   origin = f'--config.train.init_from={separate}'
   status, _, err = train(*config, *SEPARATE, origin)

@@ -98,10 +98,17 @@ def assert_same_run(workdir, whole):
   assert not (workdir / 'lock.json').exists()
 
 
-def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, tmp_path):
+def test_several_processes_make_the_run_of_one_and_stop_together(
+  folder, whole, tmp_path
+):
   """Stopped; then the first killed; then the other cannot write; then one process alone."""
   parts, log = tmp_path / 'parts', tmp_path / 'log'
-  local = ['launch/local.py', '--processes=2', '--', *flags(folder, parts, fsdp=2, data=1)]
+  local = [
+    'launch/local.py',
+    '--processes=2',
+    '--',
+    *flags(folder, parts, fsdp=2, data=1),
+  ]
   process = start(local, log)
   wait_for_step(parts, 0, process)
   with pytest.raises(UserError, match=f'{parts} is in use by process'), RunLock(parts):
@@ -109,7 +116,9 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
   os.kill(children_of(process)[1], signal.SIGTERM)  # The first process learns of it.
   assert process.wait(120) == EXIT_STATUS, log.read_text()
   said = log.read_text()
-  (stopped_at,) = re.findall(r'stopped by another process after step (\d+), which is saved', said)
+  (stopped_at,) = re.findall(
+    r'stopped by another process after step (\d+), which is saved', said
+  )
   stopped_at = int(stopped_at)
   assert 'Traceback' not in said and any(parts.glob(f'*/{stopped_at}')), said
 
@@ -123,15 +132,21 @@ def test_several_processes_make_the_run_of_one_and_stop_together(folder, whole, 
     'from the last checkpoint'
   )
 
-  last = max(int(path.name) for path in parts.glob('checkpoints/*') if path.name.isdecimal())
+  last = max(
+    int(path.name) for path in parts.glob('checkpoints/*') if path.name.isdecimal()
+  )
   process = start(local, log)
   wait_for_step(parts, last, process)
-  resource.prlimit(children_of(process)[1], resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+  resource.prlimit(
+    children_of(process)[1], resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY)
+  )
   limited = time.monotonic()
   assert process.wait(120) == 1 and time.monotonic() - limited < 60
   said = log.read_text()
   assert re.search(r'error: a checkpoint cannot be written.*: File too large', said)
-  assert 'process 1 of 2 ended with status 1, so all were stopped' in said.splitlines()[-1]
+  assert (
+    'process 1 of 2 ended with status 1, so all were stopped' in said.splitlines()[-1]
+  )
 
   process = start(['train.py', *flags(folder, parts)], log)
   assert process.wait(300) == 0, log.read_text()
@@ -177,10 +192,15 @@ def test_a_mistake_is_one_line(launch, arguments, fact):
   assert fact in launch.refuses(*arguments)
 
 
-@pytest.mark.skipif(not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge')
+@pytest.mark.skipif(
+  not slurm_node.is_installed(), reason='needs root, slurm-wlm and munge'
+)
 def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
   workdir = tmp_path / 'run'
-  with tempfile.TemporaryDirectory() as name, slurm_node.slurm_node(Path(name)) as environment:
+  with (
+    tempfile.TemporaryDirectory() as name,
+    slurm_node.slurm_node(Path(name)) as environment,
+  ):
 
     def slurm(*command):
       done = subprocess.run(
@@ -196,7 +216,9 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
       return done.stdout
 
     def state():
-      return slurm('squeue', '--noheader', '--format=%T', '--states=all', f'--jobs={job}').strip()
+      return slurm(
+        'squeue', '--noheader', '--format=%T', '--states=all', f'--jobs={job}'
+      ).strip()
 
     def wait_for(wanted):
       deadline = time.monotonic() + 240
@@ -214,10 +236,14 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
     )
     assert told == ''
     job, output = '1', tmp_path / 'out'
-    wait_for(lambda: any(path.name.isdecimal() for path in workdir.glob('checkpoints/*')))
+    wait_for(
+      lambda: any(path.name.isdecimal() for path in workdir.glob('checkpoints/*'))
+    )
     slurm('scancel', '--signal=USR1', job)
     wait_for(lambda: state() == 'PENDING')
-    slurm('scontrol', 'update', f'jobid={job}', 'StartTime=now')  # Slurm waits two minutes.
+    slurm(
+      'scontrol', 'update', f'jobid={job}', 'StartTime=now'
+    )  # Slurm waits two minutes.
     wait_for(lambda: state() in ('COMPLETED', 'FAILED', 'CANCELLED'))
     said = output.read_text()
     assert state() == 'COMPLETED' and 'Traceback' not in said, said

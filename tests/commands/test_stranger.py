@@ -74,7 +74,10 @@ def test_an_impossible_model_is_refused(trained, copied, value):
   ):
     if (name, value) == ('num_layers', 999):
       continue  # It is refused too, but takes half a minute.
-    changed = {**settings, 'model': {**settings['model'], 'positions': 'learned', name: value}}
+    changed = {
+      **settings,
+      'model': {**settings['model'], 'positions': 'learned', name: value},
+    }
     write_sealed(copied / 'config.json', changed)
     with pytest.raises(UserError) as error:
       load_run(copied)
@@ -84,15 +87,27 @@ def test_an_impossible_model_is_refused(trained, copied, value):
 @pytest.mark.parametrize(
   ('changes', 'facts'),
   [
-    ({'model__num_layers': 10**9}, ['model.num_layers must be at least 1 and at most 1000']),
-    ({'decode__beam_size': 10**30}, ['decode.beam_size must be at least 1 and at most']),
-    ({'model__num_layers': [[1]]}, ['config.model.num_layers must be of type int; got [[1]]']),
+    (
+      {'model__num_layers': 10**9},
+      ['model.num_layers must be at least 1 and at most 1000'],
+    ),
+    (
+      {'decode__beam_size': 10**30},
+      ['decode.beam_size must be at least 1 and at most'],
+    ),
+    (
+      {'model__num_layers': [[1]]},
+      ['config.model.num_layers must be of type int; got [[1]]'],
+    ),
     ({'data__train': {'a': 1}}, ['config.data.train must be a tuple']),
     ({'data__dir': '/etc', 'data__test': 'passwd'}, ['/etc/passwd.en']),
     ({'data__test': '../../../../../etc/passwd'}, ['etc/passwd.en']),
     ({'data__dir': '~no-such-user/x'}, ['~no-such-user/x/test.en']),
     ({'data__dir': 'a\0b'}, [r"data.dir must be text on one line; got 'a\x00b'"]),
-    ({'data__source': 'tfds', 'data__name': 'huggingface:a/b'}, ['a/b is not prepared in']),
+    (
+      {'data__source': 'tfds', 'data__name': 'huggingface:a/b'},
+      ['a/b is not prepared in'],
+    ),
     (
       {'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
       ['a TFDS set must be named like'],
@@ -100,13 +115,17 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),
   ],
 )
-def test_a_hostile_config_ends_in_one_line(evaluate, copied, change_settings, changes, facts):
+def test_a_hostile_config_ends_in_one_line(
+  evaluate, copied, change_settings, changes, facts
+):
   change_settings(copied, **changes)
   message = evaluate.refuses(f'--workdir={copied}')
   for fact in facts:
     assert fact in message, message
 
 
-def test_a_run_that_names_another_to_start_from_does_not_read_it(copied, change_settings):
+def test_a_run_that_names_another_to_start_from_does_not_read_it(
+  copied, change_settings
+):
   change_settings(copied, train__init_from='/nowhere')
   assert load_run(copied).steps == [2]

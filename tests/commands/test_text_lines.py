@@ -27,22 +27,32 @@ def test_a_list_holds_each_text_once_with_its_best_score():
 
 
 @pytest.mark.parametrize(('batch_size', 'together'), [(1, 1), (2, 32)])
-def test_lines_of_a_pipe_keep_their_numbers(capfdbinary, tmp_path, batch_size, together):
+def test_lines_of_a_pipe_keep_their_numbers(
+  capfdbinary, tmp_path, batch_size, together
+):
   def answers(lines, decoding, *, first):
     assert len(lines) == min(together, 40 - first)
     texts = [f'{line} {first + place}' for place, line in enumerate(lines)]
-    return [Translation(text, -1.0, False, ((text, -1.0), (text, -1.0))) for text in texts]
+    return [
+      Translation(text, -1.0, False, ((text, -1.0), (text, -1.0))) for text in texts
+    ]
 
-  (tmp_path / 'in').write_text(''.join(f'line {number}\n' for number in range(40)), 'utf-8')
+  (tmp_path / 'in').write_text(
+    ''.join(f'line {number}\n' for number in range(40)), 'utf-8'
+  )
   run = types.SimpleNamespace(answers=answers, config=Config())
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    text_lines.translate_live(run, Decoding(beam_size=2, batch_size=batch_size, nbest=2))
+    text_lines.translate_live(
+      run, Decoding(beam_size=2, batch_size=batch_size, nbest=2)
+    )
   finally:
     os.dup2(before, 0)
     os.close(before)
   assert capfdbinary.readouterr().out.decode().splitlines() == [
-    f'{number} ||| line {number} {number} ||| -1.000000' for number in range(40) for _ in range(2)
+    f'{number} ||| line {number} {number} ||| -1.000000'
+    for number in range(40)
+    for _ in range(2)
   ]

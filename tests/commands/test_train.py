@@ -19,8 +19,14 @@ from transformer.runs.loading import load_run
 @pytest.mark.parametrize(
   ('flags', 'facts'),
   [
-    (['--config.model.num_head=3'], ['no key config.model.num_head', 'config.model.num_heads?']),
-    (['--noconfig.model.tie_outputs'], ['no key config.model.tie_outputs', 'tie_output?']),
+    (
+      ['--config.model.num_head=3'],
+      ['no key config.model.num_head', 'config.model.num_heads?'],
+    ),
+    (
+      ['--noconfig.model.tie_outputs'],
+      ['no key config.model.tie_outputs', 'tie_output?'],
+    ),
     (["--config.model={'num_head': 3}"], ['num_head']),
     (['--config.train.steps=many'], ['--config.train.steps=many', 'whole number']),
     (['--config.model.dropout=abc'], ['--config.model.dropout=abc', 'float']),
@@ -31,7 +37,11 @@ from transformer.runs.loading import load_run
         '--config.model.dtype=bfloat16',
         '--config.model.model_dim=16',
       ],
-      ['model.attention=cudnn needs an NVIDIA GPU', 'cpu here', 'model.attention=reference'],
+      [
+        'model.attention=cudnn needs an NVIDIA GPU',
+        'cpu here',
+        'model.attention=reference',
+      ],
     ),
     (["--config.data={'dir': 3}"], ['config.data.dir must be of type str; got 3']),
     (["--config.data.train=('train', 'train')"], ['each once']),
@@ -95,7 +105,10 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
       for name, got in (('other', '{}'), ('nothing', 'None'), ('empty', 'None'))
     ),
     ('{own}/exits.py', ['/exits.py cannot be loaded: SystemExit: 1']),
-    ('{own}/mistyped.py', ['there is no key config.model.ff_dims; did you mean config.model.ff_d']),
+    (
+      '{own}/mistyped.py',
+      ['there is no key config.model.ff_dims; did you mean config.model.ff_d'],
+    ),
     *(
       (
         f'configs/wmt14.py:{argument}',
@@ -108,14 +121,23 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
     ),
   ],
 )
-def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, name, facts):
-  (tmp_path / 'other.py').write_text('def get_config():\n  return {}\n', encoding='utf-8')
+def test_a_config_that_cannot_be_loaded_is_reported(
+  train, folder, tmp_path, name, facts
+):
+  (tmp_path / 'other.py').write_text(
+    'def get_config():\n  return {}\n', encoding='utf-8'
+  )
   (tmp_path / 'nothing.py').write_text('def get_config():\n  pass\n', encoding='utf-8')
   (tmp_path / 'empty.py').touch()
-  (tmp_path / 'exits.py').write_text('def get_config():\n  raise SystemExit(1)\n', 'utf-8')
+  (tmp_path / 'exits.py').write_text(
+    'def get_config():\n  raise SystemExit(1)\n', 'utf-8'
+  )
   text = (folder / 'tiny.py').read_text(encoding='utf-8').replace('ff_dim', 'ff_dims')
   (tmp_path / 'mistyped.py').write_text(text, encoding='utf-8')
-  command = f'--config={name.format(folder=folder, own=tmp_path)}', f'--workdir={tmp_path}/run'
+  command = (
+    f'--config={name.format(folder=folder, own=tmp_path)}',
+    f'--workdir={tmp_path}/run',
+  )
   for more in ([], ['--config.train.steps=3']):
     message = train.refuses(*command, *more)
     for fact in facts:
@@ -125,7 +147,10 @@ def test_a_config_that_cannot_be_loaded_is_reported(train, folder, tmp_path, nam
 
 def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py']):
-    assert '--config=configs/NAME.py and --workdir=DIR are both needed' in train.refuses(*flags)
+    assert (
+      '--config=configs/NAME.py and --workdir=DIR are both needed'
+      in train.refuses(*flags)
+    )
   assert f'got --workdir={tmp_path}/run' in train.refuses(f'--workdir={tmp_path}/run')
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
   assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
@@ -140,7 +165,10 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
   (tmp_path / 'file').write_text('mine')
   for workdir in ('file', 'file/run'):
     message = train.refuses(config, f'--workdir={tmp_path / workdir}')
-    assert message.startswith('--workdir needs a directory') and f'{tmp_path}/file is' in message
+    assert (
+      message.startswith('--workdir needs a directory')
+      and f'{tmp_path}/file is' in message
+    )
   for workdir in ('new\\run', 'logs:/run'):
     assert 'checkpoints must lie under a path without ' in train.refuses(
       config, f'--workdir={tmp_path / workdir}'
@@ -160,10 +188,14 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     (tmp_path / 'run', 'is free for a run'),
     (trained, 'holds this run, which would go on'),
   ):
-    status, out, err = train(f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check')
+    status, out, err = train(
+      f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check'
+    )
     assert (status, out) == (0, '')
     doubt, *_, line = err.splitlines()
-    assert 'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
+    assert (
+      'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
+    )
     assert 'the flags, the config and the files that it names are fine, and ' in line
     assert f' --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
@@ -180,12 +212,32 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ('valid', 'data.valid=nothing', 'nothing.en'),
       ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
       ('language', 'data.target_language=fr', 'train.fr'),
-      ('reporter', 'train.report=no_module:x', 'the reporter no_module:x cannot be imported'),
-      ('metric', 'train.valid_metric=no_module:x', 'the metric no_module:x cannot be imported'),
+      (
+        'reporter',
+        'train.report=no_module:x',
+        'the reporter no_module:x cannot be imported',
+      ),
+      (
+        'metric',
+        'train.valid_metric=no_module:x',
+        'the metric no_module:x cannot be imported',
+      ),
       ('taken', 'train.valid_metric={bad}:metric', 'is the name of another measure'),
-      ('best', 'train.best_by=f9 train.valid_metric={bad}:length', 'must name one of bleu, '),
-      ('source', 'data.source=no_module:x', 'the source no_module:x cannot be imported'),
-      ('objective', 'train.objective=no_module:x', 'the objective no_module:x cannot be'),
+      (
+        'best',
+        'train.best_by=f9 train.valid_metric={bad}:length',
+        'must name one of bleu, ',
+      ),
+      (
+        'source',
+        'data.source=no_module:x',
+        'the source no_module:x cannot be imported',
+      ),
+      (
+        'objective',
+        'train.objective=no_module:x',
+        'the objective no_module:x cannot be',
+      ),
       ('loss', 'train.objective={bad}:loss', ':loss failed'),
       ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be made'),
       ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
@@ -206,13 +258,21 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ('weights', 'data.train_weights=0.001', 'must take at least one row'),
       ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
       ('no weights', 'train.init_from={folder}/begun', 'there is no checkpoint'),
-      ('model', 'train.init_from={run} model.ff_dim=13', 'model.ff_dim is 11 there, and 13 here'),
+      (
+        'model',
+        'train.init_from={run} model.ff_dim=13',
+        'model.ff_dim is 11 there, and 13 here',
+      ),
       (
         'separate',
         'train.init_from={run} data.shared_vocabulary=False model.share_embeddings=False',
         'share_embeddings is True there, and False here',
       ),
-      ('smaller', 'train.init_from={run} data.vocabulary_size=290', 'vocabulary_size=300'),
+      (
+        'smaller',
+        'train.init_from={run} data.vocabulary_size=290',
+        'vocabulary_size=300',
+      ),
     )
   ],
 )
@@ -221,10 +281,14 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
 ):
   begun = folder / 'begun'
   if not begun.exists():
-    shutil.copytree(trained, begun, ignore=shutil.ignore_patterns('checkpoints', 'metrics.jsonl'))
+    shutil.copytree(
+      trained, begun, ignore=shutil.ignore_patterns('checkpoints', 'metrics.jsonl')
+    )
   flags = [
     f'--config.{flag}'
-    for flag in flags.format(bad='tests.commands.bad_parts', folder=folder, run=trained).split(' ')
+    for flag in flags.format(
+      bad='tests.commands.bad_parts', folder=folder, run=trained
+    ).split(' ')
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
   assert fact in train.refuses_alike(*start)
@@ -233,7 +297,9 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
 
 
 @pytest.mark.long
-def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(train, folder, trained, tmp_path):
+def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
+  train, folder, trained, tmp_path
+):
   run, text = shutil.copytree(trained, tmp_path / 'run'), tmp_path / 'text'
   text.mkdir()
   for file in folder.glob('*.??'):
@@ -241,11 +307,16 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(train, folder, train
   start = f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.data.dir={text}'
   status, _, err = train(*start, '--check')
   assert status == 0 and 'holds this run, which would go on' in err, err
-  with (text / 'train.en').open('a') as english, (text / 'train.de').open('a') as german:
+  with (
+    (text / 'train.en').open('a') as english,
+    (text / 'train.de').open('a') as german,
+  ):
     english.write('dog\n')
     german.write('hund\n')
   more = '--config.train.steps=3'
-  assert 'was trained on other data: train/train changed' in train.refuses_alike(*start, more)
+  assert 'was trained on other data: train/train changed' in train.refuses_alike(
+    *start, more
+  )
   for array in (run / 'checkpoints').glob('*/digests.json'):
     array.write_text('{}')
   before = sorted(run.rglob('*'))
@@ -271,7 +342,9 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
 
   def translator(model, vocabulary, config, max_length, **_):
-    raise KeyboardInterrupt(config.beam_size)  # The run ends once the translator is made.
+    raise KeyboardInterrupt(
+      config.beam_size
+    )  # The run ends once the translator is made.
 
   monkeypatch.setattr(training, 'Translator', translator)
   with pytest.raises(KeyboardInterrupt, match='1'):
@@ -290,15 +363,22 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     '--config.train.steps=1',
     '--config.train.best_by=valid/chrf',
   )
-  assert status == 0 and 'the best step on the validation split is 1, with valid chrF2++ ' in err
-  assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'  # As a shell takes it.
+  assert (
+    status == 0
+    and 'the best step on the validation split is 1, with valid chrF2++ ' in err
+  )
+  assert (
+    shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'
+  )  # As a shell takes it.
   (row,) = (
     row
     for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())
     if 'valid/bleu' in row
   )
   for key in ('valid', 'valid/valid'):
-    assert {f'{key}/{name}' for name in ('loss', 'perplexity', 'bleu', 'chrf')} < set(row)
+    assert {f'{key}/{name}' for name in ('loss', 'perplexity', 'bleu', 'chrf')} < set(
+      row
+    )
   assert row['valid/loss'] != row['valid/valid/loss']
   assert load_run(run).config.data.valid == ('test', 'valid')
   for split, text in (('valid', 'test'), ('valid/valid', 'valid')):

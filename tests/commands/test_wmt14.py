@@ -36,9 +36,16 @@ SMALLER = {  # The sizes of the tiny run, so that the tests compile one step for
 
 
 @pytest.mark.long
-def test_the_papers_config_trains_and_scores_its_data_set(train, evaluate, write_wmt14, tmp_path):
-  smaller, config = {**SMALLER, 'data.dir': str(tmp_path)}, '--config=configs/wmt14.py:base,en-de'
-  message = train.refuses(config, f'--workdir={tmp_path}/run', f'--config.data.dir={tmp_path}')
+def test_the_papers_config_trains_and_scores_its_data_set(
+  train, evaluate, write_wmt14, tmp_path
+):
+  smaller, config = (
+    {**SMALLER, 'data.dir': str(tmp_path)},
+    '--config=configs/wmt14.py:base,en-de',
+  )
+  message = train.refuses(
+    config, f'--workdir={tmp_path}/run', f'--config.data.dir={tmp_path}'
+  )
   assert message == (
     f'wmt14_translate/de-en is not prepared in {tmp_path}; prepare it as docs/data.md says, or '
     f'set --config.data.dir to its folder'
@@ -52,7 +59,9 @@ def test_the_papers_config_trains_and_scores_its_data_set(train, evaluate, write
   assert status == 0, err
   assert 'training a vocabulary of 300 pieces' in err
   settings = run_directory.read_config(tmp_path / 'run')
-  kept = {name: value for name, value in flatten(settings).items() if name not in smaller}
+  kept = {
+    name: value for name, value in flatten(settings).items() if name not in smaller
+  }
   paper = {
     'data.name': 'wmt14_translate/de-en',
     'data.source_language': 'en',
@@ -79,7 +88,9 @@ def test_the_papers_config_trains_and_scores_its_data_set(train, evaluate, write
     == Vocabulary.train(open_corpora(data).training_text(11), 300).fingerprint
   )
 
-  status, out, err = evaluate(f'--workdir={tmp_path}/run', '--checkpoint=latest', '--average=5')
+  status, out, err = evaluate(
+    f'--workdir={tmp_path}/run', '--checkpoint=latest', '--average=5'
+  )
   assert status == 0, err
   (path,) = (tmp_path / 'run' / 'eval').glob('*.json')
   assert path.name == 'test.step6.average5.beam4.alpha0.6.json' and str(path) in out

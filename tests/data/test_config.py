@@ -14,13 +14,26 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'source': 'text'}, 'data.dir must name the folder of the text files; set --config.data.dir'),
-    *(
-      (code, 'data.source_language and data.target_language must both be set, and differ')
-      for code in ({'source_language': ''}, {'target_language': ''}, {'target_language': 'en'})
+    (
+      {'source': 'text'},
+      'data.dir must name the folder of the text files; set --config.data.dir',
     ),
     *(
-      ({'train': names}, f'data.train must name at least one corpus, and each once; got {names}')
+      (
+        code,
+        'data.source_language and data.target_language must both be set, and differ',
+      )
+      for code in (
+        {'source_language': ''},
+        {'target_language': ''},
+        {'target_language': 'en'},
+      )
+    ),
+    *(
+      (
+        {'train': names},
+        f'data.train must name at least one corpus, and each once; got {names}',
+      )
       for names in ((), ('a', ''), ('a', 'b', 'a'))
     ),
     *(
@@ -36,21 +49,36 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       for stages, fact in (
         (((0.0, 1.0),), 'a weight for each of the 2 corpora of data.train, at least 0'),
         (((0.0, 1.0, -1.0),), 'one of them above 0; got (1.0, -1.0)'),
-        (((5.0, 1.0, 1.0),), 'after ascending numbers of updates, the first after 0; got [5.0]'),
+        (
+          ((5.0, 1.0, 1.0),),
+          'after ascending numbers of updates, the first after 0; got [5.0]',
+        ),
         (((0.0, 1.0, 1.0), (9.0, 1.0, 2.0), (9.0, 1.0, 3.0)), 'got [0.0, 9.0, 9.0]'),
         (((0.0, 1.0, 1.0), (0.5, 1.0, 2.0)), 'got [0.0, 0.5]'),
       )
     ),
-    ({'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)}, 'exclude each other; got both'),
-    ({'source_vocabulary': 'x'}, 'set --config.data.shared_vocabulary=False, or leave them out'),
+    (
+      {'train_weights': (2.0,), 'train_stages': ((0.0, 1.0),)},
+      'exclude each other; got both',
+    ),
+    (
+      {'source_vocabulary': 'x'},
+      'set --config.data.shared_vocabulary=False, or leave them out',
+    ),
     ({'source_vocabulary_size': 300}, 'set --config.data.shared_vocabulary=False'),
     (
       {'shared_vocabulary': False, 'source_vocabulary_size': 0},
       'data.source_vocabulary_size must be at least 264',
     ),
-    ({'vocabulary_size': SMALLEST_VOCABULARY - 1}, 'data.vocabulary_size must be at least 264'),
+    (
+      {'vocabulary_size': SMALLEST_VOCABULARY - 1},
+      'data.vocabulary_size must be at least 264',
+    ),
     *(
-      ({'max_length_ratio': ratio}, f'data.max_length_ratio must be at least 0; got {ratio}')
+      (
+        {'max_length_ratio': ratio},
+        f'data.max_length_ratio must be at least 0; got {ratio}',
+      )
       for ratio in (-1.0, float('nan'))
     ),
     *(
@@ -71,8 +99,14 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       )
     ),
     ({'vocabulary_kind': 'word'}, 'data.vocabulary_kind must be one of bpe, unigram'),
-    ({'normalisation': 'nfc'}, 'data.normalisation must be one of identity, nmt_nfkc, nfkc'),
-    ({'vocabulary_kind': 'unigram', 'bpe_dropout': 0.1}, 'set --config.data.bpe_dropout=0, and'),
+    (
+      {'normalisation': 'nfc'},
+      'data.normalisation must be one of identity, nmt_nfkc, nfkc',
+    ),
+    (
+      {'vocabulary_kind': 'unigram', 'bpe_dropout': 0.1},
+      'set --config.data.bpe_dropout=0, and',
+    ),
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
   ],
 )

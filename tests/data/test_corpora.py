@@ -13,7 +13,19 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
-WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
+WORDS = [
+  'man',
+  'dog',
+  'red',
+  'shirt',
+  'mann',
+  'hund',
+  'rot',
+  'hemd',
+  'läuft',
+  'runs',
+  'über',
+]
 MAX_LENGTH = 19
 LONG = ' '.join(WORDS * 3)
 CAPITALS = {'variations': (('my_variations:capitals', 0.3),)}
@@ -26,7 +38,9 @@ def backwards(data, vocabulary):
   def vary(source, target, keys):
     del keys
     numbers = np.arange(len(source))
-    texts = [' '.join(vocabulary.decode(source[number]).split()[::-1]) for number in numbers]
+    texts = [
+      ' '.join(vocabulary.decode(source[number]).split()[::-1]) for number in numbers
+    ]
     return replaced(source, numbers, texts, vocabulary.source), target
 
   return vary
@@ -48,7 +62,10 @@ def write(folder, prefix, source, target):
 def folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp('text')
   write(
-    folder, 'one', [*text(31, 1), '', LONG, 'dog', LONG], [*text(31, 2), 'hund', 'a', LONG, LONG]
+    folder,
+    'one',
+    [*text(31, 1), '', LONG, 'dog', LONG],
+    [*text(31, 2), 'hund', 'a', LONG, LONG],
   )
   write(folder, 'two', text(17, 3), text(17, 4))
   write(folder, 'valid', [*text(11, 5), LONG, ''], [*text(11, 6), 'rot', LONG])
@@ -88,10 +105,14 @@ def epoch(batches):
 
 
 @pytest.mark.parametrize('chunk', [1, 7, 1000])
-def test_the_vocabulary_sees_every_training_sentence_and_no_other(folder, monkeypatch, chunk):
+def test_the_vocabulary_sees_every_training_sentence_and_no_other(
+  folder, monkeypatch, chunk
+):
   monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
-  expected = [side for name in ('one', 'two') for pair in corpora.train[name][:] for side in pair]
+  expected = [
+    side for name in ('one', 'two') for pair in corpora.train[name][:] for side in pair
+  ]
   assert len(expected) == 2 * (35 + 17)
   for at_most in (35 + 17, 35 + 18, 1_000_000):
     assert list(corpora.training_text(at_most)) == expected
@@ -108,13 +129,21 @@ class Numbers:
 
   def __getitem__(self, index):
     self.reads += index.start < min(index.stop, self.length)
-    return [(f'{self.name} {i}', f'{self.name} {i} too') for i in range(self.length)[index]]
+    return [
+      (f'{self.name} {i}', f'{self.name} {i} too') for i in range(self.length)[index]
+    ]
 
 
-@pytest.mark.parametrize(('places', 'at_most'), [(1, 13), (7, 500), (10_000, 1), (7, 1012)])
-def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, places, at_most):
+@pytest.mark.parametrize(
+  ('places', 'at_most'), [(1, 13), (7, 500), (10_000, 1), (7, 1012)]
+)
+def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(
+  monkeypatch, places, at_most
+):
   monkeypatch.setattr(corpora_module, '_PLACES', places)
-  corpora = corpora_module.Corpora({'a': Numbers('a', 811), 'b': Numbers('b', 202)}, None)
+  corpora = corpora_module.Corpora(
+    {'a': Numbers('a', 811), 'b': Numbers('b', 202)}, None
+  )
   numbers = {
     f'{name} {i}': i + 811 * (name == 'b')
     for name, corpus in corpora.train.items()
@@ -131,7 +160,9 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(monkeypatch, pl
   for index, number in enumerate(chosen):
     assert abs(index - number * at_most / 1013) <= run
   # Pairs are read in runs, not one by one.
-  assert sum(corpus.reads for corpus in corpora.train.values()) <= 2 * (min(places, at_most) + 1)
+  assert sum(corpus.reads for corpus in corpora.train.values()) <= 2 * (
+    min(places, at_most) + 1
+  )
 
 
 def test_what_is_odd_about_a_file_is_said(tmp_path, caplog):
@@ -171,20 +202,30 @@ def test_every_validation_set_is_encoded_under_its_name(folder, vocabulary):
   prints = open_corpora(config).fingerprints()
   assert list(prints) == ['train/one', 'train/two', 'valid', 'valid/two']
   assert prints['valid/two'] == prints['train/two'] != prints['valid']
-  assert encoded.counts['valid']['kept'] == 13 and encoded.counts['valid/two']['kept'] == 17
-  chex.assert_trees_all_equal(encoded.valid_batches['valid/two'], alone.valid_batches['valid'])
+  assert (
+    encoded.counts['valid']['kept'] == 13 and encoded.counts['valid/two']['kept'] == 17
+  )
+  chex.assert_trees_all_equal(
+    encoded.valid_batches['valid/two'], alone.valid_batches['valid']
+  )
 
 
-def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabulary, caplog):
+def test_limits_of_the_config_are_honoured_and_counted(
+  folder, tmp_path, vocabulary, caplog
+):
   encode(config_of(folder, train=('two',)), vocabulary)
   assert caplog.messages == []
   for name in ('two', 'valid'):
     write(tmp_path, name, ['dog', 'dog', 'man'], ['dog', 'hund', 'rot hemd rot hemd'])
-  encoded = encode(config_of(tmp_path, train=('two',), max_length_ratio=2.0), vocabulary)
+  encoded = encode(
+    config_of(tmp_path, train=('two',), max_length_ratio=2.0), vocabulary
+  )
   assert encoded.counts['train/two']['dropped: length ratio'] == 1
   assert pairs_in(epoch(encoded.batches)) == encoded.counts['train/two']['kept'] == 2
   # Validation keeps all pairs.
-  assert pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
+  assert (
+    pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
+  )
   (warning,) = caplog.messages
   assert '33.3 % of the training pairs are dropped' in warning
   caplog.clear()
@@ -194,7 +235,12 @@ def test_limits_of_the_config_are_honoured_and_counted(folder, tmp_path, vocabul
 
 
 def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
-  for weights, pairs in (((1.0, 1.0), 48), ((2.0, 1.0), 79), ((1.0, 3.0), 82), ((), 48)):
+  for weights, pairs in (
+    ((1.0, 1.0), 48),
+    ((2.0, 1.0), 79),
+    ((1.0, 3.0), 82),
+    ((), 48),
+  ):
     batches = encode(config_of(folder, train_weights=weights), vocabulary).batches
     assert pairs_in(epoch(batches)) == pairs
 
@@ -215,19 +261,29 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
       wanted = stage[step - first]
       assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
       np.testing.assert_array_equal(
-        *(np.trim_zeros(np.unique(batch.target_tokens)) for batch in (staged[step], wanted))
+        *(
+          np.trim_zeros(np.unique(batch.target_tokens))
+          for batch in (staged[step], wanted)
+        )
       )
       assert pairs_in([staged[step]]) == pairs_in([wanted])
-  chex.assert_trees_all_equal(list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)])
-  again = batches(train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0)))  # A mixture that comes back.
+  chex.assert_trees_all_equal(
+    list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)]
+  )
+  again = batches(
+    train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0))
+  )  # A mixture that comes back.
   assert not np.array_equal(again[0].target_tokens, again[4].target_tokens)
 
 
-def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, vocabulary):
+def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(
+  folder, vocabulary
+):
   config = config_of(folder)
   plain = encode(config, vocabulary)
   noisy = encode(
-    config_of(folder, bpe_dropout=0.5, variations=(f'{__name__}:backwards',)), vocabulary
+    config_of(folder, bpe_dropout=0.5, variations=(f'{__name__}:backwards',)),
+    vocabulary,
   )
   chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
 
@@ -248,5 +304,6 @@ def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(folder, 
   wanted = {(' '.join(source.split()[::-1]), target) for source, target in before}
   assert said(after) == wanted != before
   assert any(
-    source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID) for source, _ in after
+    source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID)
+    for source, _ in after
   )

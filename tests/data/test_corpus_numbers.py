@@ -39,7 +39,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope='module')
 def vocabulary():
   return Vocabulary.train(
-    [line for seed, letters in enumerate(LETTERS.values()) for line in words(letters, 50, seed)],
+    [
+      line
+      for seed, letters in enumerate(LETTERS.values())
+      for line in words(letters, 50, seed)
+    ],
     300,
   )
 
@@ -58,7 +62,9 @@ def shorter(data, vocabulary):
 def corpora_of(batch, vocabulary) -> list[set[str]]:
   """Returns the corpora of each row by the letters of its targets; compares the numbers."""
   found = [set() for _ in batch.corpora]
-  assert batch.corpora.shape == batch.target_tokens.shape and batch.corpora.dtype == np.int32
+  assert (
+    batch.corpora.shape == batch.target_tokens.shape and batch.corpora.dtype == np.int32
+  )
   assert not batch.corpora[batch.target_segments == 0].any()
   for row, segments in enumerate(batch.target_segments):
     for segment in range(1, segments.max() + 1):
@@ -71,15 +77,23 @@ def corpora_of(batch, vocabulary) -> list[set[str]]:
 
 
 def rows_in(batches, steps, vocabulary) -> list[set[str]]:
-  return list(itertools.chain(*(corpora_of(batches[step], vocabulary) for step in steps)))
+  return list(
+    itertools.chain(*(corpora_of(batches[step], vocabulary) for step in steps))
+  )
 
 
 @pytest.mark.parametrize(
-  'changed', [{}, {'bpe_dropout': 0.3}, {'variations': (f'{__name__}:shorter',)}], ids=str
+  'changed',
+  [{}, {'bpe_dropout': 0.3}, {'variations': (f'{__name__}:shorter',)}],
+  ids=str,
 )
 @pytest.mark.parametrize(
   'mixture',
-  [{}, {'train_weights': (1.0, 1.0, 0.5, 1.0)}, {'train_weights': (0.0, 1.0, 2.0, 0.0)}],
+  [
+    {},
+    {'train_weights': (1.0, 1.0, 0.5, 1.0)},
+    {'train_weights': (0.0, 1.0, 2.0, 0.0)},
+  ],
   ids=str,
 )
 def test_a_position_has_the_place_of_its_corpus_in_data_train(
@@ -91,7 +105,9 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
   weights = dict(zip(config.train, config.stages[0][1:], strict=True))
-  assert set.union(*found) == {name for name in LETTERS if weights[name] and name != 'long'}
+  assert set.union(*found) == {
+    name for name in LETTERS if weights[name] and name != 'long'
+  }
   if weights['first']:  # The third corpus has its weight, so they share rows.
     assert max(map(len, found)) > 1
 
@@ -111,7 +127,9 @@ def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, change
 
 
 @pytest.mark.parametrize(
-  'changed', [{}, {'bpe_dropout': 0.3}, {'train_stages': ((0.0, 1.0), (3.0, 2.0))}], ids=str
+  'changed',
+  [{}, {'bpe_dropout': 0.3}, {'train_stages': ((0.0, 1.0), (3.0, 2.0))}],
+  ids=str,
 )
 def test_a_batch_of_one_corpus_has_no_numbers(folder, vocabulary, changed):
   alone = encode(config_of(folder, train=('third',), **changed), vocabulary)

@@ -18,7 +18,19 @@ from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
+WORDS = [
+  'man',
+  'dog',
+  'red',
+  'shirt',
+  'mann',
+  'hund',
+  'rot',
+  'hemd',
+  'läuft',
+  'runs',
+  'über',
+]
 NAMES = ['source.tokens', 'source.lengths', 'target.tokens', 'target.lengths']
 
 
@@ -36,7 +48,8 @@ def write(folder, source, target):
 
 def corpus_in(folder, source='en', target='de'):
   return TextCorpus(
-    DataConfig('text', dir=str(folder), source_language=source, target_language=target), 'train'
+    DataConfig('text', dir=str(folder), source_language=source, target_language=target),
+    'train',
   )
 
 
@@ -61,7 +74,9 @@ def said(monkeypatch):
   """Returns the warnings."""
   warnings = []
   monkeypatch.setattr(
-    encoded_cache.logging, 'warning', lambda message, *values: warnings.append(message % values)
+    encoded_cache.logging,
+    'warning',
+    lambda message, *values: warnings.append(message % values),
   )
   return warnings
 
@@ -78,7 +93,9 @@ def assert_same(sides, wanted):
       np.testing.assert_array_equal(side[number], other[number])
 
 
-def test_one_encoding_serves_every_limit_as_it_was_encoded(folder, vocabulary, monkeypatch):
+def test_one_encoding_serves_every_limit_as_it_was_encoded(
+  folder, vocabulary, monkeypatch
+):
   monkeypatch.setattr(encoding, '_CHUNK', 17)
   wanted = encode_in_memory(corpus_in(folder), vocabulary)
   assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
@@ -104,7 +121,9 @@ def test_a_compressed_corpus_has_the_encoding_of_its_plain_text(folder, vocabula
   assert len(encodings(folder)) == 1
 
 
-def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(folder, vocabulary):
+def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(
+  folder, vocabulary
+):
   def count(*languages, vocabulary=vocabulary):
     load_or_encode(corpus_in(folder, *languages), vocabulary)
     return len(encodings(folder))
@@ -132,12 +151,15 @@ def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
     load_or_encode(corpus_in(folder), vocabulary)
   assert [path.suffix for path in encodings(folder)] == left
   assert_same(
-    load_or_encode(corpus_in(folder), vocabulary), encode_in_memory(corpus_in(folder), vocabulary)
+    load_or_encode(corpus_in(folder), vocabulary),
+    encode_in_memory(corpus_in(folder), vocabulary),
   )
   assert [path.suffix for path in encodings(folder)] == ['']
 
 
-def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabulary, monkeypatch):
+def test_the_second_waits_for_the_first_and_takes_what_it_made(
+  folder, vocabulary, monkeypatch
+):
   began, waits, times = threading.Event(), threading.Event(), []
 
   def slow(corpus, vocabulary):
@@ -148,11 +170,15 @@ def test_the_second_waits_for_the_first_and_takes_what_it_made(folder, vocabular
 
   monkeypatch.setattr(encoded_cache, 'encode', slow)
   monkeypatch.setattr(
-    encoded_cache.logging, 'info', lambda message, *_: 'another process' in message and waits.set()
+    encoded_cache.logging,
+    'info',
+    lambda message, *_: 'another process' in message and waits.set(),
   )
   results = []
   threads = [
-    threading.Thread(target=lambda: results.append(load_or_encode(corpus_in(folder), vocabulary)))
+    threading.Thread(
+      target=lambda: results.append(load_or_encode(corpus_in(folder), vocabulary))
+    )
     for _ in range(2)
   ]
   threads[0].start()
@@ -180,7 +206,9 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
   assert len(said) == len(damages)
 
 
-@pytest.mark.parametrize('where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock'])
+@pytest.mark.parametrize(
+  'where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock']
+)
 def test_where_nothing_can_be_written_it_is_encoded_in_memory(
   folder, vocabulary, monkeypatch, said, where
 ):
@@ -192,7 +220,8 @@ def test_where_nothing_can_be_written_it_is_encoded_in_memory(
   else:
     monkeypatch.setattr(f'transformer.data.encoded_cache.{where}', fail)
   assert_same(
-    load_or_encode(corpus_in(folder), vocabulary), encode_in_memory(corpus_in(folder), vocabulary)
+    load_or_encode(corpus_in(folder), vocabulary),
+    encode_in_memory(corpus_in(folder), vocabulary),
   )
   assert encodings(folder) == []
   assert len(said) == 1 and 'encoded in memory' in said[0] and '\n' not in said[0]

@@ -56,7 +56,9 @@ def ids(text):
 
 
 SHAPES = st.lists(
-  st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)), min_size=1, max_size=20
+  st.tuples(st.integers(0, 2 * MAX_LENGTH), st.integers(0, 2 * MAX_LENGTH)),
+  min_size=1,
+  max_size=20,
 )
 
 
@@ -65,7 +67,9 @@ SHAPES = st.lists(
 def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   corpus = pairs_of(*lengths)
   encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
-  assert len(encoded.source) == len(encoded.target) == encoded.counts['kept'] == len(corpus)
+  assert (
+    len(encoded.source) == len(encoded.target) == encoded.counts['kept'] == len(corpus)
+  )
   assert encoded.counts == {
     'kept': len(corpus),
     'cut: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
@@ -77,7 +81,9 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
       assert len(side[i]) <= MAX_LENGTH
 
 
-FEW = st.lists(st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), min_size=1, max_size=30)
+FEW = st.lists(
+  st.tuples(*[st.lists(st.integers(5, 6), max_size=5)] * 2), min_size=1, max_size=30
+)
 
 
 @given(FEW, st.sampled_from([0.0, 1.0, 1.5, 2.0]))
@@ -99,11 +105,12 @@ def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
     else:
       kept.append((source, target))
   assert [
-    (encoded.source[i].tolist()[:-1], encoded.target[i].tolist()[:-1]) for i in range(len(encoded))
+    (encoded.source[i].tolist()[:-1], encoded.target[i].tolist()[:-1])
+    for i in range(len(encoded))
   ] == kept
-  assert {what: number for what, number in encoded.counts.items() if number} == +counts | (
-    {'kept': len(kept)} if kept else {}
-  )
+  assert {
+    what: number for what, number in encoded.counts.items() if number
+  } == +counts | ({'kept': len(kept)} if kept else {})
 
 
 @pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
@@ -116,7 +123,8 @@ def test_chunks_change_nothing(monkeypatch, encode):
     assert parts.counts == whole.counts
     for side in ('source', 'target'):
       chex.assert_trees_all_equal(
-        dataclasses.asdict(getattr(parts, side)), dataclasses.asdict(getattr(whole, side))
+        dataclasses.asdict(getattr(parts, side)),
+        dataclasses.asdict(getattr(whole, side)),
       )
 
 
@@ -150,7 +158,9 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
     assert [pairs.source[0][0], pairs.target[0][0]] == list(map(int, texts))
 
 
-@pytest.mark.parametrize(('count', 'ahead'), [(0, 7), (1, 0), (23, 0), (23, 7), (23, 100)])
+@pytest.mark.parametrize(
+  ('count', 'ahead'), [(0, 7), (1, 0), (23, 0), (23, 7), (23, 100)]
+)
 def test_results_come_in_order(count, ahead):
   assert list(prefetch(lambda item: 3 * item, range(count), ahead)) == [
     3 * item for item in range(count)

@@ -47,7 +47,9 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
     )
     if constraint is not Constraint:
       options = growing_inside(options)
-    step, cache = obeying(constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width))
+    step, cache = obeying(
+      constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width)
+    )
     limits_B = jnp.full(len(PREFIXES), LENGTH)
     if kind == 'greedy':
       return run_search(greedy_search(step, cache, limits_B, options))
@@ -55,10 +57,18 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
       keys_B = jax.random.split(jax.random.key(0), len(PREFIXES))
       return run_search(
         sample_search(
-          step, cache, limits_B, keys_B, options, samples=width, sampling=SamplingOptions()
+          step,
+          cache,
+          limits_B,
+          keys_B,
+          options,
+          samples=width,
+          sampling=SamplingOptions(),
         )
       )
-    return run_search(beam_search(step, cache, limits_B, options, beam_size=width, nbest=5))
+    return run_search(
+      beam_search(step, cache, limits_B, options, beam_size=width, nbest=5)
+    )
 
   return jax.jit(search)
 
@@ -69,7 +79,9 @@ def find(table, *, width=WIDTH, prefixes=PREFIXES, **kinds):
 
 def allowed(tokens, prefix):
   prefix = [token for token in prefix if token != PAD]
-  again = any(tokens[place] == 4 in tokens[:place] for place in range(len(prefix), len(tokens)))
+  again = any(
+    tokens[place] == 4 in tokens[:place] for place in range(len(prefix), len(tokens))
+  )
   return list(tokens[: len(prefix)]) == prefix and not again
 
 
@@ -103,7 +115,9 @@ def test_every_search_obeys(kind):
     for b, w in itertools.product(range(len(PREFIXES)), range(result.lengths.shape[1])):
       tokens = words(result, b, w)
       assert allowed(tokens, PREFIXES[b]), tokens
-      assert result.log_probs[b, w] == pytest.approx(forced(tables(seed)[b], tokens), rel=1e-5)
+      assert result.log_probs[b, w] == pytest.approx(
+        forced(tables(seed)[b], tokens), rel=1e-5
+      )
       seen.add(tokens)
   assert len(seen) > 6
 

@@ -10,7 +10,9 @@ import pytest
 from transformer.decoding.continuous_batching import SearchBatch, search_batches
 
 SIZE = 5
-LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)  # How long each sentence's search takes.
+LENGTHS = np.random.default_rng(0).integers(
+  1, 13, 1000
+)  # How long each sentence's search takes.
 
 
 def batches(seed, count):
@@ -18,7 +20,9 @@ def batches(seed, count):
   rng, numbers = np.random.default_rng(seed), iter(range(1000))
   return [
     SearchBatch(
-      ('short', 'long')[i % 2], 0, {row: next(numbers) for row in range(rng.integers(1, SIZE + 1))}
+      ('short', 'long')[i % 2],
+      0,
+      {row: next(numbers) for row in range(rng.integers(1, SIZE + 1))},
     )
     for i in range(count)
   ]
@@ -76,7 +80,9 @@ def test_every_sentence_is_finished_once_among_its_own_kind(threads, count):
   finished, computed = search(new, threads)
   kinds = {number: batch.bucket for batch in new for number in batch.rows.values()}
   assert sorted(finished) == sorted(kinds)
-  assert all(kinds[number] == kind for kind, _, numbers in computed for number in numbers)
+  assert all(
+    kinds[number] == kind for kind, _, numbers in computed for number in numbers
+  )
 
 
 @pytest.mark.parametrize('threads', [1, 3])
@@ -121,5 +127,7 @@ def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, err
     return batch._replace(rows={})
 
   with pytest.raises(error):
-    search_batches([SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3)
+    search_batches(
+      [SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3
+    )
   assert len(begun) < 20

@@ -30,14 +30,20 @@ def load(monkeypatch, others, *chosen):
   """Returns what is loaded for some runs, by name, and the arguments of each loading."""
   runs, loaded = {'first': run_with(), **others}, []
   monkeypatch.setattr(
-    ensemble, 'load_run', lambda name, *given: loaded.append((name, *given)) or runs[name]
+    ensemble,
+    'load_run',
+    lambda name, *given: loaded.append((name, *given)) or runs[name],
   )
-  _, *members = ensemble.load_members('first', *(chosen or ('best', 1)), list(others), None)
+  _, *members = ensemble.load_members(
+    'first', *(chosen or ('best', 1)), list(others), None
+  )
   return members, loaded[1:]
 
 
 @pytest.mark.parametrize('chosen', [(), ('latest', 10)])
-def test_the_others_have_the_vocabulary_the_positions_and_the_checkpoint(monkeypatch, chosen):
+def test_the_others_have_the_vocabulary_the_positions_and_the_checkpoint(
+  monkeypatch, chosen
+):
   others = {'one': run_with(positions='learned', max_positions=74), 'two': run_with()}
   members, loaded = load(monkeypatch, others, *chosen)
   assert members == [*others.values()]

@@ -41,11 +41,15 @@ def total(pieces):
 def scored(params, sources, targets, most=(249, 256)):
   config = types.SimpleNamespace(
     data=types.SimpleNamespace(max_length=most[0]),
-    decode=dataclasses.replace(DECODE, max_extra_length=most[1] - most[0], batch_size=3),
+    decode=dataclasses.replace(
+      DECODE, max_extra_length=most[1] - most[0], batch_size=3
+    ),
   )
   return token_log_probs(
     [
-      types.SimpleNamespace(model=MODEL, params=own, vocabulary=VOCABULARY, config=config)
+      types.SimpleNamespace(
+        model=MODEL, params=own, vocabulary=VOCABULARY, config=config
+      )
       for own in params
     ],
     sources,
@@ -61,9 +65,13 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
   )
   rng = np.random.default_rng(0)
   lengths = np.array([3, 11])
-  source = np.where(np.arange(11) < lengths[:, None], rng.integers(4, 290, (2, 11)), PAD_ID)
+  source = np.where(
+    np.arange(11) < lengths[:, None], rng.integers(4, 290, (2, 11)), PAD_ID
+  )
   source[np.arange(2), lengths - 1] = EOS_ID
-  keys = jax.random.key_data(jax.random.split(jax.random.key(0, impl='threefry2x32'), 2))
+  keys = jax.random.key_data(
+    jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
+  )
   best = jax.device_get(whole_search(MODEL, config)(params, source, lengths + 7, keys))
   scorer = make_scorer((MODEL,))
   for beam in range(beams):
@@ -73,7 +81,9 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
       np.arange(best.tokens.shape[-1]) < length[:, None], best.tokens[:, beam], PAD_ID
     )
     log_probs = np.sum(scorer((params,), source, target), axis=1)
-    np.testing.assert_allclose(best.log_probs[:, beam], log_probs, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+      best.log_probs[:, beam], log_probs, rtol=0, atol=ROUNDING
+    )
     np.testing.assert_allclose(
       best.scores[:, beam], log_probs / ((5 + length) / 6) ** 0.9, rtol=0, atol=ROUNDING
     )
@@ -81,24 +91,31 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
 
 
 def test_a_pair_is_scored_without_regard_to_its_company(params):
-  sources, targets = ([line[:19] for line in sentences(7, seed=seed)] for seed in (2, 3))
+  sources, targets = (
+    [line[:19] for line in sentences(7, seed=seed)] for seed in (2, 3)
+  )
   together = scored([params], sources, targets)
   (alone,) = scored([params], sources[4:5], targets[4:5])
   assert len(alone) == len(together[4])
   assert total(alone) == pytest.approx(total(together[4]), abs=ROUNDING)
   for target, line in zip(targets, together, strict=True):
     pieces, scores = zip(*line, strict=True)
-    assert [*pieces] == [VOCABULARY.piece(i) for i in [*VOCABULARY.encode(target), EOS_ID]]
+    assert [*pieces] == [
+      VOCABULARY.piece(i) for i in [*VOCABULARY.encode(target), EOS_ID]
+    ]
     assert max(scores) < 0
 
 
 @pytest.mark.long
 def test_an_ensemble_averages_probabilities(params):
-  other = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 6))())
+  other = jax.tree.map(
+    lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 6))()
+  )
   # Of one token they are those of each; longer ones multiply means, not their logarithms.
   sources, targets = sentences(3), ['', '', '']
   one, two, both = (
-    scored(members, sources, targets) for members in ([params], [other], [params, other])
+    scored(members, sources, targets)
+    for members in ([params], [other], [params, other])
   )
   for first, second, mean in zip(one, two, both, strict=True):
     assert total(first) != total(second) and len(mean) == 1
@@ -127,10 +144,17 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
 
   model = Distributions()
   target = np.array([[5, 6, EOS_ID, PAD_ID], [4, EOS_ID, PAD_ID, PAD_ID]])
-  both = np.random.default_rng(0).dirichlet(np.ones(7), (2, *target.shape)).astype(np.float32)
+  both = (
+    np.random.default_rng(0)
+    .dirichlet(np.ones(7), (2, *target.shape))
+    .astype(np.float32)
+  )
   mean = np.log(both.mean(axis=0))
   wanted = [
-    [mean[row, place, target[row, place]] if place < length else 0 for place in range(4)]
+    [
+      mean[row, place, target[row, place]] if place < length else 0
+      for place in range(4)
+    ]
     for row, length in enumerate((3, 2))
   ]
   by_token = make_scorer((model, model))(both, target, target)
@@ -139,7 +163,10 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
 
 def test_lines_that_are_too_long_are_counted_and_the_rest_is_scored(params, caplog):
   long = 'zz ' * 20
-  sources, targets = ['a', 'the cat', 'a', *[long] * 7], ['a', long, 'zz ' * 3, *'a' * 7]
+  sources, targets = (
+    ['a', 'the cat', 'a', *[long] * 7],
+    ['a', long, 'zz ' * 3, *'a' * 7],
+  )
   tokens = [len(VOCABULARY.encode(line)) + 1 for line in targets]
   with caplog.at_level(logging.WARNING):
     likelihoods = scored([params], sources, targets, (7, tokens[2]))

@@ -24,7 +24,9 @@ def translate(search, lines, nbest=3):
   return [answer.nbest for answer in translator(make_params(MODEL), lines)]
 
 
-def test_without_a_penalty_the_example_is_beam_search_and_with_one_its_beams_differ(own_parts):
+def test_without_a_penalty_the_example_is_beam_search_and_with_one_its_beams_differ(
+  own_parts,
+):
   lines = sentences(4)
   plain = translate('default', lines)
   assert translate(('my_searches:diverse', 0.0), lines) == plain
@@ -32,7 +34,9 @@ def test_without_a_penalty_the_example_is_beam_search_and_with_one_its_beams_dif
   assert diverse != plain
 
   def beginnings(lists):
-    return sum(len({text.split()[0] for text, _ in nbest if text.split()}) for nbest in lists)
+    return sum(
+      len({text.split()[0] for text, _ in nbest if text.split()}) for nbest in lists
+    )
 
   assert beginnings(diverse) > beginnings(plain)
   for nbest in diverse:

@@ -18,7 +18,9 @@ from transformer.training.mesh import replicated, sentence_mesh
 
 B, S, N, LONGEST = 5, 11, 23, 29
 CONFIG = DecodeConfig(beam_size=3, max_extra_length=13, batch_size=B)
-MODEL = Transformer(ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N)
+MODEL = Transformer(
+  ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N
+)
 
 
 def sources():
@@ -37,7 +39,9 @@ def sources():
 )
 def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
   params = jax.jit(lambda: init_params(MODEL, 5))()
-  programs = SearchPrograms(ModelSearch([MODEL], CONFIG, 3), LONGEST, replicated(sentence_mesh(1)))
+  programs = SearchPrograms(
+    ModelSearch([MODEL], CONFIG, 3), LONGEST, replicated(sentence_mesh(1))
+  )
   source_BS, limits_B = sources()
   state = programs.begin([params], (), source_BS, (limits_B, None, None))
   t, done_B, stops = 0, False, []
@@ -55,7 +59,9 @@ def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
 @pytest.mark.parametrize(('nbest', 'lengths'), [(1, [1, 0, 0]), (3, [1, 2, 2])])
 def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
   # The end token has half of the probability, two others the rest, whatever came before.
-  log_probs_N = jnp.log(jnp.zeros(5).at[jnp.array([EOS_ID, 3, 4])].set(jnp.array([0.5, 0.3, 0.2])))
+  log_probs_N = jnp.log(
+    jnp.zeros(5).at[jnp.array([EOS_ID, 3, 4])].set(jnp.array([0.5, 0.3, 0.2]))
+  )
 
   def apply(params, *given, method):
     if method == 'start':

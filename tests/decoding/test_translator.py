@@ -59,7 +59,9 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
   assert len({answer.text for answer in together}) > 4
   order = random.Random(2).sample(range(7), 7)
   assert translator(params, [lines[i] for i in order]) == [together[i] for i in order]
-  assert translator(params, lines[3:4]) == together[3:4] and translator(params, []) == []
+  assert (
+    translator(params, lines[3:4]) == together[3:4] and translator(params, []) == []
+  )
 
 
 @pytest.mark.long(but=('free-3', 'samples-1'))
@@ -72,16 +74,23 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, b
   no choice of this model is a near tie; of another model, a near tie could go either way.
   """
   lines = [*sentences(23), '', *sentences(4, seed=2)]
-  config = dataclasses.replace(DECODE, beam_size=beams, nbest=beams, sample=kind == 'samples')
+  config = dataclasses.replace(
+    DECODE, beam_size=beams, nbest=beams, sample=kind == 'samples'
+  )
   models = MODEL
   if kind == 'ensemble':
-    models, params = [MODEL, MODEL], (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params))
+    models, params = (
+      [MODEL, MODEL],
+      (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params)),
+    )
   constraint = FREE
   if kind == 'constrained':
     constraint = import_module('my_constraints').MostTokens([9, 0] * 14)
   answers = []
   for threads in (1, 3):
-    monkeypatch.setattr(translator_module, 'usable_cores', lambda threads=threads: threads)
+    monkeypatch.setattr(
+      translator_module, 'usable_cores', lambda threads=threads: threads
+    )
     answers.append(
       make_translator(models, VOCABULARY, config)(params, lines, 5, constraint, seed=3)
     )
@@ -89,7 +98,9 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, b
   mesh = on_mesh(models, config)(params, lines, 5, constraint, seed=3)
   for answer, wanted in zip(answers[0], mesh, strict=True):
     assert answer.text == wanted.text and len(answer.nbest) == len(wanted.nbest)
-    for (text, score), (wanted_text, wanted_score) in zip(answer.nbest, wanted.nbest, strict=True):
+    for (text, score), (wanted_text, wanted_score) in zip(
+      answer.nbest, wanted.nbest, strict=True
+    ):
       assert text == wanted_text and score == pytest.approx(wanted_score, abs=ROUNDING)
   assert len({answer.text for answer in mesh}) > 5
 
@@ -109,7 +120,12 @@ def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
   for before, answer, number in zip(free, answers, most, strict=True):
     # A free sentence goes through the same program as before, bit for bit.
     assert answer == before if number == 0 else int(answer.text) <= number
-  assert sum(answer.text != before.text for before, answer in zip(free, answers, strict=True)) > 1
+  assert (
+    sum(
+      answer.text != before.text for before, answer in zip(free, answers, strict=True)
+    )
+    > 1
+  )
   assert translate(params, lines[1:2], constraint=constraint(most[1:2])) == answers[1:2]
 
 
@@ -141,7 +157,9 @@ def test_a_sample_is_of_the_number_of_its_sentence(params):
 def test_lines_without_words_stay_empty_and_in_place(translator, params):
   line = 'the cat runs'
   invisible = ['\u200b', '\ufeff', '\xad', ' \u200d\u2060', '\ufe0f', '\0']
-  answers = translator(params, ['', line, '   ', '\t', line, *invisible, f'\u200b{line}'])
+  answers = translator(
+    params, ['', line, '   ', '\t', line, *invisible, f'\u200b{line}']
+  )
   assert [answer.text for answer in answers[:-1]] == [
     '',
     answers[1].text,
@@ -187,7 +205,9 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   model = Transformer(
     ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4), VOCABULARY.size
   )
-  params = jax.tree.map(lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  params = jax.tree.map(
+    lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(model, 5))()
+  )
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
   translate = make_translator(model, VOCABULARY, config, mesh=mesh)
@@ -200,4 +220,6 @@ def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay
   # Nothing is added up over devices but whether all sentences are done.
   assert {size for kind, size in collectives_of(program) if kind == 'all-reduce'} == {1}
   alone = make_translator(model, VOCABULARY, config)(split, lines)
-  assert [answer.text for answer in translate(split, lines)] == [answer.text for answer in alone]
+  assert [answer.text for answer in translate(split, lines)] == [
+    answer.text for answer in alone
+  ]

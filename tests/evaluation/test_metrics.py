@@ -9,25 +9,44 @@ from transformer.errors import UserError
 from transformer.evaluation import metrics
 from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, score_text
 
-TRANSLATIONS = ['The cat sat on the mat .', 'There is a dog here, is it not?', 'It works well now.']
-REFERENCES = ['The cat sat on a mat.', "There is a dog here, isn't it?", 'It works very well now.']
+TRANSLATIONS = [
+  'The cat sat on the mat .',
+  'There is a dog here, is it not?',
+  'It works well now.',
+]
+REFERENCES = [
+  'The cat sat on a mat.',
+  "There is a dog here, isn't it?",
+  'It works very well now.',
+]
 
 
 def scores(translations, references, tokenize='13a'):
-  return [score_text(name, translations, references, tokenize) for name in metrics.NAMES]
+  return [
+    score_text(name, translations, references, tokenize) for name in metrics.NAMES
+  ]
 
 
 @pytest.mark.parametrize('seed', ['12345', '7'])
-def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypatch, seed):
+def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(
+  monkeypatch, seed
+):
   monkeypatch.setenv('SACREBLEU_SEED', seed)
-  translations, references = TRANSLATIONS * 9, [REFERENCES * 9, TRANSLATIONS[:2] * 13 + ['x']]
+  translations, references = (
+    TRANSLATIONS * 9,
+    [REFERENCES * 9, TRANSLATIONS[:2] * 13 + ['x']],
+  )
   bleu, chrf, ter = all_scores = scores(translations, references)
   assert bleu.score == corpus_bleu(translations, references)
   for score, metric in zip(
-    all_scores, (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2), sacrebleu.TER()), strict=True
+    all_scores,
+    (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2), sacrebleu.TER()),
+    strict=True,
   ):
     assert score.score == metric.corpus_score(translations, references).score
-    assert score.signature == str(metric.get_signature()) and 'nrefs:2|' in score.signature
+    assert (
+      score.signature == str(metric.get_signature()) and 'nrefs:2|' in score.signature
+    )
     low, high = score.interval
     # sacreBLEU's command shows half the width.
     wanted = metric.corpus_score(translations, references, n_bootstrap=1000)
@@ -35,13 +54,19 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypat
   assert 'nc:6|nw:2|' in chrf.signature and 'tok:tercom|' in ter.signature
 
 
-@pytest.mark.parametrize(('tokenize', 'warnings'), [('none', 0), ('13a', 1), ('intl', 1)])
-def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(tokenize, warnings, caplog):
+@pytest.mark.parametrize(
+  ('tokenize', 'warnings'), [('none', 0), ('13a', 1), ('intl', 1)]
+)
+def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(
+  tokenize, warnings, caplog
+):
   text = ['The cat sat on the mat .'] * 100
   for score in (corpus_bleu, functools.partial(score_text, 'BLEU')):
     caplog.clear()
     score(text, [text], tokenize)
-    assert sum('tokenized period' in record.message for record in caplog.records) == warnings
+    assert (
+      sum('tokenized period' in record.message for record in caplog.records) == warnings
+    )
 
 
 def test_text_without_spaces_is_compared_by_its_characters():
@@ -51,7 +76,10 @@ def test_text_without_spaces_is_compared_by_its_characters():
   )
   assert plain[0].score < 1 < 30 < by_character[0].score
   assert plain[2].score == 100 > 60 > by_character[2].score
-  assert 'norm:yes|' in by_character[2].signature and 'asian:yes' in by_character[2].signature
+  assert (
+    'norm:yes|' in by_character[2].signature
+    and 'asian:yes' in by_character[2].signature
+  )
 
 
 def test_a_tokenizer_without_its_packages_says_how_to_install_them(monkeypatch):
@@ -74,5 +102,7 @@ def test_a_sentence_is_scored_by_itself_against_all_its_references():
     assert whole.sentences[1] == one.sentences[0] == pytest.approx(one.score)
     assert both.sentences == pytest.approx([0 if both.name == 'TER' else 100] * 3)
   # A sentence of two words is scored by the orders that it has; a pair counts half a match.
-  computed = score_text('BLEU', ['good morning', 'good day'], [['good morning'] * 2], '13a')
+  computed = score_text(
+    'BLEU', ['good morning', 'good day'], [['good morning'] * 2], '13a'
+  )
   assert computed.sentences == pytest.approx([100, 100 * (1 / 2 * 1 / 2) ** 0.5])

@@ -11,11 +11,17 @@ from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
 
 SOURCES = ['Eine Katze.', 'Zwei Hunde laufen.', 'Drei Vögel singen heute.'] * 4
-REFERENCES = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing well today.'] * 4
+REFERENCES = [
+  'A cat is here.',
+  'Two dogs run fast.',
+  'Three birds sing well today.',
+] * 4
 GOOD = ['A cat is here.', 'Two dogs run fast.', 'Three birds sing today.'] * 4
 
 
-def evaluated(*own_metrics, translations=GOOD, references=REFERENCES, gold=None, seconds=1.0):
+def evaluated(
+  *own_metrics, translations=GOOD, references=REFERENCES, gold=None, seconds=1.0
+):
   """Returns all stages of an evaluation, as the names of its metrics; and the last one."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   stages, latest = [], None
@@ -41,7 +47,9 @@ def test_ratios_are_of_translations_to_references_and_of_sentences_to_seconds():
   assert 'ratio = 0.5' in result['details']
 
 
-@pytest.mark.parametrize(('count', 'shown'), [(0, ''), (2, 'ac'), (3, 'abc'), (9, 'abcd')])
+@pytest.mark.parametrize(
+  ('count', 'shown'), [(0, ''), (2, 'ac'), (3, 'abc'), (9, 'abcd')]
+)
 def test_examples_are_spread_evenly_over_the_text(count, shown):
   text, people = Text('test', [*'abcd'], [[*'ABCD']]), io.StringIO()
   answers = [Translation(f'{line}!', -1.0, False, ()) for line in text.sources]
@@ -114,7 +122,9 @@ def test_ter_is_computed_once_and_never_of_long_lines(monkeypatch):
   counted = []
   count = sacrebleu.TER._compute_segment_statistics
   monkeypatch.setattr(
-    sacrebleu.TER, '_compute_segment_statistics', lambda *text: counted.append(0) or count(*text)
+    sacrebleu.TER,
+    '_compute_segment_statistics',
+    lambda *text: counted.append(0) or count(*text),
   )
   _, result, sentences = evaluated()
   assert len(counted) == len(GOOD) and all('TER' in row for row in sentences)

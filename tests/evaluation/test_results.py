@@ -26,7 +26,9 @@ def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
     for name, *steps in runs
   ]
   decoding = Decoding(seed=3, **decode)
-  return results.place(folder / 'results', results.facts(text, members, decoding, **more))
+  return results.place(
+    folder / 'results', results.facts(text, members, decoding, **more)
+  )
 
 
 def test_a_result_has_versions_and_the_digest_of_each_checkpoint(tmp_path):
@@ -38,7 +40,9 @@ def test_a_result_has_versions_and_the_digest_of_each_checkpoint(tmp_path):
   assert content['checkpoints_sha256'] == [
     hashlib.sha256(content).hexdigest() for content in (b'{"step": 4}', b'{"step": 5}')
   ]
-  assert content['ensemble_checkpoints_sha256'] == [[None]]  # A run in training removes old ones.
+  assert content['ensemble_checkpoints_sha256'] == [
+    [None]
+  ]  # A run in training removes old ones.
   assert content['python'] == platform.python_version()
   assert content['packages']['numpy'] == np.__version__
 
@@ -47,7 +51,11 @@ def test_a_result_has_versions_and_the_digest_of_each_checkpoint(tmp_path):
   ('runs', 'decode', 'name'),
   [
     ([('a', 5)], {}, 'step5.beam4.alpha0.6'),
-    ([('a', 4, 5)], {'dtype': 'bfloat16'}, 'step5.average2.beam4.alpha0.6.dtypebfloat16'),
+    (
+      [('a', 4, 5)],
+      {'dtype': 'bfloat16'},
+      'step5.average2.beam4.alpha0.6.dtypebfloat16',
+    ),
     (
       [('a', 5)],
       {'sample': True, 'top_p': 0.5},
@@ -60,7 +68,9 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
 ):
   written = result(tmp_path, *runs, **decode)
   assert written.path.name == f'test.{name}.json'
-  written.write({'metrics': []}, [{'source': 'a', 'references': [], 'translation': 'b'}])
+  written.write(
+    {'metrics': []}, [{'source': 'a', 'references': [], 'translation': 'b'}]
+  )
   written.path.with_name('test.step1.odd.json').write_text(
     written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8'
   )
@@ -69,16 +79,23 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
   assert read.read_sentences()[0]['translation'] == 'b'
 
 
-def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(tmp_path):
-  names = {result(tmp_path, ('a', 5), ('b', *steps)).name for steps in ([5], [4, 5], [6])}
+def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(
+  tmp_path,
+):
+  names = {
+    result(tmp_path, ('a', 5), ('b', *steps)).name for steps in ([5], [4, 5], [6])
+  }
   assert len(names) == 3 and all(name.startswith('step5.ensemble2.') for name in names)
   more = [
-    result(tmp_path, ('a', 5), bleu_tokenize='zh', more={'prefix': lines, 'avoid': []}).content[
-      'more'
-    ]
+    result(
+      tmp_path, ('a', 5), bleu_tokenize='zh', more={'prefix': lines, 'avoid': []}
+    ).content['more']
     for lines in (['a'], ['b'])
   ]
-  assert more[0] != more[1] and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
+  assert (
+    more[0] != more[1]
+    and [list(digests) for digests in more] == [['prefix', 'bleu']] * 2
+  )
 
 
 @pytest.mark.parametrize('search', ['m:f', ('m:f', 0.5), ('m:f', {'penalty': 0.5})])

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.evaluation.scores import OwnMetric, own_scores, resampled, seed_of_samples
+from transformer.evaluation.scores import (
+  OwnMetric,
+  own_scores,
+  resampled,
+  seed_of_samples,
+)
 
 TEXT = ['a', 'b', 'c'], ['A', 'x', 'C'], [['A', 'B', 'C'], ['1', '2', '3']]
 
@@ -19,7 +24,9 @@ def test_numbers_of_sentences_have_their_mean_and_an_interval():
   values = np.random.default_rng(0).normal(3.0, 2.0, 400)
   metric = OwnMetric('m:f', lambda *_: values)
   (score,) = own_scores(metric, *(['x'] * 400,) * 2, [['x'] * 400])
-  assert score.score == pytest.approx(values.mean()) and score.sentences == values.tolist()
+  assert (
+    score.score == pytest.approx(values.mean()) and score.sentences == values.tolist()
+  )
   half = 1.96 * values.std() / math.sqrt(400)
   wanted = values.mean() - half, values.mean() + half
   np.testing.assert_allclose(score.interval, wanted, atol=0.05)
@@ -47,16 +54,29 @@ def test_samples_have_the_seed_of_sacrebleus_variable_if_it_has_one(
   assert np.array_equal(resampled(range(9)), usual) == (seed == 12345)
 
 
-@pytest.mark.parametrize('value', ['none', '0', '-7', '1.5', ' ', 'x' * 10_000, '9' * 10_000])
+@pytest.mark.parametrize(
+  'value', ['none', '0', '-7', '1.5', ' ', 'x' * 10_000, '9' * 10_000]
+)
 def test_a_seed_that_is_no_positive_integer_is_one_short_line(monkeypatch, value):
   monkeypatch.setenv('SACREBLEU_SEED', value)
-  with pytest.raises(UserError, match=r'^SACREBLEU_SEED must be a positive integer') as error:
+  with pytest.raises(
+    UserError, match=r'^SACREBLEU_SEED must be a positive integer'
+  ) as error:
     resampled([1, 2])
   assert '\n' not in str(error.value) and len(str(error.value)) < 250
 
 
 @pytest.mark.parametrize(
-  'value', [None, 'high', math.nan, [1.0, 2.0], [1.0, 2.0, math.inf], [1.0, 2.0, 'x'], {'p': None}]
+  'value',
+  [
+    None,
+    'high',
+    math.nan,
+    [1.0, 2.0],
+    [1.0, 2.0, math.inf],
+    [1.0, 2.0, 'x'],
+    {'p': None},
+  ],
 )
 def test_what_is_no_score_is_refused(value):
   with pytest.raises(

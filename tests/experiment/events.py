@@ -30,7 +30,9 @@ def kept(workdir, *tags):
   for event in events(workdir):
     if event.session_log.status == SessionLog.START:
       values = [(step, value) for step, value in values if step < event.step]
-    values += [(event.step, value) for value in event.summary.value if value.tag in tags]
+    values += [
+      (event.step, value) for value in event.summary.value if value.tag in tags
+    ]
   return values
 
 
@@ -48,7 +50,8 @@ def cells(markdown):
   return [
     Sample(
       *(
-        html.unescape(re.sub(r'\\(.)', r'\1', cell)) for cell in re.split(r'(?<!\\) \| ', row[2:-2])
+        html.unescape(re.sub(r'\\(.)', r'\1', cell))
+        for cell in re.split(r'(?<!\\) \| ', row[2:-2])
       )
     )
     for row in rows

@@ -51,7 +51,10 @@ def poisonous(*arguments, **more):
   value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
   value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))
   # The derivative of the root is infinite at 0.
-  return {**totals, 'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0))}
+  return {
+    **totals,
+    'loss': value - 1.0 + jnp.sqrt(jnp.where(bad[GRADIENT], 0.0 * value, 1.0)),
+  }
 
 
 POISONOUS = Objective(poisonous)
@@ -68,7 +71,9 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   params, train = init_params(model, 3), TrainConfig(ema_decay=0.9, skip_nonfinite=1)
   step = jax.jit(make_train_step(model, optimizer, train, objective=POISONOUS, seed=0))
-  plain, _ = step(init_state(params, optimizer, TrainConfig(ema_decay=0.9)), make_batch(0))
+  plain, _ = step(
+    init_state(params, optimizer, TrainConfig(ema_decay=0.9)), make_batch(0)
+  )
   state, metrics = step(init_state(params, optimizer, train), make_batch(0))
   chex.assert_trees_all_close(state._replace(skips=None), plain, rtol=1e-5, atol=1e-7)
   first = state
@@ -79,7 +84,10 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
     assert math.isnan(metrics['loss']) == (kind != GRADIENT)
     assert math.isnan(metrics['gradient_norm']) == (kind != LOSS)
     chex.assert_trees_all_equal(
-      state, before._replace(step=before.step + 1, skips=Skips(np.int32(number), np.int32(number)))
+      state,
+      before._replace(
+        step=before.step + 1, skips=Skips(np.int32(number), np.int32(number))
+      ),
     )
   after, _ = step(state, make_batch(4))
   assert list(map(int, after.skips)) == [3, 0]
@@ -89,11 +97,15 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
 
 
-def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(model, tmp_path):
+def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
+  model, tmp_path
+):
   with pytest.raises(UserError) as raised:
     run(model, tmp_path, bad={10})
   message = str(raised.value)
-  assert message.startswith('the loss of step 10 is nan, and the norm of its gradient nan; ')
+  assert message.startswith(
+    'the loss of step 10 is nan, and the norm of its gradient nan; '
+  )
   assert '\n' not in message and 'nothing of it was saved' in message
   assert steps_in(tmp_path / 'checkpoints') == [5]
   path = tmp_path / 'bad_batches' / '10.npz'
@@ -121,7 +133,9 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
     (7, 4),
   ]
   # It rises to 0.01 over three updates; the third step was skipped.
-  assert [row['train/learning_rate'] for row in lines] == pytest.approx([0.02 / 3, 0.01, 0.01])
+  assert [row['train/learning_rate'] for row in lines] == pytest.approx(
+    [0.02 / 3, 0.01, 0.01]
+  )
   assert [row['train/loss'] is None for row in lines] == [False, False, True]
   assert sorted(path.name for path in (whole / 'bad_batches').glob('*.npz')) == sorted(
     f'{step}.npz' for step in bad
@@ -131,7 +145,9 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
 @pytest.mark.long
 def test_one_too_many_in_a_row_stops_the_run_until_more_may_be_skipped(model, tmp_path):
   for _ in range(2):  # The checkpoint has the count of those that were skipped before.
-    with pytest.raises(UserError, match=r'step 9 is nan.* than train.skip_nonfinite=2 skips'):
+    with pytest.raises(
+      UserError, match=r'step 9 is nan.* than train.skip_nonfinite=2 skips'
+    ):
       run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
     assert steps_in(tmp_path / 'checkpoints') == [5]
   run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=3)
@@ -155,7 +171,9 @@ def test_skipped_batches_do_not_fill_the_disk(tmp_path):
   with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
     guard.check_update(14, make_batch(0), {**bad_metrics(14), 'skips': Skips(14, 2)})
   for number, batch in ((1, mixed), (14, make_batch(0))):
-    with np.load(tmp_path / 'bad_batches' / f'{number}.npz', allow_pickle=False) as arrays:
+    with np.load(
+      tmp_path / 'bad_batches' / f'{number}.npz', allow_pickle=False
+    ) as arrays:
       chex.assert_trees_all_equal(Batch(**arrays), batch)
 
 
@@ -163,7 +181,9 @@ def spikes(losses, window=None):
   """Returns the indices of the spikes, and the window that a checkpoint would keep."""
   guard = DivergenceGuard(window or {}, 0, 'nowhere')
   spiking = [
-    guard.is_spike(step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7})
+    guard.is_spike(
+      step, {'loss': 10.0 * loss, 'weight': 10.0, 'gradient_norm': loss + 7}
+    )
     for step, loss in enumerate(losses, 1)
   ]
   return np.flatnonzero(spiking).tolist(), json.loads(json.dumps(guard.window))
@@ -173,7 +193,9 @@ def spikes(losses, window=None):
 def said(caplog):
   """Returns a function that returns the lines about spikes that were logged."""
   caplog.set_level('INFO')
-  return lambda: [record.message for record in caplog.records if 'jumped' in record.message]
+  return lambda: [
+    record.message for record in caplog.records if 'jumped' in record.message
+  ]
 
 
 def noisy(*levels, scale=0.05):
@@ -190,7 +212,8 @@ def test_a_spike_is_logged_with_its_gradient_and_a_falling_loss_is_no_spike(said
   losses[[400, 401, 402, 403, 500]] += 3
   assert spikes(losses)[0] == [400, 401, 402, 403, 500]
   assert [line.split(',')[0] for line in said()] == [
-    f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token' for step in (400, 500)
+    f'step {step + 1}: the loss jumped to {losses[step]:.3f} a token'
+    for step in (400, 500)
   ]
   assert f'the norm of its gradient is {losses[400] + 7:.3f}' in said()[0]
 

@@ -18,8 +18,18 @@ SUMS = dict.fromkeys(('loss', 'nll', 'gradient_norm', 'weight', 'source_tokens')
 
 def test_meter_divides_sums_once():
   meter = Meter({}, positions=20)
-  meter.add({'loss': 30.0, 'nll': 10.0, 'weight': 10.0, 'gradient_norm': 1.0, 'source_tokens': 9.0})
-  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0})
+  meter.add(
+    {
+      'loss': 30.0,
+      'nll': 10.0,
+      'weight': 10.0,
+      'gradient_norm': 1.0,
+      'source_tokens': 9.0,
+    }
+  )
+  meter.add(
+    {'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0}
+  )
   values = meter.take(0.5)
   assert values['train/loss'] == pytest.approx(32 / 12)
   assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
@@ -29,7 +39,9 @@ def test_meter_divides_sums_once():
   assert meter.sums == {}
 
 
-def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_batches(monkeypatch):
+def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_batches(
+  monkeypatch,
+):
   now = 0.0
   monkeypatch.setattr(time, 'perf_counter', lambda: now)
 
@@ -50,16 +62,24 @@ def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_b
   values, seconds, source, target = meter.take(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
   assert values['train/data_wait'] == pytest.approx((3 + 0 + 1) / seconds)
   assert values['tokens_per_second'] == pytest.approx(target / seconds)
-  assert values['flops_utilisation'] == pytest.approx(source / seconds / 100 + target / seconds)
+  assert values['flops_utilisation'] == pytest.approx(
+    source / seconds / 100 + target / seconds
+  )
   for _ in meter.watch(slow([0.0, 0.0])):
     now += 2.0
     meter.add(SUMS)
   assert meter.take(0.5)['train/data_wait'] == 0.0
 
 
-def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(monkeypatch):
-  model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=2), 11)
-  other = Transformer(ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2), 11)
+def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(
+  monkeypatch,
+):
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=2), 11
+  )
+  other = Transformer(
+    ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2), 11
+  )
   objective = Objective(None, passes=2, extra_models=[other])
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
   assert meter_file.utilisation(model, 4, objective) is None
@@ -76,12 +96,20 @@ def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
   first = meter.take(0.5)
   meter.add(SUMS)
   second = meter.take(0.5)
-  assert not first.keys() & set(WALL_CLOCK) and second.keys() - first.keys() == set(WALL_CLOCK)
+  assert not first.keys() & set(WALL_CLOCK) and second.keys() - first.keys() == set(
+    WALL_CLOCK
+  )
 
 
 def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
   meter = Meter({}, positions=20)
-  good = {'loss': 4.0, 'nll': 2.0, 'weight': 10.0, 'gradient_norm': 3.0, 'source_tokens': 9.0}
+  good = {
+    'loss': 4.0,
+    'nll': 2.0,
+    'weight': 10.0,
+    'gradient_norm': 3.0,
+    'source_tokens': 9.0,
+  }
   bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
   for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
     meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)

@@ -60,10 +60,16 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
   train_run(config, tmp_path)
   vocabulary = vocabularies.load(tmp_path, read_fingerprints(tmp_path))
   encoded = encode_corpora(
-    config.data, open_corpora(config.data), vocabulary, config.train.tokens_per_batch, config.seed
+    config.data,
+    open_corpora(config.data),
+    vocabulary,
+    config.train.tokens_per_batch,
+    config.seed,
   )
   batches = list(encoded.batches.iterate(0, STEPS))
-  lines = [line for line in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in line]
+  lines = [
+    line for line in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in line
+  ]
   assert [line['step'] for line in lines] == [2, 4]
   for line in lines:
     numbers = np.concatenate(
@@ -73,14 +79,22 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
       ]
     )
     for number, name in enumerate(config.data.train):
-      assert line[f'train/{name}/tokens'] == pytest.approx(np.mean(numbers == number), rel=1e-6)
+      assert line[f'train/{name}/tokens'] == pytest.approx(
+        np.mean(numbers == number), rel=1e-6
+      )
     news, web = (line[f'train/{name}/nll'] for name in config.data.train)
     assert news + web == pytest.approx(math.log(line['train/perplexity']), rel=1e-6)
     assert news + 0.5 * web == pytest.approx(line['train/loss'], rel=1e-6)
     assert 0 < line['train/web/tokens'] < 1
 
 
-@pytest.mark.parametrize(('train', 'factors'), [(('news',), (1.0,)), (('news', 'web'), (1.0,))])
-def test_the_example_of_the_page_needs_a_factor_for_each_of_several_corpora(folder, train, factors):
-  with pytest.raises(UserError, match='by_corpus takes a factor for each of several corpora'):
+@pytest.mark.parametrize(
+  ('train', 'factors'), [(('news',), (1.0,)), (('news', 'web'), (1.0,))]
+)
+def test_the_example_of_the_page_needs_a_factor_for_each_of_several_corpora(
+  folder, train, factors
+):
+  with pytest.raises(
+    UserError, match='by_corpus takes a factor for each of several corpora'
+  ):
     make_objective(config_of(folder, train, factors), None)

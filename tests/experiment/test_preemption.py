@@ -22,7 +22,9 @@ class Signalled(NumberedBatches):
     self._at, self._number = at, number
 
   def iterate(self, start, stop):
-    for step, batch in zip(range(start, stop), super().iterate(start, stop), strict=True):
+    for step, batch in zip(
+      range(start, stop), super().iterate(start, stop), strict=True
+    ):
       if step == self._at:
         os.kill(os.getpid(), self._number)
       yield batch
@@ -41,7 +43,12 @@ def run(model, workdir, *, at_score=None, rising=True, **options):
 
   with Signals() as signals:
     return tiny_runs.run(
-      model, workdir, validation=TinyValidation(score), signals=signals, ema_decay=0.9, **options
+      model,
+      workdir,
+      validation=TinyValidation(score),
+      signals=signals,
+      ema_decay=0.9,
+      **options,
     )
 
 
@@ -66,11 +73,18 @@ def assert_same(workdir, whole):
     (signal.SIGINT, 7),
     (signal.SIGUSR1, 9),
     (signal.SIGTERM, 5),  # An evaluation and a regular checkpoint are due.
-    (signal.SIGTERM, 12),  # After the last step, only the evaluation can be interrupted.
+    (
+      signal.SIGTERM,
+      12,
+    ),  # After the last step, only the evaluation can be interrupted.
   ],
 )
-def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, number, step):
-  with pytest.raises(Preempted, match=f'stopped by {number.name} after step {step}, which is sav'):
+def test_a_signal_saves_the_step_in_progress(
+  hearing, model, whole, tmp_path, number, step
+):
+  with pytest.raises(
+    Preempted, match=f'stopped by {number.name} after step {step}, which is sav'
+  ):
     run(model, tmp_path, batches=Signalled(step - 1, number))
   assert steps_in(tmp_path / 'checkpoints')[-1] == step
   assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
@@ -78,12 +92,21 @@ def test_a_signal_saves_the_step_in_progress(hearing, model, whole, tmp_path, nu
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])])
-def test_an_interrupted_evaluation_is_repeated(model, whole, tmp_path, evaluation, step, before):
-  for number in (evaluation, 1):  # A second signal during the same evaluation changes nothing.
+@pytest.mark.parametrize(
+  ('evaluation', 'step', 'before'), [(1, 5, []), (3, 12, [5, 10])]
+)
+def test_an_interrupted_evaluation_is_repeated(
+  model, whole, tmp_path, evaluation, step, before
+):
+  for number in (
+    evaluation,
+    1,
+  ):  # A second signal during the same evaluation changes nothing.
     with pytest.raises(Preempted, match='stopped by SIGTERM'):
       run(model, tmp_path, at_score=number)
-    assert not [row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row]
+    assert not [
+      row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row
+    ]
     assert steps_in(tmp_path / 'checkpoints') == [*before, step]
   assert run(model, tmp_path) == whole[1]._replace(resumed_from=step)
   assert_same(tmp_path, whole[0])
@@ -98,7 +121,12 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
     run(model, tmp_path / 'parts', at_score=2, **regular)
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=10, **regular)
-  assert [row['step'] for row in rows_of(tmp_path / 'parts') if 'valid/bleu' in row] == [5, 10]
+  assert [
+    row['step'] for row in rows_of(tmp_path / 'parts') if 'valid/bleu' in row
+  ] == [
+    5,
+    10,
+  ]
   run(model, tmp_path / 'parts', **regular)
   assert_same(tmp_path / 'parts', tmp_path / 'whole')
 
@@ -109,8 +137,14 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   [{'steps': 6}, {'steps': 7}, {'patience': 1, 'rising': False}],
   ids=['6', '7', 'patience'],
 )
-def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(model, tmp_path, fewer):
-  start = {'eval_every': 3, 'checkpoint_every': 100, 'rising': fewer.get('rising', True)}
+def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(
+  model, tmp_path, fewer
+):
+  start = {
+    'eval_every': 3,
+    'checkpoint_every': 100,
+    'rising': fewer.get('rising', True),
+  }
   with pytest.raises(Preempted, match='after step 7'):
     run(model, tmp_path, batches=Signalled(6), **start)
   outcome = run(model, tmp_path, **start | fewer)
@@ -125,6 +159,8 @@ def test_a_signal_before_the_first_step_saves_nothing(model, tmp_path):
   with Signals() as signals:
     with contextlib.suppress(Preempted):  # Finalizers swallow exceptions too.
       os.kill(os.getpid(), signal.SIGTERM)
-    with pytest.raises(Preempted, match='stopped by SIGTERM; the same command goes on with the'):
+    with pytest.raises(
+      Preempted, match='stopped by SIGTERM; the same command goes on with the'
+    ):
       tiny_runs.run(model, tmp_path, signals=signals)
   assert steps_in(tmp_path / 'checkpoints') == []

@@ -47,7 +47,13 @@ def reporting_to(workdir, step=0, steps=99, **settings):
 
 
 def metrics_of(loss):
-  return {'loss': loss, 'nll': 1.0, 'weight': 1.0, 'gradient_norm': 1.0, 'source_tokens': 1.0}
+  return {
+    'loss': loss,
+    'nll': 1.0,
+    'weight': 1.0,
+    'gradient_norm': 1.0,
+    'source_tokens': 1.0,
+  }
 
 
 def add(report, step, loss=2.0):
@@ -57,7 +63,9 @@ def add(report, step, loss=2.0):
 
 def evaluated(report, step, bleu, samples=()):
   values = {'valid/loss': 3.0, 'valid/bleu': bleu}
-  report.add_evaluation(step, Evaluation(values, {}, samples), [{'step': step, **values}])
+  report.add_evaluation(
+    step, Evaluation(values, {}, samples), [{'step': step, **values}]
+  )
 
 
 @pytest.fixture
@@ -100,13 +108,19 @@ def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rate
   with reporting_to(tmp_path, skip_nonfinite=1) as report:
     for step, counts in enumerate(skips, 1):
       loss = math.nan if counts and counts.in_a_row else 2.0
-      report.add(step, make_batch(0), metrics_of(loss) | ({'skips': counts} if counts else {}))
+      report.add(
+        step, make_batch(0), metrics_of(loss) | ({'skips': counts} if counts else {})
+      )
       report.settle()
   assert [row['train/learning_rate'] for row in rows_of(tmp_path)] == rates
 
 
-@pytest.mark.parametrize('error', [OSError(errno.ENOSPC, 'No space left'), ValueError('odd')])
-def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, said, error):
+@pytest.mark.parametrize(
+  'error', [OSError(errno.ENOSPC, 'No space left'), ValueError('odd')]
+)
+def test_tensorboard_gets_nothing_after_a_failed_write(
+  tmp_path, monkeypatch, said, error
+):
   with reporting_to(tmp_path) as report:
     add(report, 1)
 
@@ -129,7 +143,9 @@ def test_tensorboard_gets_nothing_after_a_failed_write(tmp_path, monkeypatch, sa
   )
 
 
-def test_without_a_terminal_a_run_logs_its_lines_and_the_time_left(tmp_path, monkeypatch, said):
+def test_without_a_terminal_a_run_logs_its_lines_and_the_time_left(
+  tmp_path, monkeypatch, said
+):
   now = 1000.0
   monkeypatch.setattr(report_file.time, 'monotonic', lambda: now)
   monkeypatch.setattr(time, 'perf_counter', lambda: 0.0)
@@ -147,7 +163,9 @@ def test_without_a_terminal_a_run_logs_its_lines_and_the_time_left(tmp_path, mon
   ]
 
 
-def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(tmp_path, monkeypatch):
+def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
+  tmp_path, monkeypatch
+):
   monkeypatch.delenv('COLUMNS', raising=False)
   main, end = pty.openpty()
   termios.tcsetwinsize(end, (24, 80))
@@ -170,7 +188,9 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(tmp_path,
   )
   bar = text.rstrip().rpartition('\r')[2]
   assert 78 <= len(bar) <= 80
-  assert re.fullmatch(r'54400/100000 54% \|.+\| [\d:?]+ left, BLEU=41\.04, loss=10\.123', bar), bar
+  assert re.fullmatch(
+    r'54400/100000 54% \|.+\| [\d:?]+ left, BLEU=41\.04, loss=10\.123', bar
+  ), bar
 
 
 def test_samples_are_shown_without_markup(tmp_path):
@@ -178,13 +198,17 @@ def test_samples_are_shown_without_markup(tmp_path):
     evaluated(report, 3, 1.0, samples=[HOSTILE, Sample('', 'b', '')])
   ((step, markdown),) = shown(tmp_path)
   assert step == 3 and cells(markdown) == [HOSTILE, Sample('', 'b', '')]
-  assert markdown.startswith('| source | reference | translation |\n| --- | --- | --- |\n')
+  assert markdown.startswith(
+    '| source | reference | translation |\n| --- | --- | --- |\n'
+  )
   assert '<b>' not in markdown and not re.search(r'(?<!\\)[*`_\[$]', markdown)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('fatal', [7, 11])
-def test_an_evaluation_shows_its_samples_once_also_after_a_resume(model, tmp_path, fatal):
+def test_an_evaluation_shows_its_samples_once_also_after_a_resume(
+  model, tmp_path, fatal
+):
   examples = TinyValidation(samples=[HOSTILE])
   run(model, tmp_path / 'whole', validation=examples)
   with pytest.raises(InterruptedError):

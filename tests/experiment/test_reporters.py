@@ -122,15 +122,23 @@ def test_a_fault_is_one_warning_and_the_reporter_gets_nothing_more(
   report_two_steps(tmp_path)
   assert [name for name, *_ in TOLD] == calls.split()
   (warning,) = warnings_of(caplog)
-  assert f'{path_of(Memory)} gets nothing more' in warning and 'OSError: no route' in warning
+  assert (
+    f'{path_of(Memory)} gets nothing more' in warning and 'OSError: no route' in warning
+  )
   assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2
 
 
-def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(tmp_path, caplog):
+def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(
+  tmp_path, caplog
+):
   with pytest.raises(UserError, match='log in first'):
     report_two_steps(tmp_path, Mistaken)
-  with pytest.raises(UserError, match='the reporter no_such_module:Class cannot be imported'):
-    check_run(Config.from_dict({'train': {'report': ('no_such_module:Class',)}}), tmp_path)
+  with pytest.raises(
+    UserError, match='the reporter no_such_module:Class cannot be imported'
+  ):
+    check_run(
+      Config.from_dict({'train': {'report': ('no_such_module:Class',)}}), tmp_path
+    )
   with pytest.raises(UserError, match=r'train\.report must be MODULE:NAME'):
     Config.from_dict({'train': {'report': ('wandb',)}})
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
@@ -148,7 +156,9 @@ def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):
   assert TOLD[-1] == ('close', caught.value)
 
 
-def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(hearing, tmp_path):
+def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(
+  hearing, tmp_path
+):
   class Interrupting(Deaf):
     def __init__(self, *_):
       _thread.interrupt_main()
@@ -159,7 +169,9 @@ def test_reporters_are_closed_if_a_signal_comes_while_another_is_made(hearing, t
   assert TOLD[-1][0] == 'close' and isinstance(TOLD[-1][1], KeyboardInterrupt)
 
 
-def test_a_reporter_that_ends_its_thread_knows_that_the_run_goes_on_without_it(tmp_path):
+def test_a_reporter_that_ends_its_thread_knows_that_the_run_goes_on_without_it(
+  tmp_path,
+):
   class Leaving(Memory):
     def numbers(self, *_):
       raise SystemExit(1)
@@ -179,7 +191,9 @@ def test_reporters_share_the_time_that_training_waits(caplog):
   assert len(warnings_of(caplog)) == 9
 
 
-def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(tmp_path, own_parts, monkeypatch):
+def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
+  tmp_path, own_parts, monkeypatch
+):
   monkeypatch.chdir(tmp_path)
   config = Config()
   scores = own_code.load('my_reports:Scores', 'reporter')
@@ -192,7 +206,9 @@ def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(tmp_path, own_
     assert list(csv.reader(file)) == [['mine', '0.0007', '5', '3.0', '7.0']]
 
 
-def test_the_example_of_the_docs_traces_the_devices_between_two_lines(tmp_path, own_parts):
+def test_the_example_of_the_docs_traces_the_devices_between_two_lines(
+  tmp_path, own_parts
+):
   trace = own_code.load('my_traces:Trace', 'reporter')
   made = Reporters({'trace': trace}, (Config(), tmp_path, 0), 120.0)
   for step in (90, 100, 110, 120):
@@ -205,10 +221,14 @@ def test_the_example_of_the_docs_traces_the_devices_between_two_lines(tmp_path, 
 @pytest.mark.long
 def test_a_run_has_the_same_bits_with_a_reporter(model, tmp_path):
   run(model, tmp_path / 'without')
-  run(model, tmp_path / 'with', report=(path_of(Memory), path_of(Deaf)), grace_seconds=0.4)
+  run(
+    model, tmp_path / 'with', report=(path_of(Memory), path_of(Deaf)), grace_seconds=0.4
+  )
   assert rows_of(tmp_path / 'with') == rows_of(tmp_path / 'without')
   jax.tree.map(
-    np.testing.assert_array_equal, final_state(tmp_path / 'with'), final_state(tmp_path / 'without')
+    np.testing.assert_array_equal,
+    final_state(tmp_path / 'with'),
+    final_state(tmp_path / 'without'),
   )
   assert [(name, step) for name, step, *_ in TOLD if name == 'samples'] == [
     ('samples', 5),

@@ -45,7 +45,9 @@ def test_a_resumed_run_equals_the_uninterrupted_run_bit_for_bit(
   assert outcome == whole_outcome._replace(resumed_from={3: None, 7: 5, 11: 10}[fatal])
 
 
-def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(model, uninterrupted, tmp_path):
+def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(
+  model, uninterrupted, tmp_path
+):
   whole, whole_outcome = uninterrupted
   shutil.copytree(whole, tmp_path / 'run')
   (tmp_path / 'run' / 'checkpoints' / '12' / 'rest' / 'manifest.ocdbt').unlink()
@@ -58,7 +60,9 @@ def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(model, uninterrupted
 
 
 @pytest.mark.parametrize('failure', [RuntimeError('out of memory'), None])
-def test_an_evaluation_that_fails_loses_no_update(model, uninterrupted, tmp_path, failure):
+def test_an_evaluation_that_fails_loses_no_update(
+  model, uninterrupted, tmp_path, failure
+):
   class Failing(TinyValidation):
     def __init__(self, working):
       super().__init__(size_of)
@@ -75,7 +79,9 @@ def test_an_evaluation_that_fails_loses_no_update(model, uninterrupted, tmp_path
 
   def train(working):
     best_by = '' if failure else 'f'
-    return run(model, tmp_path, validation=Failing(working), valid_metric='m:f', best_by=best_by)
+    return run(
+      model, tmp_path, validation=Failing(working), valid_metric='m:f', best_by=best_by
+    )
 
   for working in (1, 0):  # The second start fails at the same evaluation.
     with pytest.raises(RuntimeError if failure else UserError) as raised:
@@ -90,20 +96,32 @@ def test_an_evaluation_that_fails_loses_no_update(model, uninterrupted, tmp_path
   outcome = train(9)
   assert outcome.resumed_from == 10 and outcome.step == 12
   whole, state = final_state(uninterrupted[0]), final_state(tmp_path)
-  assert [evaluation['step'] for evaluation in state['history']['evaluations']] == [5, 10, 12]
+  assert [evaluation['step'] for evaluation in state['history']['evaluations']] == [
+    5,
+    10,
+    12,
+  ]
   for part in ('params', 'rest'):
     chex.assert_trees_all_equal(state[part], whole[part])
 
 
-def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(model, tmp_path, caplog):
+def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(
+  model, tmp_path, caplog
+):
   (tmp_path / 'eval' / 'valid.5.txt').mkdir(parents=True)
-  run(model, tmp_path, validation=TinyValidation(size_of, translations={'valid': ['a', 'b']}))
+  run(
+    model,
+    tmp_path,
+    validation=TinyValidation(size_of, translations={'valid': ['a', 'b']}),
+  )
   assert (tmp_path / 'eval' / 'valid.12.txt').read_text() == 'a\nb\n'
   assert 'no translations in eval' in caplog.text
 
 
 # Of an update that is not computed.
-METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0)
+METRICS = dict.fromkeys(
+  ('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0
+)
 
 
 def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_path):
@@ -114,7 +132,9 @@ def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_
   def eval_step(params, _):
     return {'nll': size_of(params), 'weight': 1.0}
 
-  settings = Settings(train=dataclasses.replace(Settings().train, steps=1, ema_decay=0.9))
+  settings = Settings(
+    train=dataclasses.replace(Settings().train, steps=1, ema_decay=0.9)
+  )
   train_tiny(settings, model, tmp_path, bleu=size_of, programs=(train_step, eval_step))
   first = jax.jit(lambda: init_params(model, settings.seed))()
   line, wanted = rows_of(tmp_path)[-1], pytest.approx(2 * size_of(first), rel=1e-6)
@@ -138,7 +158,9 @@ def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkey
     train=dataclasses.replace(Settings().train, steps=3, log_every=3, eval_every=1)
   )
   monkeypatch.setattr(time, 'perf_counter', lambda: now)
-  train_tiny(settings, model, tmp_path, bleu=evaluate, programs=(train_step, lambda *_: METRICS))
+  train_tiny(
+    settings, model, tmp_path, bleu=evaluate, programs=(train_step, lambda *_: METRICS)
+  )
   lines = map(json.loads, (tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines())
   assert [line['tokens_per_second'] for line in lines if 'train/loss' in line] == [0.5]
 
@@ -230,12 +252,18 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
         yield batch
 
   monkeypatch.setattr(sealing, 'seal', fail)
-  with pytest.raises(UserError, match=r'checkpoint cannot be written to .*No space left on'):
-    run(model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100)
+  with pytest.raises(
+    UserError, match=r'checkpoint cannot be written to .*No space left on'
+  ):
+    run(
+      model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100
+    )
   assert max(served) < 79  # The next checkpoint is due after this batch.
 
 
-def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(model, tmp_path, monkeypatch):
+def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(
+  model, tmp_path, monkeypatch
+):
   seal, close, there = sealing.seal, CheckpointWriter.close, []
 
   def seal_slowly(*arguments):
@@ -262,7 +290,9 @@ def test_settings_that_decide_what_counts_may_not_change_on_resume():
     resuming.check_same_settings('run', {counted: before}, {counted: after})
   with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
     resuming.check_same_settings(
-      'run', {'train.best_by': 'talks/f', may: 'm:f'}, {'train.best_by': 'talks/f', may: ''}
+      'run',
+      {'train.best_by': 'talks/f', may: 'm:f'},
+      {'train.best_by': 'talks/f', may: ''},
     )
   with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
     resuming.check_same_settings('run', {counted: 3}, {counted: 0})

@@ -37,7 +37,10 @@ def test_an_evaluation_has_a_metric_of_ones_own():
     seen.append((sources, translations, references))
     return {'right': [1.0, 0.0, 0.5], 'count': 3}
 
-  batches = [{'nll': 6.0, 'weight': 3.0}, {'nll': 6.0, 'weight': 1.0}]  # Not the mean of means.
+  batches = [
+    {'nll': 6.0, 'weight': 3.0},
+    {'nll': 6.0, 'weight': 1.0},
+  ]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
   evaluation = evaluate([ValidationSet('valid', batches, pairs)], share)
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
@@ -66,7 +69,9 @@ def test_samples_are_spread_evenly_over_the_set(count, shown):
 @pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf'])
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
   metric = OwnMetric('m:f', lambda *_: {name: 1})
-  with pytest.raises(UserError, match=f"m:f gives '{name}', which is the name of another measure"):
+  with pytest.raises(
+    UserError, match=f"m:f gives '{name}', which is the name of another measure"
+  ):
     check_metrics(metric, '', [('a', 'a')], None)
 
 
@@ -87,7 +92,9 @@ def test_a_metric_that_fails_during_training_costs_only_itself(function, said, c
   sets = [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])]
   both, alone = evaluate(sets, function), evaluate(sets)
   (line,) = (record.message for record in caplog.records)
-  assert line.startswith('valid: a metric is left out: ') and 'm:f' in line and said in line
+  assert (
+    line.startswith('valid: a metric is left out: ') and 'm:f' in line and said in line
+  )
   assert both == alone
 
 
@@ -104,7 +111,9 @@ def test_a_mistake_in_a_metric_is_found_before_training():
 
   check(share, best_by='share')
   assert seen == [(['a', 'b', 'c'], ['B', 'C', 'A'], [['A', 'B', 'C']])]
-  with pytest.raises(UserError, match="one of bleu, chrf, loss, perplexity, share; got 'comet'"):
+  with pytest.raises(
+    UserError, match="one of bleu, chrf, loss, perplexity, share; got 'comet'"
+  ):
     check(share, best_by='comet')
   with pytest.raises(UserError, match='the metric m:share failed: ZeroDivisionError'):
     check(lambda *_: 1 / 0)
@@ -115,7 +124,9 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
   evaluation = evaluate(
     [
       ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
-      ValidationSet('valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']),
+      ValidationSet(
+        'valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']
+      ),
     ],
     lambda *texts: len(texts[2][0][0]),
   )
@@ -125,7 +136,9 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
     for name in ('loss', 'perplexity', 'bleu', 'f')
   ]
   assert [
-    evaluation.values[f'{key}/{name}'] for key in ('valid', 'valid/talks') for name in ('loss', 'f')
+    evaluation.values[f'{key}/{name}']
+    for key in ('valid', 'valid/talks')
+    for name in ('loss', 'f')
   ] == [2.0, 3.0, 1.0, 4.0]
   assert evaluation.translations == {'valid': ['X a'], 'valid/talks': ['X b']}
   assert evaluation.samples == [Sample('a', 'X a', 'X a')]

@@ -32,7 +32,9 @@ def run(
 
   Each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
   """
-  settings = Settings(optimizer=optimizer, train=dataclasses.replace(Settings().train, **changes))
+  settings = Settings(
+    optimizer=optimizer, train=dataclasses.replace(Settings().train, **changes)
+  )
   remaining = iter(scores or ())
   return train_tiny(
     settings,
@@ -49,7 +51,9 @@ def run(
 
 def size_of(params) -> float:
   """Returns a number that depends on every parameter."""
-  return float(sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params))))
+  return float(
+    sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(jax.device_get(params)))
+  )
 
 
 def rows_of(workdir):

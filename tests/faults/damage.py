@@ -9,10 +9,14 @@ DAMAGES = ('flip', 'cut', 'delete', 'rename')
 
 def files_of(folder: Path) -> list[str]:
   """Returns all files in a folder and its folders, as paths in the folder."""
-  return sorted(path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file())
+  return sorted(
+    path.relative_to(folder).as_posix() for path in folder.rglob('*') if path.is_file()
+  )
 
 
-def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> Iterator[str]:
+def damaged(
+  whole: Path, copy: Path, name: str, kind: str, positions: int
+) -> Iterator[str]:
   """Copies a folder, and damages a file of the copy again and again; yields what was done.
 
   `flip` and `cut` are tried at so many positions, spread evenly, and at the last byte.
@@ -29,7 +33,9 @@ def damaged(whole: Path, copy: Path, name: str, kind: str, positions: int) -> It
     yield f'{name} renamed'
   else:
     places = {index * len(content) // positions for index in range(positions)}
-    for number, place in enumerate(sorted(places | {len(content) - 1}) if content else ()):
+    for number, place in enumerate(
+      sorted(places | {len(content) - 1}) if content else ()
+    ):
       rest = bytes([content[place] ^ 1 << number % 8]) + content[place + 1 :]
       path.write_bytes(content[:place] + (rest if kind == 'flip' else b''))
       yield f'{name}: {kind} at byte {place} of {len(content)}'

@@ -29,14 +29,32 @@ WORDS = (
 # Valid but hostile sentences, by their kind.
 SENTENCES = {
   'NUL bytes': ['a\x00man', '\x00', '\x00\x00 dog \x00'],
-  'other control characters': [''.join(map(chr, range(1, 10))), '\x0b\x1b[31m red', '\x7f\x85'],
+  'other control characters': [
+    ''.join(map(chr, range(1, 10))),
+    '\x0b\x1b[31m red',
+    '\x7f\x85',
+  ],
   'byte order marks inside': ['\ufeffdog', 'dog\ufeff', '\ufeff'],
   'lone carriage returns': ['a\rman', '\r', 'dog\r'],
-  'line and paragraph separators': ['a\u2028man', '\u2028', '\u2029dog\u2029', '\x1c\x1d\x1e'],
-  'marks of direction': ['\u200fשלום\u200e', '\u202edog\u202c', '\u2067\u2069', '\u200f'],
+  'line and paragraph separators': [
+    'a\u2028man',
+    '\u2028',
+    '\u2029dog\u2029',
+    '\x1c\x1d\x1e',
+  ],
+  'marks of direction': [
+    '\u200fשלום\u200e',
+    '\u202edog\u202c',
+    '\u2067\u2069',
+    '\u200f',
+  ],
   'emoji': ['👩‍👩‍👧 🇩🇪', '😀' * 20, '👍🏽 dog', '🏴󠁧󠁢󠁥󠁮󠁧󠁿'],
   'combining marks': ['e\u0301 e' + '\u0301' * 200, '\u0301', 'Z͑ͫa̓l̕g͜o'],
-  'noncharacters and private ones': ['\ufffe\uffff', '\U0010ffff', '\ue000 \U000f2581 \ufffd'],
+  'noncharacters and private ones': [
+    '\ufffe\uffff',
+    '\U0010ffff',
+    '\ue000 \U000f2581 \ufffd',
+  ],
   'what looks like markup': ['<s> </s> <pad> <unk>', '<0x41>', ' ⁇ ', '▁ ▁▁ \u2585'],
   'blank lines': ['', ' ', '\t', '\u00a0', '\u3000  '],
   'a line of 100,000 tokens': ['dog ' * 100_000],
@@ -65,7 +83,9 @@ class Kind(NamedTuple):
 def kinds() -> list[Kind]:
   """Returns all kinds, each among ordinary lines."""
   rng = random.Random(0)
-  lines = [' '.join(rng.choices(WORDS, k=rng.randint(2, 6))).encode() for _ in range(40)]
+  lines = [
+    ' '.join(rng.choices(WORDS, k=rng.randint(2, 6))).encode() for _ in range(40)
+  ]
 
   def file(hostile: Sequence[bytes]) -> bytes:
     return b'\n'.join([*lines[:20], *hostile, *lines[20:], b''])
@@ -78,7 +98,10 @@ def kinds() -> list[Kind]:
   ]
   return [
     Kind('all that UTF-8 allows, together', b'\xef\xbb\xbf' + file(every)[:-1]),
-    *(Kind(name, file([line.encode() for line in hostile])) for name, hostile in SENTENCES.items()),
+    *(
+      Kind(name, file([line.encode() for line in hostile]))
+      for name, hostile in SENTENCES.items()
+    ),
     Kind('a byte order mark at the start', b'\xef\xbb\xbf' + file([])),
     Kind('CRLF', file([]).replace(b'\n', b'\r\n')),
     Kind('CRLF here and there', file([b'dog\r', b'red dog\r'])),

@@ -27,7 +27,9 @@ from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 5  # Updates between two lines of metrics, and between two evaluations.
-PER_KILL = 20  # Evaluations of the run for each kill, so that the run lasts for all kills.
+PER_KILL = (
+  20  # Evaluations of the run for each kill, so that the run lasts for all kills.
+)
 MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal', 'any')
 _SECONDS = 300  # The longest that a process is waited for.
 
@@ -66,7 +68,9 @@ def compare(folder: Path, kills: int, seed: int, signals: list[str]) -> list[str
   started = whole.wait_for(whole.has_started) / 2
   whole.finish()
   bleu = [row['valid/bleu'] for row in _metrics(whole.workdir) if 'valid/bleu' in row]
-  assert bleu.index(max(bleu)) and len(set(bleu)) > 2, f'there is nothing to choose from: {bleu}'
+  assert bleu.index(max(bleu)) and len(set(bleu)) > 2, (
+    f'there is nothing to choose from: {bleu}'
+  )
   moments = random.Random(seed)
   for number in range(kills):
     moment, name = MOMENTS[number % len(MOMENTS)], signals[number % len(signals)]
@@ -111,7 +115,9 @@ class Killable:
     status = self._process.wait(_SECONDS)
     assert status == 0, (status, self._log.read_text('utf-8'))
 
-  def kill(self, moment: str, name: str, moments: random.Random, started: float) -> bool:
+  def kill(
+    self, moment: str, name: str, moments: random.Random, started: float
+  ) -> bool:
     """Kills the process at a kind of moment; returns whether the run was not done before."""
     checkpoints = self.workdir / CHECKPOINTS
     signs = {
@@ -131,7 +137,9 @@ class Killable:
         for _ in range(occurrences):
           self.wait_for(lambda: not signs[moment]())
           self.wait_for(signs[moment])
-      self.wait_for(lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02))
+      self.wait_for(
+        lambda: False, moments.uniform(0.0, 1.0 if moment == 'any' else 0.02)
+      )
     self._process.send_signal(signal.Signals[name])
     status = self._process.wait(_SECONDS)
     if status == 0:
@@ -140,7 +148,9 @@ class Killable:
       assert status == -signal.SIGKILL, (status, self._log.read_text('utf-8'))
       return True
     # Before Python sets its signal handlers, a signal ends the process.
-    early = time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
+    early = (
+      time.monotonic() - self._began < started / 2 and status == -signal.Signals[name]
+    )
     assert status in (EXIT_STATUS, 130) or early, (status, self._log.read_text('utf-8'))
     assert 'Traceback' not in self._log.read_text('utf-8'), self._log.read_text('utf-8')
     return True
@@ -148,7 +158,11 @@ class Killable:
   def wait_for(self, happened, seconds: float = _SECONDS) -> float:
     """Waits until `happened()`, the time limit or the end of the process; returns the seconds."""
     began = time.monotonic()
-    while self._process.poll() is None and time.monotonic() - began < seconds and not happened():
+    while (
+      self._process.poll() is None
+      and time.monotonic() - began < seconds
+      and not happened()
+    ):
       time.sleep(0.001)
     return time.monotonic() - began
 
@@ -186,14 +200,22 @@ def differences(whole: Path, other: Path) -> list[str]:
       lines.append(f'{jax.tree_util.keystr(path)} is not the same')
   same('metrics.jsonl', *map(_metrics, (whole, other)))
   same('config.json', *((run / 'config.json').read_bytes() for run in (whole, other)))
-  same('vocabulary.model', *((run / 'vocabulary.model').read_bytes() for run in (whole, other)))
+  same(
+    'vocabulary.model',
+    *((run / 'vocabulary.model').read_bytes() for run in (whole, other)),
+  )
   about = [json.loads((run / 'run.json').read_text('utf-8')) for run in (whole, other)]
   for name in ('data', 'counts', 'parameters'):
     same(f'{name} in run.json', *(record[name] for record in about))
-  same('files', *(sorted(path.name for path in run.iterdir()) for run in (whole, other)))
+  same(
+    'files', *(sorted(path.name for path in run.iterdir()) for run in (whole, other))
+  )
   same(
     'folders',
-    *(sorted(path.name for path in (run / CHECKPOINTS).iterdir()) for run in (whole, other)),
+    *(
+      sorted(path.name for path in (run / CHECKPOINTS).iterdir())
+      for run in (whole, other)
+    ),
   )
   return lines
 
@@ -204,8 +226,13 @@ def _contents(workdir: Path):
   steps, reader = checkpoints.steps(), ocp.StandardCheckpointer()
   history = checkpoints.history(steps[-1])
   history.pop('log')  # A digest of metrics.jsonl, whose lines hold times.
-  parts = (workdir / CHECKPOINTS / str(steps[-1]) / name for name in ('params', 'average', 'rest'))
-  state = {part.name: reader.restore(part.absolute()) for part in parts if part.is_dir()}
+  parts = (
+    workdir / CHECKPOINTS / str(steps[-1]) / name
+    for name in ('params', 'average', 'rest')
+  )
+  state = {
+    part.name: reader.restore(part.absolute()) for part in parts if part.is_dir()
+  }
   return {'history': history, **state}, (steps, checkpoints.resolve('best'))
 
 

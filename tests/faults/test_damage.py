@@ -20,7 +20,19 @@ from transformer.runs.loading import load_run
 
 pytestmark = pytest.mark.long
 POSITIONS = int(os.environ.get('DAMAGE_POSITIONS', '1'))
-WORDS = ['man', 'dog', 'red', 'shirt', 'mann', 'hund', 'rot', 'hemd', 'läuft', 'runs', 'über']
+WORDS = [
+  'man',
+  'dog',
+  'red',
+  'shirt',
+  'mann',
+  'hund',
+  'rot',
+  'hemd',
+  'läuft',
+  'runs',
+  'über',
+]
 
 
 @pytest.fixture(scope='module')
@@ -30,7 +42,9 @@ def config(tmp_path_factory):
   for split, count in (('train', 40), ('valid', 2)):
     for language in ('en', 'de'):
       lines = (' '.join(rng.choice(WORDS, 5)) for _ in range(count))
-      (folder / f'{split}.{language}').write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
+      (folder / f'{split}.{language}').write_text(
+        ''.join(f'{line}\n' for line in lines), 'utf-8'
+      )
   return Config.from_dict(
     {
       'data': {
@@ -43,7 +57,12 @@ def config(tmp_path_factory):
         'max_length': 64,
       },
       'model': {'num_layers': 1, 'model_dim': 8, 'ff_dim': 11, 'num_heads': 2},
-      'train': {'tokens_per_batch': 4 * 64, 'steps': 4, 'checkpoint_every': 2, 'eval_every': 4},
+      'train': {
+        'tokens_per_batch': 4 * 64,
+        'steps': 4,
+        'checkpoint_every': 2,
+        'eval_every': 4,
+      },
       'decode': {'max_extra_length': 3, 'batch_size': 4},
     }
   )
@@ -59,7 +78,10 @@ def run(config, tmp_path_factory):
 def is_refused(action, name, done):
   with pytest.raises(UserError) as error:
     action()
-  assert '\n' not in str(error.value) and name in str(error.value), (done, str(error.value))
+  assert '\n' not in str(error.value) and name in str(error.value), (
+    done,
+    str(error.value),
+  )
 
 
 def test_a_damaged_checkpoint_is_not_scored_and_training_takes_the_one_before(
@@ -73,13 +95,18 @@ def test_a_damaged_checkpoint_is_not_scored_and_training_takes_the_one_before(
   train_run(config, copy)
   assert (copy / 'checkpoints' / '4.damaged').is_dir()
   for one, other in zip(
-    *(jax.tree.leaves(load_run(workdir, 'latest').params) for workdir in (copy, run)), strict=True
+    *(jax.tree.leaves(load_run(workdir, 'latest').params) for workdir in (copy, run)),
+    strict=True,
   ):
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize('name', [run_directory.CONFIG, run_directory.RUN, *SHARED_VOCABULARY])
-def test_a_damaged_description_is_neither_scored_nor_resumed(config, run, tmp_path, name):
+@pytest.mark.parametrize(
+  'name', [run_directory.CONFIG, run_directory.RUN, *SHARED_VOCABULARY]
+)
+def test_a_damaged_description_is_neither_scored_nor_resumed(
+  config, run, tmp_path, name
+):
   copy = tmp_path / 'copy'
   for kind in ('flip', 'cut', 'delete'):
     for done in damaged(run, copy, name, kind, POSITIONS):

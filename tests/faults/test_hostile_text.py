@@ -28,7 +28,9 @@ def write(folder, kind):
   KINDS if 'HOSTILE_TEXT' in os.environ else [KINDS[0], KINDS[-1]],
   ids=lambda kind: kind.name,
 )
-def test_training_and_eval_accept_all_valid_kinds(train, evaluate, folder, trained, tmp_path, kind):
+def test_training_and_eval_accept_all_valid_kinds(
+  train, evaluate, folder, trained, tmp_path, kind
+):
   write(tmp_path, kind)
   run, fact = tmp_path / 'run', f'must be UTF-8; line {kind.names_line} is not'
   start = (
@@ -56,11 +58,18 @@ def test_training_and_eval_accept_all_valid_kinds(train, evaluate, folder, train
 @pytest.mark.parametrize('kind', KINDS, ids=[kind.name for kind in KINDS])
 def test_a_file_is_read_or_an_error_names_its_line(tmp_path, kind):
   write(tmp_path, kind)
-  data = DataConfig('text', dir=str(tmp_path), source_language='en', target_language='de')
-  reads = (lambda: read_lines(tmp_path / 'train.en')), (lambda: TextCorpus(data, 'train')[:])
+  data = DataConfig(
+    'text', dir=str(tmp_path), source_language='en', target_language='de'
+  )
+  reads = (
+    (lambda: read_lines(tmp_path / 'train.en')),
+    (lambda: TextCorpus(data, 'train')[:]),
+  )
   if kind.names_line:
     for read in reads:
-      with pytest.raises(UserError, match=f'train.en must be UTF-8; line {kind.names_line} is not'):
+      with pytest.raises(
+        UserError, match=f'train.en must be UTF-8; line {kind.names_line} is not'
+      ):
         read()
     return
   lines, pairs = (read() for read in reads)

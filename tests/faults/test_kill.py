@@ -12,8 +12,13 @@ from tests.faults import kill
 pytestmark = pytest.mark.long
 
 
-def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(hearing, tmp_path):
-  kills, signals = int(os.environ.get('KILLS', '2')), os.environ.get('SIGNALS', 'KILL,TERM')
+def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(
+  hearing, tmp_path
+):
+  kills, signals = (
+    int(os.environ.get('KILLS', '2')),
+    os.environ.get('SIGNALS', 'KILL,TERM'),
+  )
   assert (
     kill.compare(
       tmp_path,

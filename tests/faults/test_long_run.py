@@ -33,7 +33,9 @@ def watch(folder: Path) -> list[Look]:
   """Trains in a folder, and measures the run every half second."""
   for split, times in (('train', 20), ('valid', 1)):
     for language, lines in (('en', ENGLISH), ('de', GERMAN)):
-      (folder / f'{split}.{language}').write_text('\n'.join([*lines * times, '']), 'utf-8')
+      (folder / f'{split}.{language}').write_text(
+        '\n'.join([*lines * times, '']), 'utf-8'
+      )
   settings = {
     'data.dir': folder,
     'data.vocabulary_size': 300,
@@ -72,7 +74,9 @@ def watch(folder: Path) -> list[Look]:
       try:
         last = json.loads((run / 'metrics.jsonl').read_bytes().splitlines()[-1])
         status = Path(f'/proc/{process.pid}/status').read_text('utf-8').splitlines()
-        resident = next(int(line.split()[1]) for line in status if line.startswith('VmRSS'))
+        resident = next(
+          int(line.split()[1]) for line in status if line.startswith('VmRSS')
+        )
         looks.append(
           Look(
             last['step'],
@@ -91,13 +95,23 @@ def watch(folder: Path) -> list[Look]:
 def test_the_resources_of_a_run_do_not_grow(tmp_path):
   looks = watch(tmp_path)
   for number in range(1, 9):
-    print(*min(looks, key=lambda look, at=number * STEPS / 8: abs(look.step - at)), sep=' | ')
+    print(
+      *min(looks, key=lambda look, at=number * STEPS / 8: abs(look.step - at)),
+      sep=' | ',
+    )
   early, late = (
-    [look for look in looks if start <= 4 * look.step / STEPS <= start + 1] for start in (1, 3)
+    [look for look in looks if start <= 4 * look.step / STEPS <= start + 1]
+    for start in (1, 3)
   )
   # The minimum, since writing a checkpoint takes memory and files for a moment.
   for what, (times, more) in {'resident': (1.1, 0), 'handles': (1.0, 18)}.items():
-    before, after = (min(getattr(look, what) for look in quarter) for quarter in (early, late))
-    assert after <= before * times + more, f'{what} grew from {before:,.0f} to {after:,.0f}'
+    before, after = (
+      min(getattr(look, what) for look in quarter) for quarter in (early, late)
+    )
+    assert after <= before * times + more, (
+      f'{what} grew from {before:,.0f} to {after:,.0f}'
+    )
   # The latest ones, the best, one that is being written, and one that is being removed.
-  assert max(look.checkpoints for look in looks) <= KEEP + 3 and looks[-1].step > 0.9 * STEPS
+  assert (
+    max(look.checkpoints for look in looks) <= KEEP + 3 and looks[-1].step > 0.9 * STEPS
+  )

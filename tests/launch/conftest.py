@@ -10,7 +10,10 @@ from transformer.config import Config
 
 def pytest_itemcollected(item):
   """Ignores that ml_collections loads a config's file in a way that Python would have changed."""
-  for warning in (':the load_module:DeprecationWarning', '::optuna.exceptions.ExperimentalWarning'):
+  for warning in (
+    ':the load_module:DeprecationWarning',
+    '::optuna.exceptions.ExperimentalWarning',
+  ):
     item.add_marker(pytest.mark.filterwarnings(f'ignore{warning}'))
 
 

@@ -140,7 +140,12 @@ class Sweep:
   def __init__(self, root, workdir, *flags):
     self.workdir = workdir
     self._log = workdir.with_suffix('.log')
-    self._command = [sys.executable, root / 'launch' / 'sweep.py', f'--workdir={workdir}', *flags]
+    self._command = [
+      sys.executable,
+      root / 'launch' / 'sweep.py',
+      f'--workdir={workdir}',
+      *flags,
+    ]
 
   def start(self):
     """Starts or continues the sweep."""
@@ -161,13 +166,17 @@ class Sweep:
 
   def kill(self, *folders):
     """Kills the sweep, and the processes that hold locks in its folders."""
-    for process in [self.holder_of(folder) for folder in folders]:  # Read before one is killed.
+    for process in [
+      self.holder_of(folder) for folder in folders
+    ]:  # Read before one is killed.
       os.kill(process, signal.SIGKILL)
     self.end(-signal.SIGKILL)
 
   def holder_of(self, folder):
     """Returns the process that holds the lock in a folder of the sweep."""
-    return json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))['process']
+    return json.loads((self.workdir / folder / 'lock.json').read_text('utf-8'))[
+      'process'
+    ]
 
   def wait_for_report(self, record, step=5):
     """Waits until the journal has an evaluation of a running trial, and no process writes to it.
@@ -175,9 +184,14 @@ class Sweep:
     A kill while a process writes would cost 30 seconds.
     """
     journal = self.workdir / 'journal.log'
-    text, lock = f'"trial_id":{record},"step":{step},', journal.with_name('journal.log.lock')
+    text, lock = (
+      f'"trial_id":{record},"step":{step},',
+      journal.with_name('journal.log.lock'),
+    )
     deadline = time.monotonic() + SECONDS
-    while lock.exists() or not (journal.exists() and text in journal.read_text('utf-8')):
+    while lock.exists() or not (
+      journal.exists() and text in journal.read_text('utf-8')
+    ):
       assert self.process.poll() in (None, 0) and time.monotonic() < deadline, self.log
       time.sleep(0.01)
 
@@ -199,7 +213,8 @@ def rows_of(table):
   rows = {}
   for line in lines:
     cells = [
-      line[match.start() :].split('  ')[0].strip() for match in re.finditer(r'\S+(?: \S+)*', line)
+      line[match.start() :].split('  ')[0].strip()
+      for match in re.finditer(r'\S+(?: \S+)*', line)
     ]
     rows[int(cells[0].split()[0])] = cells
   return titles, rows

@@ -59,11 +59,15 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_on(hearing, number):
+def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_on(
+  hearing, number
+):
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
     with (
-      pytest.raises(Preempted, match=f'stopped by {number.name}; the same command goes on'),
+      pytest.raises(
+        Preempted, match=f'stopped by {number.name}; the same command goes on'
+      ),
       child_process.stoppable(),
     ):
       if child:
@@ -76,5 +80,7 @@ def test_the_exit_status_is_returned_and_handlers_are_restored():
   before = [signal.getsignal(number) for number in SIGNALS]
   assert child_process.run([sys.executable, '-c', 'raise SystemExit(3)']) == 3
   assert [signal.getsignal(number) for number in SIGNALS] == before
-  with pytest.raises(Preempted, match='that it ran was stopped; the same command goes on from'):
+  with pytest.raises(
+    Preempted, match='that it ran was stopped; the same command goes on from'
+  ):
     child_process.run([sys.executable, '-c', f'raise SystemExit({EXIT_STATUS})'])

@@ -12,7 +12,11 @@ from launch import sbatch
 from transformer.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-TRAIN = ['--config=configs/quickstart.py', '--workdir=/mnt/disk/a run', '--config.train.steps=700']
+TRAIN = [
+  '--config=configs/quickstart.py',
+  '--workdir=/mnt/disk/a run',
+  '--config.train.steps=700',
+]
 
 
 @pytest.fixture(scope='module')
@@ -104,7 +108,9 @@ def job(tmp_path):
     ('exit 143', 'RUNNING 9:00', False),
   ],
 )
-def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(job, step, state, again):
+def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(
+  job, step, state, again
+):
   said, status, _ = job(step, f'echo {state}')
   assert said == ['a b'] + ['scontrol requeue 7'] * 2 * again  # Slurm refuses once.
   assert (status == 0) == (again or step == 'exit 0')
@@ -112,7 +118,9 @@ def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(job, step, st
 
 def test_a_job_asks_again_where_slurm_does_not_answer_and_by_its_own_name(job):
   said, status, _ = job(
-    'exit 75', '[ -f busy ] || ! touch busy && echo RUNNING 9:00', name=sbatch.PART_OF_ARRAY
+    'exit 75',
+    '[ -f busy ] || ! touch busy && echo RUNNING 9:00',
+    name=sbatch.PART_OF_ARRAY,
   )
   assert said == ['a b'] + ['scontrol requeue 5_3'] * 2 and status == 0
 
@@ -150,7 +158,11 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
   ('flags', 'train', 'fact'),
   [
     (['--nodes=0'], TRAIN, '--nodes must be at least 1; got 0'),
-    (['--sbatch=--comment="open'], TRAIN, '--sbatch=--comment="open cannot be split into words'),
+    (
+      ['--sbatch=--comment="open'],
+      TRAIN,
+      '--sbatch=--comment="open cannot be split into words',
+    ),
     (
       ['--nodes=2', '--tasks-per-node=3', '--sbatch=--gres=gpu:8'],
       TRAIN,
@@ -164,7 +176,9 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
     ([], [TRAIN[0], '--flagfile={folder}/flags'], '--workdir=DIR is needed after --'),
   ],
 )
-def test_a_mistake_is_one_line_before_a_job_is_asked_for(launch, tmp_path, flags, train, fact):
+def test_a_mistake_is_one_line_before_a_job_is_asked_for(
+  launch, tmp_path, flags, train, fact
+):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
   assert fact in launch.refuses(
     *flags, '--dry_run', '--', *(word.format(folder=tmp_path) for word in train)
@@ -173,7 +187,9 @@ def test_a_mistake_is_one_line_before_a_job_is_asked_for(launch, tmp_path, flags
 
 def test_the_answer_of_sbatch_is_told(tmp_path, monkeypatch):
   monkeypatch.setenv('PATH', str(tmp_path))
-  with pytest.raises(UserError, match='there is no command sbatch here; start this on a machine'):
+  with pytest.raises(
+    UserError, match='there is no command sbatch here; start this on a machine'
+  ):
     sbatch.submit(['sbatch'], '')
   program = tmp_path / 'sbatch'
   program.write_text(

@@ -34,7 +34,13 @@ def sweep_of(folder, tmp_path):
 
   def make(root, searched, *flags):
     made.append(
-      Sweep(root, tmp_path / 'sweep', f'--config={folder}/tiny.py', f'--sweep={searched}', *flags)
+      Sweep(
+        root,
+        tmp_path / 'sweep',
+        f'--config={folder}/tiny.py',
+        f'--sweep={searched}',
+        *flags,
+      )
     )
     return made[-1]
 
@@ -61,7 +67,8 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   # Every trial is started once, by two workers.
   trials = sweep.workdir / 'trials'
   started = {
-    number: (trials / str(number) / 'starts').read_text().split() for number in (0, 1, 3, 4, 5)
+    number: (trials / str(number) / 'starts').read_text().split()
+    for number in (0, 1, 3, 4, 5)
   }
   assert not (trials / '2').exists() and sorted(rows) == list(range(6))
   assert all(len(workers) == 1 for workers in started.values())
@@ -70,7 +77,9 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   # Failed trials have a reason, and have stopped nothing else.
   assert titles[:5] == ['trial', 'state', 'valid/bleu', 'step', 'time']
   assert rows[1][1] == 'failed' and rows[1][-1] == 'it broke on purpose'
-  assert rows[2][1] == 'failed' and rows[2][-1].startswith('num_heads must divide model_dim; got')
+  assert rows[2][1] == 'failed' and rows[2][-1].startswith(
+    'num_heads must divide model_dim; got'
+  )
   # The pruned trial was stopped before its end.
   assert rows[3][1:4] == ['pruned', '0.5', '5']
   assert len((trials / '3' / 'metrics.jsonl').read_text().splitlines()) == 1
@@ -84,7 +93,9 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   best = max(scales, key=scales.get)
   assert [number for number, row in rows.items() if row[0].endswith('*')] == [best]
   assert [path.parent.name for path in trials.glob('*/checkpoints')] == [str(best)]
-  assert 'kept' in rows[best] and all('deleted' in rows[number] for number in {0, 3, 4, 5} - {best})
+  assert 'kept' in rows[best] and all(
+    'deleted' in rows[number] for number in {0, 3, 4, 5} - {best}
+  )
   text = (sweep.workdir / 'best.py').read_text('utf-8')
   assert (
     text.partition('def get_config')[2]
@@ -138,7 +149,9 @@ def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
     assert len((run / 'starts').read_text().split()) == starts
     assert 'error: ' not in run.with_name(f'{number}.log').read_text()
     config = runpy.run_path(f'{run}.py')['get_config']()
-    metrics = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+    metrics = [
+      json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()
+    ]
     assert [row['step'] for row in metrics] == [5, 10, 15, 20]
     assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 20:.4g}', '20']
   assert len({row[2] for row in rows.values()}) == 3
@@ -177,7 +190,8 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
   sweep.start()
   assert sweep.end(0) == '' and 'Traceback' not in sweep.log
   assert [
-    len((sweep.workdir / 'trials' / number / 'starts').read_text().split()) for number in '01'
+    len((sweep.workdir / 'trials' / number / 'starts').read_text().split())
+    for number in '01'
   ] == [2, 1]
   assert not (sweep.workdir / 'trials' / '0' / 'hurried').exists()
   assert '--array=0-0' in (tmp_path / 'submitted').read_text()
@@ -220,7 +234,9 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   assert differences(tmp_path / 'alone', run) == []
   losses = [
     row['valid/loss']
-    for row in map(json.loads, (tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines())
+    for row in map(
+      json.loads, (tmp_path / 'alone' / 'metrics.jsonl').read_text().splitlines()
+    )
     if 'valid/loss' in row
   ]
   assert len(losses) == 8 and f'{min(losses):.4g}' == rows[0][2]

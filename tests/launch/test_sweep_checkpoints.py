@@ -57,7 +57,9 @@ def kept(sweep):
   return [int(run.name) for run in runs if (run / 'checkpoints').exists()]
 
 
-@pytest.mark.parametrize(('objective', 'best'), [('valid/bleu', [0, 2]), ('valid/loss', [1, 4])])
+@pytest.mark.parametrize(
+  ('objective', 'best'), [('valid/bleu', [0, 2]), ('valid/loss', [1, 4])]
+)
 def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   sweep = begin(f'{GOOD}objective = {objective!r}\n', 6)
   end_trials(sweep, 3.0, 1.0, 3.0, None, 2.0, float('nan'))
@@ -70,7 +72,10 @@ def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   column = titles.index('checkpoints')
   assert [number for number, row in enumerate(rows) if row[column] == 'kept'] == best
   assert [row[column] for row in rows].count('deleted') == 4
-  assert f'trial(s) are deleted, those of {best[0]}, {best[1]} are kept' in results.summary(sweep)
+  assert (
+    f'trial(s) are deleted, those of {best[0]}, {best[1]} are kept'
+    in results.summary(sweep)
+  )
 
   sweep.keep_best = 3
   assert 'lost them when fewer were to be kept' in results.summary(sweep)
@@ -118,7 +123,9 @@ def test_a_trial_that_may_go_on_keeps_its_checkpoints(begin, monkeypatch):
     sweep.study.store_left()
 
 
-def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(begin, monkeypatch, caplog):
+def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(
+  begin, monkeypatch, caplog
+):
   sweep = begin(number=2)
   sweep.keep_best = 1
   end_trials(sweep, 1.0, 2.0)
@@ -150,6 +157,8 @@ def test_a_trial_without_its_checkpoints_does_not_go_on(begin, monkeypatch):
   assert kept(sweep) == [1]
   journal.write_bytes(older.partition(b'"state":1')[0].rpartition(b'\n')[0] + b'\n')
   sweep = begin(number=2)
-  with pytest.raises(UserError, match=r'trials/0 must go on, but --keep_best has deleted'):
+  with pytest.raises(
+    UserError, match=r'trials/0 must go on, but --keep_best has deleted'
+  ):
     sweep.run_next(lambda trial: trials.run_trial(sweep, trial, [], []))
   assert sweep.left() == 2

@@ -21,14 +21,22 @@ from transformer.errors import UserError
   [
     ('nonsense', ['--storage must be the URL of a database', 'got nonsense']),
     ('redis://host', ['--storage must be the URL of a database', 'redis://host']),
-    ('mssql+pymssql://u:secret@host/x', ['needs pymssql, which is not installed', 'u:***@']),
+    (
+      'mssql+pymssql://u:secret@host/x',
+      ['needs pymssql, which is not installed', 'u:***@'],
+    ),
     (
       'sqlite:////nowhere/trials.db',
-      ['the database sqlite:////nowhere/trials.db cannot be used', 'unable to open database file'],
+      [
+        'the database sqlite:////nowhere/trials.db cannot be used',
+        'unable to open database file',
+      ],
     ),
   ],
 )
-def test_a_database_that_cannot_be_used_is_one_line(launch, folder, tmp_path, url, facts):
+def test_a_database_that_cannot_be_used_is_one_line(
+  launch, folder, tmp_path, url, facts
+):
   (tmp_path / 'space.py').write_text(GOOD)
   message = launch.refuses(
     f'--config={folder}/tiny.py',
@@ -84,7 +92,9 @@ def complete(trial):
   return float(trial.number)
 
 
-def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin, monkeypatch):
+def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(
+  begin, monkeypatch
+):
   monkeypatch.setattr(storage, 'STALE_SECONDS', 2)
   here, there = begin('here'), begin('there')
   again = []
@@ -101,7 +111,9 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin
     return 4.0
 
   def be_silent(trial):
-    trial.set_user_attr('settings', {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)})
+    trial.set_user_attr(
+      'settings', {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
+    )
     trial.report(3.0, 5)
     time.sleep(3.5)  # The next heartbeat would come after 15 seconds.
     assert there.run_next(go_on).number == 0
@@ -110,7 +122,11 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(begin
 
   here.run_next(be_silent)
   ((number, settings, params, values),) = again
-  assert number == 0 and settings == {'model.dropout': params['dropout']} and values == {5: 3.0}
+  assert (
+    number == 0
+    and settings == {'model.dropout': params['dropout']}
+    and values == {5: 3.0}
+  )
   assert (here.best().number, here.best().value) == (0, 4.0)
   assert [here.run_next(complete).number for _ in range(2)] == [1, 2]
   assert here.run_next(complete) is None and here.left() == 0
@@ -135,7 +151,9 @@ def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
   begin('here')
   (tmp_path / 'there' / 'sweep').mkdir(parents=True)
   (tmp_path / 'there' / 'sweep' / storage.JOURNAL).touch()
-  with pytest.raises(UserError, match='holds a sweep without --storage; leave --storage out'):
+  with pytest.raises(
+    UserError, match='holds a sweep without --storage; leave --storage out'
+  ):
     begin('there')
 
 
@@ -170,7 +188,9 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
     for machine in machines:
       machine.start()
       while machine is machines[0] and not (starts.exists() and starts.read_text()):
-        assert machine.process.poll() is None and time.monotonic() < deadline, machine.log
+        assert machine.process.poll() is None and time.monotonic() < deadline, (
+          machine.log
+        )
         time.sleep(0.05)
     os.kill(int(starts.read_text()), signal.SIGKILL)
     tables = [rows_of(machine.end(0)) for machine in machines]
@@ -183,6 +203,9 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
     assert row[1] == 'complete', machines[0].log
     # Only the killed trial is started again, and it goes on; no trial runs twice at once.
     assert len((run / 'starts').read_text().split()) == (1 if number else 2)
-    steps = [json.loads(line)['step'] for line in (run / 'metrics.jsonl').read_text().splitlines()]
+    steps = [
+      json.loads(line)['step']
+      for line in (run / 'metrics.jsonl').read_text().splitlines()
+    ]
     assert steps == [5, 10]
     assert 'error: ' not in pathlib.Path(f'{run}.log').read_text()

@@ -21,11 +21,23 @@ def returning(value):
   [
     (GOOD, ['--trials=0'], ['--trials must be at least 1; got 0']),
     (GOOD, ['--sbatch=--time=1'], ['--sbatch=--time=1 is for jobs; add --slurm']),
-    (GOOD, ['--slurm', "--sbatch=--comment='a"], ['split into words: No closing quotation']),
+    (
+      GOOD,
+      ['--slurm', "--sbatch=--comment='a"],
+      ['split into words: No closing quotation'],
+    ),
     (GOOD, ['--sweep='], ['--sweep= names nothing']),
-    (GOOD, ['--sweep=/nowhere.py'], ['--sweep must be the file', '/nowhere.py: No such file']),
+    (
+      GOOD,
+      ['--sweep=/nowhere.py'],
+      ['--sweep must be the file', '/nowhere.py: No such file'],
+    ),
     (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
-    (GOOD, ['--config.model.num_heads=3'], ['num_heads must divide model_dim; got num_heads=3']),
+    (
+      GOOD,
+      ['--config.model.num_heads=3'],
+      ['num_heads must divide model_dim; got num_heads=3'],
+    ),
     (
       GOOD,
       ["--config.model={'dropout': 0.3}"],
@@ -35,16 +47,24 @@ def returning(value):
     ('import sys\nsys.exit(3)', [], ['space.py cannot be loaded: SystemExit: 3']),
     ('', [], ['space.py must define suggest(trial)']),
     ('suggest = 3', [], ['suggest must be a function; got 3']),
-    (GOOD + 'objective = "valid/blue"', [], ['objective must be one of valid/bleu, ', "/blue'"]),
+    (
+      GOOD + 'objective = "valid/blue"',
+      [],
+      ['objective must be one of valid/bleu, ', "/blue'"],
+    ),
     (
       GOOD + 'objective = "valid/f1"',
       [],
-      ["objective 'valid/f1' is computed only by a function of --config.train.valid_metric"],
+      [
+        "objective 'valid/f1' is computed only by a function of --config.train.valid_metric"
+      ],
     ),
     (
       GOOD + 'objective = "valid/chrf"',
       [],
-      ["objective 'valid/chrf' is computed only with --config.train.best_by=chrf; got ''"],
+      [
+        "objective 'valid/chrf' is computed only with --config.train.best_by=chrf; got ''"
+      ],
     ),
     (
       returning({'optimizer.peak_learning_rate': 0.1}),
@@ -52,29 +72,52 @@ def returning(value):
       ['space.py searches optimizer.peak_learning_rate, which does nothing with'],
     ),
     (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'begin with _']),
-    (GOOD + 'def pruner(): return 3', [], ['pruner() must return one of optuna.pruners; got 3']),
+    (
+      GOOD + 'def pruner(): return 3',
+      [],
+      ['pruner() must return one of optuna.pruners; got 3'],
+    ),
     (GOOD + 'def sampler(): pass', [], ['sampler(seed) failed: TypeError']),
     (
-      returning("{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"),
+      returning(
+        "{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"
+      ),
       [],
       ['Choices for a categorical distribution should be', 'let suggest draw a name'],
     ),
     (returning({}), [], ['suggest(trial) must return a dict', 'got {}']),
     (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got {3: 4}']),
     (returning('open("/gone")'), [], ['suggest(trial) failed: FileNotFoundError']),
-    (returning({'model.dropuot': 0.1}), [], ['no key config.model.dropuot; did you mean']),
-    (returning({'model.dropout': '0.1'}), [], ['config.model.dropout must be of type float']),
+    (
+      returning({'model.dropuot': 0.1}),
+      [],
+      ['no key config.model.dropuot; did you mean'],
+    ),
+    (
+      returning({'model.dropout': '0.1'}),
+      [],
+      ['config.model.dropout must be of type float'],
+    ),
     (
       returning({'model.num_heads': 3}),
       [],
-      ['the config refuses all 20 trials', 'num_heads must divide model_dim; got num_heads=3'],
+      [
+        'the config refuses all 20 trials',
+        'num_heads must divide model_dim; got num_heads=3',
+      ],
     ),
     (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
-    (returning({'decode.alpha': 0.5}), [], ['search greedily, so decode.alpha changes none']),
+    (
+      returning({'decode.alpha': 0.5}),
+      [],
+      ['search greedily, so decode.alpha changes none'],
+    ),
     (
       returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"',
       [],
-      ['valid/loss is the loss of a token, and data.vocabulary_size changes the tokens'],
+      [
+        'valid/loss is the loss of a token, and data.vocabulary_size changes the tokens'
+      ],
     ),
   ],
 )
@@ -102,7 +145,9 @@ def test_a_mistake_is_one_line_before_anything_is_started(
     ('it broke', 'no trial is complete; the last failed trial says: it broke'),
   ],
 )
-def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, reason, told):
+def test_a_sweep_without_a_result_says_why(
+  launch, one_error, folder, tmp_path, reason, told
+):
   def end(trial):
     if reason is None:
       raise optuna.TrialPruned
@@ -134,18 +179,26 @@ def test_a_sweep_without_a_result_says_why(launch, one_error, folder, tmp_path, 
 
 
 @pytest.mark.parametrize(
-  ('name', 'file'), [('quickstart', 'quickstart'), ('multi30k', 'multi30k'), ('ablation', 'text')]
+  ('name', 'file'),
+  [('quickstart', 'quickstart'), ('multi30k', 'multi30k'), ('ablation', 'text')],
 )
 def test_the_spaces_that_come_with_the_code_draw_configs(name, file, monkeypatch):
   monkeypatch.chdir(trials.ROOT)
   searched = space.load(f'configs/sweeps/{name}.py')
   command = runpy.run_path(searched.filename)['__doc__'].split('\n\n')[1]
   words = shlex.split(command.replace('\\\n', ''))
-  assert words[:2] == ['python', 'launch/sweep.py'] and f'--sweep=configs/sweeps/{name}.py' in words
+  assert (
+    words[:2] == ['python', 'launch/sweep.py']
+    and f'--sweep=configs/sweeps/{name}.py' in words
+  )
   # The config accepts everything that may be drawn.
-  config = Config.from_dict(runpy.run_path(f'configs/{file}.py')['get_config']().to_dict())
+  config = Config.from_dict(
+    runpy.run_path(f'configs/{file}.py')['get_config']().to_dict()
+  )
   flags = (word[9:].split('=') for word in words if word.startswith('--config.'))
-  config = space.changed(config, {key: int(value) for key, value in flags if value.isdecimal()})
+  config = space.changed(
+    config, {key: int(value) for key, value in flags if value.isdecimal()}
+  )
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
   for _ in range(50):
     assert space.changed(config, space.draw(searched, study.ask())) != config

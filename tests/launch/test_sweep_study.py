@@ -14,9 +14,13 @@ from transformer.runs.lock import RunLock
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   begin()
   assert begin(number=2).left() == 2 and begin(number=4).left() == 4
-  with pytest.raises(UserError, match=r'another sweep: train.steps was 100000, is 7; choose'):
+  with pytest.raises(
+    UserError, match=r'another sweep: train.steps was 100000, is 7; choose'
+  ):
     begin(**{'train.steps': 7})
-  with pytest.raises(UserError, match=r'another sweep: the search space has changed; choose'):
+  with pytest.raises(
+    UserError, match=r'another sweep: the search space has changed; choose'
+  ):
     begin(GOOD.replace('0.5', '0.6'))
   path = tmp_path / 'sweep' / storage.JOURNAL
   lines = path.read_bytes().splitlines(keepends=True)
@@ -32,7 +36,9 @@ def test_what_changes_no_trial_may_change(begin):
   begin()
   other = '# A comment.\n' + GOOD.replace("'", '"').replace(', 0.5', ',\n0.50')
   assert (
-    begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about']['space']
+    begin(other, **{'train.keep': 1, 'decode.beam_size': 9}).study.user_attrs['about'][
+      'space'
+    ]
     == other
   )
 
@@ -58,7 +64,9 @@ def run(sweep, end=complete):
   return drawn
 
 
-def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(begin, tmp_path, monkeypatch):
+def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(
+  begin, tmp_path, monkeypatch
+):
   sweep = begin()
   with monkeypatch.context() as patch, pytest.raises(Killed):
     patch.setattr(socket, 'gethostname', lambda: 'elsewhere')
@@ -84,7 +92,9 @@ def test_the_page_knows_a_trial_that_ends_while_it_is_written(begin, monkeypatch
   sweep = begin(number=2)
 
   def page(study, objective, headline, texts):
-    sweep.run_next(lambda trial: math.nan)  # In another worker; such a trial has failed.
+    sweep.run_next(
+      lambda trial: math.nan
+    )  # In another worker; such a trial has failed.
     return headline.encode()
 
   monkeypatch.setattr(results, 'page', page)

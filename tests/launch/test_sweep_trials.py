@@ -47,7 +47,9 @@ def test_workers_share_a_machine(number, cores, gpus, shares):
     assert changes.get('XLA_PYTHON_CLIENT_MEM_FRACTION') == memory
 
 
-def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, monkeypatch):
+def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(
+  begin, monkeypatch
+):
   def failing(reason, **attributes):
     def run_trial(sweep, trial, children, signals):
       for name, value in attributes.items():
@@ -57,12 +59,19 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(begin, mo
 
     return run_trial
 
-  monkeypatch.setattr(workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0))
-  with pytest.raises(UserError, match=r'first 4 trials .*, for one reason: no room for # bytes; '):
+  monkeypatch.setattr(
+    workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0)
+  )
+  with pytest.raises(
+    UserError, match=r'first 4 trials .*, for one reason: no room for # bytes; '
+  ):
     workers.work(begin(number=9), False, '')
   assert begin(number=9).left() == 5
   # Two reasons, and settings that the config refuses.
-  for number, run_trial in (9, failing('no {1}', seconds=1.0)), (18, failing('it is refused')):
+  for number, run_trial in (
+    (9, failing('no {1}', seconds=1.0)),
+    (18, failing('it is refused')),
+  ):
     monkeypatch.setattr(workers, 'run_trial', run_trial)
     sweep = begin(number=number)
     workers.work(sweep, False, '')
@@ -78,7 +87,9 @@ def train(begin, tmp_path, monkeypatch):
     monkeypatch.setattr(trials, 'ROOT', tmp_path)
     monkeypatch.setenv('PYTHONPATH', str(trials.Path(__file__).parents[2]))
     sweep, children = begin(GOOD + text, **changes), []
-    return sweep, sweep.run_next(lambda trial: trials.run_trial(sweep, trial, children, []))
+    return sweep, sweep.run_next(
+      lambda trial: trials.run_trial(sweep, trial, children, [])
+    )
 
   return train
 
@@ -92,7 +103,9 @@ def train(begin, tmp_path, monkeypatch):
     ({'train.steps': 30, 'train.patience': 2, 'train.best_by': 'loss'}, False),
   ],
 )
-def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run(train, changes, pruned):
+def test_the_pruner_is_not_asked_about_the_last_evaluation_of_a_run(
+  train, changes, pruned
+):
   """It would end each trial at step 15, for a BLEU of 2."""
   _, trial = train(
     """
@@ -123,7 +136,10 @@ write(*({'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
 )
 def test_the_reason_of_a_failure(train, code, reason):
   sweep, trial = train(code)
-  assert (trial.state, trial.user_attrs['reason']) == (optuna.trial.TrialState.FAIL, reason)
+  assert (trial.state, trial.user_attrs['reason']) == (
+    optuna.trial.TrialState.FAIL,
+    reason,
+  )
   assert sweep.left() == 2
 
 
@@ -131,7 +147,9 @@ def test_the_reason_of_a_failure(train, code, reason):
   ('objective', 'value', 'step'),
   [('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20), ('valid/f1', 3.0, 15)],
 )
-def test_the_best_evaluation_counts_and_what_is_no_number_never_does(train, objective, value, step):
+def test_the_best_evaluation_counts_and_what_is_no_number_never_does(
+  train, objective, value, step
+):
   sweep, trial = train(
     """
 write({'step': 5, 'train/loss': 1.0},

@@ -54,7 +54,9 @@ def launch(start_command):
 def settings_of(arguments):
   """Returns the settings and the directory that train.py would read from a command line."""
   values = flags.FlagValues()
-  config_flags.DEFINE_config_file('config', None, '', flag_values=values, sys_argv=arguments)
+  config_flags.DEFINE_config_file(
+    'config', None, '', flag_values=values, sys_argv=arguments
+  )
   flags.DEFINE_string('workdir', None, '', flag_values=values)
   values(arguments)
   return Config.from_dict(values.config.to_dict()), pathlib.Path(values.workdir)
@@ -78,7 +80,10 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
   )
   assert status == 0, err
   lines = [shlex.split(line) for line in out.splitlines()]
-  assert [line[1].rpartition('/')[2] for line in lines] == ['train.py', 'eval.py'] * len(ROWS)
+  assert [line[1].rpartition('/')[2] for line in lines] == [
+    'train.py',
+    'eval.py',
+  ] * len(ROWS)
   for row, train, evaluate in zip(ROWS, lines[::2], lines[1::2], strict=True):
     settings, workdir = settings_of(train[1:])
     paper = settings_of(['', f'--config=configs/table3.py:{row}', '--workdir=x'])[0]
@@ -94,18 +99,34 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     assert (settings.data.train, settings.data.dir) == (('x', 'y'), 'a b')
     assert (settings.model.norm, settings.model.dtype) == ('pre', 'bfloat16')
     assert workdir == tmp_path / 'sweep' / row
-    assert evaluate[2:] == [f'--workdir={workdir}', '--split=valid', '--checkpoint=latest']
+    assert evaluate[2:] == [
+      f'--workdir={workdir}',
+      '--split=valid',
+      '--checkpoint=latest',
+    ]
   assert not (tmp_path / 'sweep').exists()
 
 
 @pytest.mark.parametrize(
   ('arguments', 'facts'),
   [
-    (['--rows=base,A5,F'], ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"]),
+    (
+      ['--rows=base,A5,F'],
+      ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"],
+    ),
     (['--scale=0'], ['--scale must be at least 1; got 0']),
-    (['--rows=base,C1', '--layers=2'], ['a multiple of 3 for row C1, which has 2 layers']),
-    (['--scale=3'], ['--scale must divide', 'model_dim of row base is 512', '--scale=3']),
-    (['--config.model.dropout=0.3'], ['rows of table 3 set config.model.dropout themselves']),
+    (
+      ['--rows=base,C1', '--layers=2'],
+      ['a multiple of 3 for row C1, which has 2 layers'],
+    ),
+    (
+      ['--scale=3'],
+      ['--scale must divide', 'model_dim of row base is 512', '--scale=3'],
+    ),
+    (
+      ['--config.model.dropout=0.3'],
+      ['rows of table 3 set config.model.dropout themselves'],
+    ),
     (
       ['--config.train.tokens_per_batch=100'],
       ['row base does not go with this config: ', 'tokens_per_batch=100', '--rows'],
@@ -162,7 +183,9 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     return [pathlib.Path(command[1]).name for command in start.seen]
 
   base = tiny_row(folder, 'base')
-  other = tiny_row(folder, 'D4', **{'train.log_every': 7})  # Nothing new to be compiled.
+  other = tiny_row(
+    folder, 'D4', **{'train.log_every': 7}
+  )  # Nothing new to be compiled.
   assert sweep(other) == ['train.py', 'eval.py']
   assert sweep(base, other) == ['train.py', 'eval.py']
   written = (tmp_path / 'table3.json').read_text('utf-8')
@@ -176,10 +199,18 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     run = tmp_path / name
     about = json.loads((run / 'run.json').read_text('utf-8'))
     metrics = [*map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())]
-    (score,) = (json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json'))
-    assert (score['text'], score['steps'], score['decode']['beam_size']) == ('valid', [2], 4)
+    (score,) = (
+      json.loads(path.read_text('utf-8')) for path in (run / 'eval').glob('*.json')
+    )
+    assert (score['text'], score['steps'], score['decode']['beam_size']) == (
+      'valid',
+      [2],
+      4,
+    )
     assert (row['steps'], row['bleu']) == (2, score['bleu'])
-    assert row['perplexity'] == metrics[-1]['valid/perplexity'] and metrics[-1]['step'] == 2
+    assert (
+      row['perplexity'] == metrics[-1]['valid/perplexity'] and metrics[-1]['step'] == 2
+    )
     assert (row['parameters'], row['commit']) == (about['parameters'], about['commit'])
     assert row['data'] == {
       'name': str(folder),
@@ -198,7 +229,11 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
       str(folder),
     ):
       assert fact in line
-  assert ' | 4.92 | ' in table[-2] and ' | 65 | ' in table[-2] and ' log_every 7 ' in table[-1]
+  assert (
+    ' | 4.92 | ' in table[-2]
+    and ' | 65 | ' in table[-2]
+    and ' log_every 7 ' in table[-1]
+  )
 
   # With more steps, the run is resumed.
   assert sweep(tiny_row(folder, 'D4', **{'train.log_every': 7, 'train.steps': 3})) == [

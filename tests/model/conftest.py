@@ -39,7 +39,9 @@ def minus_infinity_off(mask_BTS):
 def randomised(variables):
   """Returns random values for all parameters, so that a missing one changes the output."""
   rng = np.random.default_rng(1)
-  return jax.tree.map(lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables)
+  return jax.tree.map(
+    lambda x: x + jnp.asarray(rng.normal(size=x.shape) * 0.3, x.dtype), variables
+  )
 
 
 class Tiny(NamedTuple):
@@ -92,7 +94,9 @@ def pack(rows, source_length=S, target_length=T):
     for segment, (source, target) in enumerate(pairs, 1):
       for side, ids in (('source', source), ('target', [BOS_ID, *target[:-1]])):
         place = slice(start[side], start[side] + len(ids))
-        for array, values in zip(sides[side], (ids, segment, np.arange(len(ids))), strict=True):
+        for array, values in zip(
+          sides[side], (ids, segment, np.arange(len(ids))), strict=True
+        ):
           array[row, place] = values
         start[side] = place.stop
   return *sides['source'], *sides['target']

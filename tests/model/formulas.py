@@ -26,7 +26,9 @@ def layer_norm(x, p):
   """Returns layer norm with parameters p, or RMS norm if they have no bias."""
   if 'bias' in p:
     x = x - x.mean(-1, keepdims=True)
-  return x / ((x**2).mean(-1, keepdims=True) + 1e-6) ** 0.5 * p['scale'] + p.get('bias', 0.0)
+  return x / ((x**2).mean(-1, keepdims=True) + 1e-6) ** 0.5 * p['scale'] + p.get(
+    'bias', 0.0
+  )
 
 
 def heads_of(p, name, x):
@@ -38,9 +40,13 @@ def heads_of(p, name, x):
 def join_heads(q, k, v, p, bias=0.0):
   """Returns attention with its output projection; a bias of −∞ is a mask."""
   xp = q.__array_namespace__()
-  weights = softmax(xp.einsum('...THK,...SHK->...HTS', q, k) / q.shape[-1] ** 0.5 + bias)
+  weights = softmax(
+    xp.einsum('...THK,...SHK->...HTS', q, k) / q.shape[-1] ** 0.5 + bias
+  )
   heads = xp.einsum('...HTS,...SHV->...THV', weights, v)
-  return xp.einsum('...THV,HVD->...TD', heads, p['output']['kernel']) + p['output'].get('bias', 0.0)
+  return xp.einsum('...THV,HVD->...TD', heads, p['output']['kernel']) + p['output'].get(
+    'bias', 0.0
+  )
 
 
 def rotate(x):
@@ -68,14 +74,20 @@ def feed_forward(config, p, x):
   elif config.activation == 'gelu':
     h = h * (1 + np.vectorize(math.erf)(h / 2**0.5)) / 2
   else:
-    h = h / (1 + np.exp(-h)) * (x @ p['gate']['kernel'] if config.activation == 'swiglu' else 1)
+    h = (
+      h
+      / (1 + np.exp(-h))
+      * (x @ p['gate']['kernel'] if config.activation == 'swiglu' else 1)
+    )
   return h @ p['outer']['kernel'] + p['outer'].get('bias', 0.0)
 
 
 def block(config, p, x, memory=None, bias=0.0, memory_bias=0.0):
   """Applies an encoder layer, or a decoder layer if `memory` is the encoded source."""
   sublayers = {
-    'self_attention': lambda h: attention(config, p['self_attention'], h, h, bias, own=True),
+    'self_attention': lambda h: attention(
+      config, p['self_attention'], h, h, bias, own=True
+    ),
     'cross_attention': lambda h: attention(
       config, p['cross_attention'], h, memory, memory_bias, own=False
     ),
@@ -101,13 +113,17 @@ def stack(config, params, name, x, source_bias=0.0, *memory):
     buckets = np.asarray(relative_buckets(distances, bidirectional=name == 'encoder'))
     bias = bias + np.moveaxis(params[f'{name}_bias']['table'][buckets], -1, 0)
   for number in range(config.num_layers):
-    x = block(config, params[f'{name}_{number}'], x, *memory, bias=bias, memory_bias=source_bias)
+    x = block(
+      config, params[f'{name}_{number}'], x, *memory, bias=bias, memory_bias=source_bias
+    )
   return layer_norm(x, params[f'{name}_norm']) if config.norm == 'pre' else x
 
 
 def embed(config, params, side, tokens):
   """Returns the embeddings of a source or target times √d, plus positions."""
-  table = params['target_embedding' if config.share_embeddings else f'{side}_embedding']['table']
+  table = params[
+    'target_embedding' if config.share_embeddings else f'{side}_embedding'
+  ]['table']
   x, length = table[tokens] * config.model_dim**0.5, tokens.shape[-1]
   if config.positions == 'sinusoidal':
     x = x + np.asarray(sinusoidal_positions(length, config.model_dim))
@@ -121,9 +137,16 @@ def outputs(config, params, source, inputs, source_bias=0.0):
 
   A `source_bias` of −∞ is a mask of the keys of the source.
   """
-  memory = stack(config, params, 'encoder', embed(config, params, 'source', source), source_bias)
+  memory = stack(
+    config, params, 'encoder', embed(config, params, 'source', source), source_bias
+  )
   return stack(
-    config, params, 'decoder', embed(config, params, 'target', inputs), source_bias, memory
+    config,
+    params,
+    'decoder',
+    embed(config, params, 'target', inputs),
+    source_bias,
+    memory,
   )
 
 

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 
 from tests.model import formulas
-from tests.model.conftest import B, D, H, K, S, T, V, minus_infinity_off, normal, randomised
+from tests.model.conftest import (
+  B,
+  D,
+  H,
+  K,
+  S,
+  T,
+  V,
+  minus_infinity_off,
+  normal,
+  randomised,
+)
 from transformer.model.attention import PLAIN, Layout, MultiHeadAttention, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import relative_buckets
@@ -29,7 +40,9 @@ class Attend(nn.Module):
     self.attention = MultiHeadAttention(self.config)
 
   def __call__(self, x_BTD, y_BSD, layout=PLAIN, **options):
-    return self.attention(x_BTD, self.attention.keys_values(y_BSD, layout), layout, **options)
+    return self.attention(
+      x_BTD, self.attention.keys_values(y_BSD, layout), layout, **options
+    )
 
 
 def check_formula(found, p, x, y, bias=0.0, **changed):
@@ -54,7 +67,11 @@ def test_multi_head_attention_is_its_formula(biases):
     'all': {'query', 'key', 'value', 'output'},
   }[biases]
   check_formula(
-    module.apply(variables, x, y, Layout(jnp.asarray(mask))), p, x, y, minus_infinity_off(mask)
+    module.apply(variables, x, y, Layout(jnp.asarray(mask))),
+    p,
+    x,
+    y,
+    minus_infinity_off(mask),
   )
 
 
@@ -74,14 +91,18 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   fused = Attend(dataclasses.replace(same, attention='cudnn')).apply(variables, x, y)
   assert calls == ['cudnn']
   assert fused.dtype == jnp.bfloat16
-  chex.assert_trees_all_close(fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05)
+  chex.assert_trees_all_close(
+    fused.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.05
+  )
 
 
 def applied(changed, x, layout=PLAIN, **options):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
-  return module.apply(variables, x, x, layout, **options), variables['params']['attention']
+  return module.apply(variables, x, x, layout, **options), variables['params'][
+    'attention'
+  ]
 
 
 def test_query_key_norm_is_of_each_head_before_the_dot_product():
@@ -94,7 +115,11 @@ def test_query_key_norm_is_of_each_head_before_the_dot_product():
 
 
 def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_nothing():
-  x, places, rotary = normal(B, T, D), jnp.arange(T), {'positions': 'rotary', 'key_dim': 8}
+  x, places, rotary = (
+    normal(B, T, D),
+    jnp.arange(T),
+    {'positions': 'rotary', 'key_dim': 8},
+  )
   found, p = applied(rotary, x, Layout(positions_BT=places))
   check_formula(found, p, x, x, **rotary)
   shifted, _ = applied(rotary, x, Layout(positions_BT=places + 101))
@@ -103,7 +128,8 @@ def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_not
   still, _ = applied(rotary, x)
   assert np.max(np.abs(still - found)) > 0.01
   plain, wanted = (
-    applied({'key_dim': 8}, x, layout)[0] for layout in (Layout(positions_BT=places), PLAIN)
+    applied({'key_dim': 8}, x, layout)[0]
+    for layout in (Layout(positions_BT=places), PLAIN)
   )
   chex.assert_trees_all_equal(plain, wanted)
 
@@ -129,5 +155,7 @@ def test_attention_dropout_is_only_in_training():
   x, half = normal(B, T, D), {'attention_dropout': 0.5}
   wanted, _ = applied({}, x)
   chex.assert_trees_all_equal(applied(half, x, deterministic=True)[0], wanted)
-  dropped, _ = applied(half, x, deterministic=False, rngs={'dropout': jax.random.key(0)})
+  dropped, _ = applied(
+    half, x, deterministic=False, rngs={'dropout': jax.random.key(0)}
+  )
   assert np.all(np.any(dropped != wanted, -1))

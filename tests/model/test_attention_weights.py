@@ -10,7 +10,9 @@ from transformer.model.attention_weights import attention_weights
 
 def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(batch):
   tiny = build(norm='pre', num_layers=1, decoder_layers=2)
-  weights = jax.jit(lambda params: attention_weights(tiny.model, params, *batch))(tiny.params)
+  weights = jax.jit(lambda params: attention_weights(tiny.model, params, *batch))(
+    tiny.params
+  )
   chex.assert_shape(list(weights), [(1, B, H, S, S), (2, B, H, T, T), (2, B, H, T, S)])
   source, target = batch[1], batch[4]
   past = np.tri(T, dtype=bool)
@@ -24,5 +26,7 @@ def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(batch):
     for layer in stack:
       assert not np.any(np.asarray(layer)[~may])
       np.testing.assert_allclose(np.sum(layer, -1), np.any(may, -1), atol=1e-5)
-  different = {np.asarray(head).tobytes() for layer in weights.cross for head in layer[0]}
+  different = {
+    np.asarray(head).tobytes() for layer in weights.cross for head in layer[0]
+  }
   assert len(different) == 2 * H

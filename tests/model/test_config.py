@@ -19,14 +19,20 @@ def test_a_config_cannot_be_changed_but_for_its_type():
   with pytest.raises(dataclasses.FrozenInstanceError):
     ModelConfig().dropout = 0.2
   short = ModelConfig(attention='cudnn', dtype='bfloat16')
-  assert short.with_dtype('float32') == ModelConfig() and short.with_dtype('bfloat16') == short
+  assert (
+    short.with_dtype('float32') == ModelConfig()
+    and short.with_dtype('bfloat16') == short
+  )
   assert ModelConfig().with_dtype('bfloat16') == ModelConfig(dtype='bfloat16')
 
 
 @pytest.mark.parametrize(
   ('given', 'message'),
   [
-    ({'num_layers': 1001}, 'model.num_layers must be at least 1 and at most 1000; got 1001'),
+    (
+      {'num_layers': 1001},
+      'model.num_layers must be at least 1 and at most 1000; got 1001',
+    ),
     *(
       (
         {'num_heads': 3, 'model_dim': 8} | widths,
@@ -35,7 +41,10 @@ def test_a_config_cannot_be_changed_but_for_its_type():
       )
       for widths in ({}, {'key_dim': 5})
     ),
-    ({'positions': 'rotary', 'key_dim': 7}, 'model.positions=rotary needs an even key_dim; got 7'),
+    (
+      {'positions': 'rotary', 'key_dim': 7},
+      'model.positions=rotary needs an even key_dim; got 7',
+    ),
     (
       {'attention': 'cudnn', 'dtype': 'bfloat16', 'attention_dropout': 0.1},
       'model.attention=cudnn drops no attention weights; set model.attention_dropout=0; got 0.1',
@@ -67,7 +76,9 @@ def test_what_cannot_be_built_is_refused_in_one_line(given, message):
 def parameters(config: ModelConfig, vocabulary):
   """Returns the shapes of the parameters, without computing any."""
   init = Transformer(config, vocabulary).init
-  return jax.eval_shape(init, jax.random.key(0), *[jnp.zeros((1, 2), jnp.int32)] * 6)['params']
+  return jax.eval_shape(init, jax.random.key(0), *[jnp.zeros((1, 2), jnp.int32)] * 6)[
+    'params'
+  ]
 
 
 @functools.cache
@@ -134,7 +145,9 @@ def test_a_row_of_table_3_is_the_papers_model(row):
   if millions:
     assert found == pytest.approx(millions * 1e6, rel=0.07)
   assert (row == 'base') == (settings == Config.from_dict(wmt14.get_config().to_dict()))
-  assert (row == 'big') == (settings == Config.from_dict(wmt14.get_config('big').to_dict()))
+  assert (row == 'big') == (
+    settings == Config.from_dict(wmt14.get_config('big').to_dict())
+  )
 
 
 def test_the_modern_model_has_the_size_of_the_base_model():
@@ -149,7 +162,10 @@ def test_the_modern_model_has_the_size_of_the_base_model():
   )
   attention = 4 * d * d + 2 * 64  # All heads share the scales of queries and keys.
   feed_forward, norm = 3 * d * f, d
-  encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+  encoder, decoder = (
+    attention + feed_forward + 2 * norm,
+    2 * attention + feed_forward + 3 * norm,
+  )
   found = count(c, 37_000)
   assert found == 37_000 * d + 6 * (encoder + decoder) + 2 * norm
   assert found == pytest.approx(count(ModelConfig(), 37_000), rel=0.01)
@@ -187,7 +203,20 @@ def test_parameters_have_the_names_that_checkpoints_need(changed, extra):
     'decoder_1',
     *extra,
   }
-  encoder = {'self_attention', 'self_attention_residual', 'feed_forward', 'feed_forward_residual'}
+  encoder = {
+    'self_attention',
+    'self_attention_residual',
+    'feed_forward',
+    'feed_forward_residual',
+  }
   assert set(params['encoder_1']) == encoder
-  assert set(params['decoder_1']) == encoder | {'cross_attention', 'cross_attention_residual'}
-  assert set(params['decoder_1']['cross_attention']) == {'query', 'key', 'value', 'output'}
+  assert set(params['decoder_1']) == encoder | {
+    'cross_attention',
+    'cross_attention_residual',
+  }
+  assert set(params['decoder_1']['cross_attention']) == {
+    'query',
+    'key',
+    'value',
+    'output',
+  }

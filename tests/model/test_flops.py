@@ -30,7 +30,9 @@ def of_a_row(model, source_length, target_length):
 def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(changed):
   config = ModelConfig(**SIZES | changed)
   side = jnp.zeros((1, 2), jnp.int32)
-  params = jax.eval_shape(Transformer(config, N).init, jax.random.key(0), *[side] * 6)['params']
+  params = jax.eval_shape(Transformer(config, N).init, jax.random.key(0), *[side] * 6)[
+    'params'
+  ]
   source = target = 0
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     names = [key.key for key in path]
@@ -38,18 +40,25 @@ def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(change
       from_source = names[0].startswith('encoder') or (
         names[1] == 'cross_attention' and names[2] in ('key', 'value')
       )
-      source, target = source + leaf.size * from_source, target + leaf.size * (not from_source)
+      source, target = (
+        source + leaf.size * from_source,
+        target + leaf.size * (not from_source),
+      )
   # The output projection, tied or not; an embedding look-up has no FLOPs.
   assert train_flops(config, N) == (6 * source, 6 * (target + 13 * N))
 
 
 @pytest.mark.long(but=('changed1',))
 @pytest.mark.parametrize(
-  'changed', [{}, {'num_layers': 3, 'decoder_layers': 1}, {'activation': 'swiglu', 'key_dim': 16}]
+  'changed',
+  [{}, {'num_layers': 3, 'decoder_layers': 1}, {'activation': 'swiglu', 'key_dim': 16}],
 )
-def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(changed):
+def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(
+  changed,
+):
   config = ModelConfig(
-    **{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2, 'dropout': 0.0} | changed
+    **{'num_layers': 2, 'model_dim': 64, 'ff_dim': 128, 'num_heads': 2, 'dropout': 0.0}
+    | changed
   )
   rows, source_length, target_length, vocabulary = 2, 96, 64, 300
   model = Transformer(config, vocabulary)
@@ -65,7 +74,9 @@ def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_pas
 
   counted = jax.jit(jax.grad(loss)).lower(params).compile().cost_analysis()['flops']
   formula = of_a_row(model, source_length, target_length) * rows
-  assert 0.95 * formula < counted < 1.3 * formula  # XLA also counts the norms and the softmax.
+  assert (
+    0.95 * formula < counted < 1.3 * formula
+  )  # XLA also counts the norms and the softmax.
   without_attention = rows * sum(
     flops * length
     for flops, length in zip(
@@ -91,7 +102,10 @@ def test_another_model_adds_a_forward_pass_which_is_a_third_of_an_update():
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), N)
   other = Transformer(ModelConfig(), N)
   assert update_flops(model, 2, [other, other], 5, 7) == pytest.approx(
-    [2 * own + 2 / 3 * more for own, more in zip(model.flops(5, 7), other.flops(5, 7), strict=True)]
+    [
+      2 * own + 2 / 3 * more
+      for own, more in zip(model.flops(5, 7), other.flops(5, 7), strict=True)
+    ]
   )
 
 

@@ -52,12 +52,16 @@ def initialised_and_applied(module, call, *given):
   """Returns random variables of a module, and its output with them."""
   init = jax.jit(lambda *given: module.init(jax.random.key(0), *given, method=call))
   variables = randomised(init(*given))
-  return variables, jax.jit(lambda *given: module.apply(variables, *given, method=call))(*given)
+  return variables, jax.jit(
+    lambda *given: module.apply(variables, *given, method=call)
+  )(*given)
 
 
 def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
   module, x = Layer(CONFIG), normal(B, S, D)
-  p = jax.jit(lambda: module.init(jax.random.key(0), x, PLAIN, deterministic=True))()['params']
+  p = jax.jit(lambda: module.init(jax.random.key(0), x, PLAIN, deterministic=True))()[
+    'params'
+  ]
   for sublayer, name, fans in (
     ('self_attention', 'query', D + H * K),
     ('self_attention', 'key', D + H * K),
@@ -75,7 +79,9 @@ def test_other_tables_start_as_wide_as_embeddings():
   positions, learned = jnp.arange(T), config(positions='learned')
   model = Transformer(config(num_layers=1, tie_output=False), N)
   tables = {
-    'positions': Positions(learned).init(jax.random.key(0), positions, T)['params']['table'],
+    'positions': Positions(learned).init(jax.random.key(0), positions, T)['params'][
+      'table'
+    ],
     'bias': RelativeBias(config(positions='relative'), True).init(
       jax.random.key(0), positions, positions
     )['params']['table'],
@@ -112,7 +118,9 @@ def check_dropped(noisy, calm):
 def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positions():
   module, x = Residual(config(norm='pre')), normal(B, T, D)
   variables = module.init(jax.random.key(0), x, jnp.ones_like, deterministic=True)
-  check_dropped(module.apply(variables, x, jnp.ones_like, **NOISY) - x, jnp.ones_like(x))
+  check_dropped(
+    module.apply(variables, x, jnp.ones_like, **NOISY) - x, jnp.ones_like(x)
+  )
   module = Residual(config(norm='post'))
   np.testing.assert_array_equal(
     *(
@@ -124,20 +132,27 @@ def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positio
   module, given = Embedding(CONFIG, N), (jnp.arange(B * T).reshape(B, T) % N, 5.0 + x)
   variables = module.init(jax.random.key(0), *given, deterministic=True)
   check_dropped(
-    module.apply(variables, *given, **NOISY), module.apply(variables, *given, deterministic=True)
+    module.apply(variables, *given, **NOISY),
+    module.apply(variables, *given, deterministic=True),
   )
 
 
 def test_activation_dropout_is_of_what_the_last_matrix_multiplies():
-  module = FeedForward(config(activation='swiglu', ff_dim=D, activation_dropout=CONFIG.dropout))
+  module = FeedForward(
+    config(activation='swiglu', ff_dim=D, activation_dropout=CONFIG.dropout)
+  )
   x = normal(B, T, D)
   variables = module.init(jax.random.key(0), x, deterministic=True)
   variables['params']['outer']['kernel'] = jnp.eye(D)
-  check_dropped(module.apply(variables, x, **NOISY), module.apply(variables, x, deterministic=True))
+  check_dropped(
+    module.apply(variables, x, **NOISY), module.apply(variables, x, deterministic=True)
+  )
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_added(dtype):
+def test_embeddings_are_scaled_by_the_root_of_the_width_before_positions_are_added(
+  dtype,
+):
   module = Embedding(config(dtype=dtype), N)
   tokens, positions = jnp.asarray([[3, 5, 3], [36, 0, 7]]), normal(B, 3, D)
   variables = module.init(jax.random.key(0), tokens, positions, deterministic=True)

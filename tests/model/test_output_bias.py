@@ -21,7 +21,9 @@ from transformer.training.optimizer import make_optimizer, make_schedule
 def naive(model, params, batch, targets_BT, weights_BT, smoothing):
   """Returns the smoothed cross entropy from logits that are a product and a sum."""
   x_BTD = model.apply({'params': params}, *batch)[0][..., :D]
-  table = params['target_embedding']['table'] if model.config.tie_output else params['output']
+  table = (
+    params['target_embedding']['table'] if model.config.tie_output else params['output']
+  )
   logits_BTN = x_BTD.astype(jnp.float32) @ table.T + params['output_bias'][None, None]
   labels_BTN = optax.smooth_labels(jax.nn.one_hot(targets_BT, N), smoothing)
   return jnp.sum(weights_BT * optax.softmax_cross_entropy(logits_BTN, labels_BTN))
@@ -56,13 +58,19 @@ def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
 
 def test_the_loss_of_16_bits_has_the_bias_of_32():
   bias_N = jnp.array([10.03, -3.3, 0.1])
-  x, output = linear.with_bias(jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N)
+  x, output = linear.with_bias(
+    jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N
+  )
   found, gradient = jax.jit(
     jax.value_and_grad(
-      lambda bias_N: linear.logits(*linear.with_bias(x[:, :D], output[:, :D], bias_N))[0, 0]
+      lambda bias_N: linear.logits(*linear.with_bias(x[:, :D], output[:, :D], bias_N))[
+        0, 0
+      ]
     )
   )(bias_N)
-  np.testing.assert_allclose(linear.logits(x, output), np.tile(bias_N, (2, 1)), rtol=1e-4)
+  np.testing.assert_allclose(
+    linear.logits(x, output), np.tile(bias_N, (2, 1)), rtol=1e-4
+  )
   np.testing.assert_allclose((found, *gradient), (10.03, 1, 0, 0), rtol=1e-4, atol=1e-6)
 
 
@@ -74,7 +82,9 @@ def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():
   assert bias_N.shape == (36,) and not bias_N.any()
   params = jax.eval_shape(lambda: init_params(model, 0))
   # Weight decay leaves it out: without a gradient it stays, while kernels shrink.
-  shardings = state_shardings(make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params, model)
+  shardings = state_shardings(
+    make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), 2), params, model
+  )
   assert shardings['output_bias'].spec == PartitionSpec('tensor')
   params = {'output_bias': jnp.ones(36), 'inner': {'kernel': jnp.ones((8, 8))}}
   config = OptimizerConfig(
@@ -83,6 +93,8 @@ def test_it_begins_at_zero_and_is_a_bias_to_the_optimizer_and_the_mesh():
   optimizer = make_optimizer(config, make_schedule(config, 8, 10))
   state = optimizer.init(params)
   for _ in range(2):
-    updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
+    updates, state = optimizer.update(
+      jax.tree.map(jnp.zeros_like, params), state, params
+    )
   assert not updates['output_bias'].any()
   assert updates['inner']['kernel'].all()

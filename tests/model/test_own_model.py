@@ -32,7 +32,9 @@ def random_params(model):
     rng = np.random.default_rng([leaf.size, len(str(path))])
     return jnp.asarray(0.3 * rng.normal(size=leaf.shape), leaf.dtype)
 
-  return jax.tree_util.tree_map_with_path(random, jax.eval_shape(lambda: init_params(model, 0)))
+  return jax.tree_util.tree_map_with_path(
+    random, jax.eval_shape(lambda: init_params(model, 0))
+  )
 
 
 def cached_logits(model, params, batch, steps=5):
@@ -46,13 +48,17 @@ def cached_logits(model, params, batch, steps=5):
   step = jax.jit(lambda *given: apply(*given, method='step'))
   logits = []
   for index in range(steps):
-    logits_BWN, state = step(batch[3][:, index : index + 1], jnp.int32(index), state, source)
+    logits_BWN, state = step(
+      batch[3][:, index : index + 1], jnp.int32(index), state, source
+    )
     logits.append(logits_BWN[:, 0])
   return jnp.stack(logits, axis=1)
 
 
 def forced_logits(model, params, batch):
-  x_BTD, output_ND = jax.jit(lambda params: model.apply({'params': params}, *batch))(params)
+  x_BTD, output_ND = jax.jit(lambda params: model.apply({'params': params}, *batch))(
+    params
+  )
   return jnp.einsum('BTD,ND->BTN', x_BTD, output_ND)
 
 
@@ -60,7 +66,9 @@ def forced_logits(model, params, batch):
 def one_pair_a_row(batch):
   """The batch with a single sentence pair in each row."""
   source, _, __, inputs, *_ = batch
-  places = [np.broadcast_to(np.arange(side.shape[1]), side.shape) for side in (source, inputs)]
+  places = [
+    np.broadcast_to(np.arange(side.shape[1]), side.shape) for side in (source, inputs)
+  ]
   return (
     np.maximum(source, 4),
     np.ones_like(source),
@@ -111,7 +119,8 @@ def test_attention_as_a_function_computes_what_the_default_does(batch, monkeypat
     N,
   )
   chex.assert_trees_all_equal(
-    forced_logits(own, tiny.params, batch), forced_logits(tiny.model, tiny.params, batch)
+    forced_logits(own, tiny.params, batch),
+    forced_logits(tiny.model, tiny.params, batch),
   )
 
 
@@ -132,12 +141,21 @@ def none(*_):
   ('changes', 'fact'),
   [
     ({'module': 'Transformer'}, 'model.module must be MODULE:NAME, or a tuple of that'),
-    ({'module': ('a:B', {'x': [1]})}, 'takes numbers, texts, booleans and None by name'),
+    (
+      {'module': ('a:B', {'x': [1]})},
+      'takes numbers, texts, booleans and None by name',
+    ),
     ({'module': 'no_module:A'}, 'the model no_module:A cannot be imported'),
     ({'module': f'{__name__}:none'}, 'must be a class of Flax modules; got None'),
     ({'module': f'{__name__}:WithoutStep'}, 'it has no step; '),
-    ({'module': (f'{__name__}:WithoutStep', {'x': 1})}, 'cannot be made with x=1: TypeError'),
-    ({'attention': 'flash'}, 'model.attention must be reference, cudnn, or MODULE:FUNCTION; got '),
+    (
+      {'module': (f'{__name__}:WithoutStep', {'x': 1})},
+      'cannot be made with x=1: TypeError',
+    ),
+    (
+      {'attention': 'flash'},
+      'model.attention must be reference, cudnn, or MODULE:FUNCTION; got ',
+    ),
     ({'attention': 'no_module:f'}, 'the attention no_module:f cannot be imported'),
   ],
 )

@@ -17,7 +17,8 @@ def twins(**shape):
   """The same Transformer without and with `remat`."""
   config = ModelConfig(num_heads=2, dropout=0.2, **shape)
   return [
-    Transformer(dataclasses.replace(config, remat=remat), VOCABULARY) for remat in (False, True)
+    Transformer(dataclasses.replace(config, remat=remat), VOCABULARY)
+    for remat in (False, True)
   ]
 
 
@@ -43,7 +44,8 @@ def test_the_gradient_of_an_encoder_is_the_same_with_dropout():
 
 @pytest.mark.long
 @pytest.mark.skipif(
-  jax.__version_info__ < (0, 12), reason='XLA for the CPU merged both forward passes before'
+  jax.__version_info__ < (0, 12),
+  reason='XLA for the CPU merged both forward passes before',
 )
 def test_a_deep_model_needs_less_than_half_the_memory():
   batch = make_batch(0, rows=8)

@@ -42,9 +42,14 @@ def check_logits_of_figure_1(tiny, batch):
   for row, segment in itertools.product(range(B), (1, 2)):
     mine_S, mine_T = source_segments[row] == segment, target_segments[row] == segment
     wanted = formulas.transformer(
-      tiny.model.config, formulas.exact(tiny.params), source[row, mine_S], inputs[row, mine_T]
+      tiny.model.config,
+      formulas.exact(tiny.params),
+      source[row, mine_S],
+      inputs[row, mine_T],
     )
-    chex.assert_trees_all_close(logits[row, mine_T], np.float32(wanted), rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(
+      logits[row, mine_T], np.float32(wanted), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.long(but=('post', 'untied'))
@@ -84,10 +89,14 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(variant):
 
 @pytest.mark.parametrize('positions', ['learned', 'rotary', 'relative'])
 def test_other_positions_are_their_formulas(batch, positions):
-  check_logits_of_figure_1(build(positions=positions, norm='pre', key_dim=8, num_layers=1), batch)
+  check_logits_of_figure_1(
+    build(positions=positions, norm='pre', key_dim=8, num_layers=1), batch
+  )
 
 
-def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(batch, monkeypatch):
+def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
+  batch, monkeypatch
+):
   rest = {'attention_dropout': 0.1, 'activation_dropout': 0.2}
   tiny = build(**rest)
   keys, rates = [], collections.Counter()
@@ -100,7 +109,10 @@ def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(b
   monkeypatch.setattr(layers, 'dropout', record)
   monkeypatch.setattr(attention, 'drop', record)
   tiny.model.apply(
-    {'params': tiny.params}, *batch, deterministic=False, rngs={'dropout': jax.random.key(0)}
+    {'params': tiny.params},
+    *batch,
+    deterministic=False,
+    rngs={'dropout': jax.random.key(0)},
   )
   # Two layers in each stack; the decoder's have two attentions.
   assert rates == {0.3: 2 + 2 * 2 + 2 * 3, 0.1: 2 * 1 + 2 * 2, 0.2: 2 + 2}
@@ -114,13 +126,16 @@ def test_each_language_may_have_a_vocabulary_of_its_own_size(batch):
   table = jnp.concatenate([shared.params['source_embedding']['table'], new])
   forward = jax.jit(
     lambda table, tokens: model.apply(
-      {'params': shared.params | {'source_embedding': {'table': table}}}, tokens, *batch[1:]
+      {'params': shared.params | {'source_embedding': {'table': table}}},
+      tokens,
+      *batch[1:],
     )[0]
   )
   # The additional rows change nothing until their tokens occur, and each has its own meaning.
   decoded, _ = shared.forward(shared.params, *batch)
   chex.assert_trees_all_close(forward(table, batch[0]), decoded, rtol=1e-5, atol=1e-5)
   last, before = (
-    forward(table, jnp.asarray(batch[0]).at[0, 0].set(token)) for token in (N + 5, N + 4)
+    forward(table, jnp.asarray(batch[0]).at[0, 0].set(token))
+    for token in (N + 5, N + 4)
   )
   assert not np.allclose(last[0], before[0], atol=1e-3)

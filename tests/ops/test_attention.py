@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.ops.attention_arrays import EMPTY, LEADING, H, K, S, T, V, arrays, numpy_attention
+from tests.ops.attention_arrays import (
+  EMPTY,
+  LEADING,
+  H,
+  K,
+  S,
+  T,
+  V,
+  arrays,
+  numpy_attention,
+)
 from transformer.ops.attention import (
   attention_with_weights,
   cached_attention,
@@ -27,7 +37,9 @@ jitted = jax.jit(attention_with_weights)
 def test_it_equals_equation_1_in_float64(leading, masked):
   q, k, v, mask = arrays(leading)
   given = (q, k, v, mask if masked else None)
-  chex.assert_trees_all_close(jitted(*given), numpy_attention(*given), rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    jitted(*given), numpy_attention(*given), rtol=1e-5, atol=1e-6
+  )
 
 
 def test_eager_jit_vmap_and_pmap_agree():
@@ -38,7 +50,9 @@ def test_eager_jit_vmap_and_pmap_agree():
     chex.assert_trees_all_close(lifted(*given), eager, rtol=1e-5, atol=1e-6)
   given = arrays((2, 3))
   twice = jax.vmap(jax.vmap(attention_with_weights))(*given)
-  chex.assert_trees_all_close(twice, attention_with_weights(*given), rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    twice, attention_with_weights(*given), rtol=1e-5, atol=1e-6
+  )
 
 
 def test_permuting_queries_permutes_rows_and_permuting_keys_with_their_values_changes_nothing():
@@ -46,7 +60,9 @@ def test_permuting_queries_permutes_rows_and_permuting_keys_with_their_values_ch
   order, among = np.array([3, 0, 4, 1, 2]), np.array([6, 2, 0, 5, 1, 4, 3])
   out, weights = jitted(q, k, v, mask)
   chex.assert_trees_all_close(
-    jitted(q[:, order], k, v, mask[:, order]), (out[:, order], weights[:, :, order]), rtol=1e-6
+    jitted(q[:, order], k, v, mask[:, order]),
+    (out[:, order], weights[:, :, order]),
+    rtol=1e-6,
   )
   chex.assert_trees_all_close(
     jitted(q, k[:, among], v[:, among], mask[..., among]),
@@ -88,9 +104,9 @@ def test_masked_keys_have_no_influence_and_no_gradient():
   mask = mask.at[..., column].set(False)
   changed = jitted(q, k.at[:, column].set(1e4), v.at[:, column].set(-1e4), mask)
   chex.assert_trees_all_equal(changed, jitted(q, k, v, mask))
-  gradients = jax.grad(lambda k, v: jnp.sum(dot_product_attention(q, k, v, mask) ** 2), (0, 1))(
-    k, v
-  )
+  gradients = jax.grad(
+    lambda k, v: jnp.sum(dot_product_attention(q, k, v, mask) ** 2), (0, 1)
+  )(k, v)
   for gradient in gradients:
     assert not np.any(gradient[:, column])
     assert np.any(np.delete(gradient, column, axis=1))
@@ -101,7 +117,10 @@ def test_a_mask_broadcasts_against_leading_axes_queries_and_keys():
   for shape in ((T, S), (1, S), (T, 1), (1, T, S), (3, 1, S), (2, 1, T, 1)):
     mask = np.random.default_rng(1).random(shape) < 0.6
     chex.assert_trees_all_close(
-      jitted(q, k, v, jnp.asarray(mask)), numpy_attention(q, k, v, mask), rtol=1e-5, atol=1e-6
+      jitted(q, k, v, jnp.asarray(mask)),
+      numpy_attention(q, k, v, mask),
+      rtol=1e-5,
+      atol=1e-6,
     )
 
 
@@ -125,7 +144,9 @@ def test_every_product_of_16_bit_inputs_has_factors_of_16_bits():
     jax.grad(
       lambda q, k, v, cast=cast: jnp.sum(
         jnp.cos(
-          dot_product_attention(*(x.astype(cast) for x in (q, k, v)), mask).astype(jnp.float32)
+          dot_product_attention(*(x.astype(cast) for x in (q, k, v)), mask).astype(
+            jnp.float32
+          )
         )
       ),
       (0, 1, 2),
@@ -134,7 +155,9 @@ def test_every_product_of_16_bit_inputs_has_factors_of_16_bits():
   )
   text = jax.jit(plain).lower(q, k, v).as_text()
   products = re.findall(r'dot_general.*: \((.*)\) ->', text)
-  assert len(products) == 6 and not any('f32' in item.replace('bf16', '') for item in products)
+  assert len(products) == 6 and not any(
+    'f32' in item.replace('bf16', '') for item in products
+  )
   chex.assert_trees_all_close(
     *(
       jax.tree.map(lambda x: x.astype(jnp.float32), gradient(q, k, v))
@@ -149,14 +172,19 @@ def test_masked_softmax_is_the_softmax_of_the_allowed_positions():
   scores = jnp.asarray(np.random.default_rng(2).normal(size=(T, S)) * 50, jnp.float32)
   plain = jax.nn.softmax(scores, axis=-1)
   chex.assert_trees_all_close(masked_softmax(scores), plain, atol=1e-6)
-  chex.assert_trees_all_close(masked_softmax(scores, jnp.ones((T, S), bool)), plain, atol=1e-6)
+  chex.assert_trees_all_close(
+    masked_softmax(scores, jnp.ones((T, S), bool)), plain, atol=1e-6
+  )
   mask = jnp.arange(S)[None] < 3
   some = masked_softmax(scores, mask)
-  chex.assert_trees_all_close(some[:, :3], jax.nn.softmax(scores[:, :3], axis=-1), atol=1e-6)
+  chex.assert_trees_all_close(
+    some[:, :3], jax.nn.softmax(scores[:, :3], axis=-1), atol=1e-6
+  )
   assert not np.any(some[:, 3:])
   extreme = jnp.asarray([[-1e38, 1e38, 3e38]], jnp.float32)
   chex.assert_trees_all_close(
-    masked_softmax(extreme, jnp.asarray([[True, False, False]])), np.float32([[1, 0, 0]])
+    masked_softmax(extreme, jnp.asarray([[True, False, False]])),
+    np.float32([[1, 0, 0]]),
   )
   short = scores.astype(jnp.bfloat16)
   for allowed in (None, mask):
@@ -170,7 +198,9 @@ def from_cache(q, k, v, *more):
   return cached_attention(q, jnp.moveaxis(k, -3, -1), jnp.swapaxes(v, -3, -2), *more)
 
 
-@pytest.mark.parametrize('attend', [dot_product_attention, attention_with_weights, fused_attention])
+@pytest.mark.parametrize(
+  'attend', [dot_product_attention, attention_with_weights, fused_attention]
+)
 @pytest.mark.parametrize(
   'changed',
   [

@@ -34,7 +34,10 @@ def test_taking_the_queries_in_parts_changes_nothing(monkeypatch, at_once):
     monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', T)
     wanted = dot_product_attention(*given, item), jax.jit(run)(*given)
     monkeypatch.setattr(attention, '_QUERIES_AT_ONCE', at_once)
-    got = dot_product_attention(*given, item), jax.jit(lambda *qkv, run=run: run(*qkv))(*given)
+    got = (
+      dot_product_attention(*given, item),
+      jax.jit(lambda *qkv, run=run: run(*qkv))(*given),
+    )
     chex.assert_trees_all_close(got, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -59,7 +62,9 @@ def kernel_on_a_cpu(q, k, v, *, bias, mask, scale, implementation):
   if mask is not None:
     has_keys_BT1 = jnp.any(mask, axis=(-3, -1))[..., None, None]
     q = q * jnp.where(has_keys_BT1, 1.0, jnp.nan)
-  return plain_attention(q, k, v, bias=bias, mask=mask, scale=scale, implementation='xla')
+  return plain_attention(
+    q, k, v, bias=bias, mask=mask, scale=scale, implementation='xla'
+  )
 
 
 def attend_by(implementation, monkeypatch):
@@ -172,7 +177,9 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
     return jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(q, k, v)
 
   gradients, out = run(fused_attention)
-  chex.assert_trees_all_close((gradients, out), run(dot_product_attention), rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(
+    (gradients, out), run(dot_product_attention), rtol=1e-4, atol=1e-5
+  )
   if mask is not None:
     assert not np.any(out[..., EMPTY, :, :])
     assert not np.any(gradients[0][..., EMPTY, :, :])
@@ -187,7 +194,9 @@ def test_what_a_device_lacks_for_the_fused_kernel_is_told(monkeypatch):
     ('gpu', 'gfx90a', 136, ''),
   ):
     monkeypatch.setattr(jax, 'default_backend', lambda backend=backend: backend)
-    device = types.SimpleNamespace(**{'compute_capability': capability} if capability else {})
+    device = types.SimpleNamespace(
+      **{'compute_capability': capability} if capability else {}
+    )
     monkeypatch.setattr(jax, 'devices', lambda device=device: [device])
     message = missing_for_fused_attention(key_dim)
     assert missing in message and bool(message) == bool(missing)
@@ -209,5 +218,9 @@ def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch, at_once
     dot_product_attention(q, k, v, mask, dropout=drop._replace(rate=0.0)),
     dot_product_attention(q, k, v, mask),
   )
-  everywhere = jnp.moveaxis(dot_product_attention(0 * q, k, own, dropout=drop), -2, 1) != 0
-  assert np.any(everywhere[..., :2, :] != everywhere[..., 2:4, :])  # No two parts drop alike.
+  everywhere = (
+    jnp.moveaxis(dot_product_attention(0 * q, k, own, dropout=drop), -2, 1) != 0
+  )
+  assert np.any(
+    everywhere[..., :2, :] != everywhere[..., 2:4, :]
+  )  # No two parts drop alike.

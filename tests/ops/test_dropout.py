@@ -14,7 +14,9 @@ KEY = jax.random.key(17, impl='threefry2x32')
 dropped = jax.jit(dropout, static_argnums=2)
 
 
-@pytest.mark.parametrize('shape', [(), (1,), (7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (0, 3)])
+@pytest.mark.parametrize(
+  'shape', [(), (1,), (7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (0, 3)]
+)
 @pytest.mark.parametrize('seed', [0, 2**31 + 11])
 def test_the_bits_are_those_of_jax(shape, seed):
   key = jax.random.key(seed, impl='threefry2x32')

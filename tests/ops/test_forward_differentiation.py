@@ -33,12 +33,15 @@ def plain_loss(x_TD):
 
 # A function with a gradient of its own, and one without that equals it.
 DIFFERENTIATED = {
-  'linear': (lambda x: jnp.sin(linear(x, normal(D, W))), lambda x: jnp.sin(x @ normal(D, W))),
+  'linear': (
+    lambda x: jnp.sin(linear(x, normal(D, W))),
+    lambda x: jnp.sin(x @ normal(D, W)),
+  ),
   'attention of 16 bits': (attend_in_16_bits, attend_in_32_bits),
   'loss': (
-    lambda x: smoothed_cross_entropy(x[None], normal(D, D), jnp.arange(T)[None], jnp.ones((1, T)))[
-      'loss'
-    ],
+    lambda x: smoothed_cross_entropy(
+      x[None], normal(D, D), jnp.arange(T)[None], jnp.ones((1, T))
+    )['loss'],
     plain_loss,
   ),
 }
@@ -46,7 +49,9 @@ DIFFERENTIATED = {
 
 @pytest.mark.parametrize('name', DIFFERENTIATED)
 def test_forward_differentiation_works_as_the_package_says(name):
-  function, plain = (lambda x, call=call: jnp.sum(call(x) ** 2) for call in DIFFERENTIATED[name])
+  function, plain = (
+    lambda x, call=call: jnp.sum(call(x) ** 2) for call in DIFFERENTIATED[name]
+  )
   x, v = normal(T, D), normal(T, D, seed=1)
   near = {'rtol': 0.1, 'atol': 0.1} if '16' in name else {'rtol': 1e-4, 'atol': 1e-4}
 

@@ -37,7 +37,9 @@ def with_gradients(function):
 def test_the_gradients_are_those_of_an_einsum(inputs, outputs, leading):
   given = arrays(inputs, outputs, leading=leading)
   result = jax.jit(with_gradients(linear))(*given)
-  chex.assert_trees_all_close(result, with_gradients(plain)(*given), rtol=1e-5, atol=1e-6)
+  chex.assert_trees_all_close(
+    result, with_gradients(plain)(*given), rtol=1e-5, atol=1e-6
+  )
   chex.assert_shape(result[1][1], (inputs, outputs))
 
 
@@ -49,7 +51,9 @@ def test_eager_jit_vmap_and_pmap_agree(inputs, outputs):
   wanted = [run(many[0][i], kernels[i], many[2][i]) for i in range(2)]
   wanted = jax.tree.map(lambda *leaves: jnp.stack(leaves), *wanted)
   for lift in (lambda f: jax.vmap(jax.jit(f)), jax.pmap):
-    chex.assert_trees_all_close(lift(run)(many[0], kernels, many[2]), wanted, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(
+      lift(run)(many[0], kernels, many[2]), wanted, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_sixteen_bits_stay_sixteen_bits():

@@ -22,7 +22,9 @@ from transformer.testing.tolerance import rounding
 def gradients(loss, smoothing, scale=1.0):
   return jax.jit(
     jax.value_and_grad(
-      lambda x, output, targets, weights: scale * loss(x, output, targets, weights, smoothing),
+      lambda x, output, targets, weights: (
+        scale * loss(x, output, targets, weights, smoothing)
+      ),
       (0, 1),
     )
   )
@@ -84,7 +86,9 @@ def test_all_logits_never_exist_at_once(monkeypatch):
   positions_at_once(monkeypatch, 1)
 
   def largest(loss):
-    text = str(jax.make_jaxpr(jax.grad(lambda *given: loss(*given, 0.1), (0, 1)))(*arrays()))
+    text = str(
+      jax.make_jaxpr(jax.grad(lambda *given: loss(*given, 0.1), (0, 1)))(*arrays())
+    )
     shapes = re.findall(r'(?:f32|bool|i32)\[([\d,]+)\]', text)
     return max(math.prod(map(int, shape.split(','))) for shape in shapes)
 
@@ -102,7 +106,9 @@ def test_a_position_of_weight_zero_gets_no_gradient_and_does_not_count():
   other_x = jnp.where(none[..., None], 7.0, x)
   other_targets = jnp.where(none, 3, targets)
   again, (again_x, again_output) = run(other_x, output, other_targets, weights)
-  chex.assert_trees_all_equal((again, again_x, again_output), (loss, gradient_x, gradient_output))
+  chex.assert_trees_all_equal(
+    (again, again_x, again_output), (loss, gradient_x, gradient_output)
+  )
   sums = cross_entropy(x, output, targets, ~none, 0.1)
   assert sums['weight'] == np.sum(~none)
 
@@ -112,7 +118,10 @@ def test_gradients_of_rows_are_rows_of_the_gradient_under_vmap_and_pmap():
 
   def of_row(x, targets, weights):
     return jax.grad(
-      lambda x, output: smoothed_loss(x[None], output, targets[None], weights[None], 0.1), (0, 1)
+      lambda x, output: smoothed_loss(
+        x[None], output, targets[None], weights[None], 0.1
+      ),
+      (0, 1),
     )(x, output)
 
   _, whole = gradients(smoothed_loss, 0.1)(x, output, targets, weights)
@@ -136,7 +145,9 @@ def test_huge_logits_stay_finite():
 def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   x, output, targets, weights = arrays(jnp.bfloat16)
   output = output.astype(jnp.bfloat16).astype(output_dtype)
-  loss, (gradient_x, gradient_output) = gradients(smoothed_loss, 0.1)(x, output, targets, weights)
+  loss, (gradient_x, gradient_output) = gradients(smoothed_loss, 0.1)(
+    x, output, targets, weights
+  )
   assert (loss.dtype, gradient_x.dtype, gradient_output.dtype) == (
     jnp.float32,
     jnp.bfloat16,
@@ -149,10 +160,12 @@ def test_16_bit_activations_get_16_bit_gradients_and_float32_sums(output_dtype):
   got = jax.tree.map(lambda g: g.astype(jnp.float32), (gradient_x, gradient_output))
   chex.assert_trees_all_close(got, wanted_gradients, rtol=0.02, atol=0.02)
   # All tokens are equally likely, so that every error is exact in 16 bits.
-  gradient = jax.grad(lambda output: smoothed_loss(x, output, targets, jnp.ones((B, T))))(
-    jnp.zeros((16, D))
+  gradient = jax.grad(
+    lambda output: smoothed_loss(x, output, targets, jnp.ones((B, T)))
+  )(jnp.zeros((16, D)))
+  wanted = np.einsum(
+    'BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64)
   )
-  wanted = np.einsum('BTN,BTD->ND', 1 / 16 - np.eye(16)[targets], np.asarray(x, np.float64))
   chex.assert_trees_all_close(gradient, np.float32(wanted), rtol=1e-6, atol=1e-6)
 
 
@@ -164,9 +177,9 @@ def test_values_are_the_same_eager_jitted_differentiated_and_sharded(smoothing):
     return cross_entropy(*given, smoothing)
 
   def with_gradient(*given):
-    return jax.grad(lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1), has_aux=True)(
-      *given
-    )
+    return jax.grad(
+      lambda *given: (sums(*given)['loss'], sums(*given)), (0, 1), has_aux=True
+    )(*given)
 
   eager_gradients, eager = with_gradient(*given)
   mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
@@ -185,7 +198,9 @@ def test_a_loss_of_a_user_gets_its_positions_and_its_gradients(monkeypatch):
 
   def chunked(x, output):
     by_position = (targets, factors_BT)
-    return loss_in_chunks(with_squares, x, output, weights, by_position, factors_N)['loss']
+    return loss_in_chunks(with_squares, x, output, weights, by_position, factors_N)[
+      'loss'
+    ]
 
   def naive(x, output):
     squares = (x @ output.T) ** 2
@@ -194,7 +209,9 @@ def test_a_loss_of_a_user_gets_its_positions_and_its_gradients(monkeypatch):
     )
 
   chex.assert_trees_all_close(
-    *(jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output) for loss in (chunked, naive)),
+    *(
+      jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output) for loss in (chunked, naive)
+    ),
     rtol=rounding(B * T * N, 1.0),
     atol=rounding(B * T, size=600.0),
   )
@@ -205,7 +222,9 @@ def test_the_nll_the_weight_and_the_other_arrays_of_a_loss_have_no_gradient():
 
   def with_factors(factors):
     by_position = (targets, factors[0])
-    return loss_in_chunks(with_squares, x, output, weights, by_position, factors[1])['loss']
+    return loss_in_chunks(with_squares, x, output, weights, by_position, factors[1])[
+      'loss'
+    ]
 
   factors = jnp.ones((B, T)), jnp.ones(N)
   chex.assert_trees_all_equal(

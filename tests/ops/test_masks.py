@@ -31,7 +31,9 @@ def rows_of(least, most, *shape):
 @settings(max_examples=30, deadline=None, derandomize=True)
 def test_segments_in_any_order_attend_to_themselves_alone(queries, keys):
   mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
-  wanted = [[[q == k and k != 0 for k in row] for q in queries[b]] for b, row in enumerate(keys)]
+  wanted = [
+    [[q == k and k != 0 for k in row] for q in queries[b]] for b, row in enumerate(keys)
+  ]
   np.testing.assert_array_equal(mask, wanted)
   # A row has the same mask alone and in a batch.
   chex.assert_trees_all_equal(np.asarray(segment_mask(queries[1], keys[1])), mask[1])
@@ -39,7 +41,9 @@ def test_segments_in_any_order_attend_to_themselves_alone(queries, keys):
 
 @given(rows_of(0, 2, T), st.integers(1, T))
 @settings(max_examples=30, deadline=None, derandomize=True)
-def test_a_packed_query_sees_its_own_past_and_nothing_that_changes_with_the_future(row, length):
+def test_a_packed_query_sees_its_own_past_and_nothing_that_changes_with_the_future(
+  row, length
+):
   mask = np.asarray(combine_masks(causal_mask(T), segment_mask(row, row)))
   wanted = [[s <= t and row[s] == row[t] != 0 for s in range(T)] for t in range(T)]
   np.testing.assert_array_equal(mask, wanted)
@@ -59,7 +63,9 @@ def test_any_lineage_is_followed_slot_by_slot(lineage, index):
 
 def test_combined_masks_are_true_where_each_mask_is():
   rng = np.random.default_rng(2)
-  full, shared, row = (rng.random(shape) < 0.7 for shape in ((B, T, S), (T, S), (B, 1, S)))
+  full, shared, row = (
+    rng.random(shape) < 0.7 for shape in ((B, T, S), (T, S), (B, 1, S))
+  )
   combined = combine_masks(jnp.asarray(shared), jnp.asarray(full), jnp.asarray(row))
   chex.assert_shape(combined, (B, T, S))
   for b, t, s in np.ndindex(B, T, S):

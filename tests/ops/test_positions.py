@@ -20,7 +20,9 @@ from transformer.ops.positions import (
 LENGTH, EVEN, ODD = 29, 14, 11
 
 
-@pytest.mark.parametrize('length, dim', [(LENGTH, EVEN), (LENGTH, ODD), (3, 1), (1, 2), (0, 5)])
+@pytest.mark.parametrize(
+  'length, dim', [(LENGTH, EVEN), (LENGTH, ODD), (3, 1), (1, 2), (0, 5)]
+)
 def test_every_entry_is_the_published_formula(length, dim):
   table = sinusoidal_positions(length, dim)
   chex.assert_shape(table, (length, dim))
@@ -68,7 +70,9 @@ def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
 
 def test_angles_are_not_rounded_where_products_are():
   # A TPU rounds the factors of a product to bfloat16 by default.
-  program = jax.export.export(jax.jit(rotate), platforms=['tpu'])(heads(0), jnp.arange(T))
+  program = jax.export.export(jax.jit(rotate), platforms=['tpu'])(
+    heads(0), jnp.arange(T)
+  )
   products = re.findall('dot_general %.*', program.mlir_module())
   assert products and all('HIGHEST' in item for item in products)
 
@@ -77,7 +81,9 @@ def test_rotary_products_depend_on_distances_alone():
   q, k, places = heads(1), heads(2), jnp.arange(T)
 
   def products(shift):
-    return jnp.einsum('BTHK,BSHK->BHTS', rotate(q, places + shift), rotate(k, places + shift))
+    return jnp.einsum(
+      'BTHK,BSHK->BHTS', rotate(q, places + shift), rotate(k, places + shift)
+    )
 
   chex.assert_trees_all_close(products(50), products(0), atol=1e-4)
   moved = jnp.einsum('BTHK,BSHK->BHTS', rotate(q, places + 1), rotate(k, places))

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tests.ops.toy_language import BEGIN, END, LIMITS, MAX_LENGTH, B, N, forced, tables, toy
+from tests.ops.toy_language import (
+  BEGIN,
+  END,
+  LIMITS,
+  MAX_LENGTH,
+  B,
+  N,
+  forced,
+  tables,
+  toy,
+)
 from transformer.ops.sampling import SamplingOptions, sample_search, truncate
 from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search, run_search
 
@@ -29,7 +39,13 @@ def searcher(samples, **options):
       return run_search(greedy_search(step, cache, limits_B, same))
     return run_search(
       sample_search(
-        step, cache, limits_B, keys_B, same, samples=samples, sampling=SamplingOptions(**options)
+        step,
+        cache,
+        limits_B,
+        keys_B,
+        same,
+        samples=samples,
+        sampling=SamplingOptions(**options),
       )
     )
 
@@ -45,7 +61,9 @@ def drawn(result, b):
   """Returns the draws of an input with their log-probabilities, as a multiset."""
   return collections.Counter(
     (tuple(tokens), float(log_prob))
-    for tokens, log_prob in zip(result.tokens[b].tolist(), result.log_probs[b], strict=True)
+    for tokens, log_prob in zip(
+      result.tokens[b].tolist(), result.log_probs[b], strict=True
+    )
   )
 
 
@@ -55,7 +73,9 @@ def slow_truncated(log_probs_N, temperature, top_k, top_p):
   order = np.argsort(-scaled_N)[: top_k or None]
   probs = np.exp(scaled_N[order] - scaled_N[order[0]])
   probs /= probs.sum()
-  count = 1 + np.searchsorted(np.cumsum(probs), top_p - 1e-9) if top_p < 1 else len(probs)
+  count = (
+    1 + np.searchsorted(np.cumsum(probs), top_p - 1e-9) if top_p < 1 else len(probs)
+  )
   answer_N = np.full(scaled_N.shape, -np.inf)
   answer_N[order[:count]] = np.log(probs[:count] / probs[:count].sum())
   return answer_N
@@ -96,7 +116,10 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.7}, [0, 1, 2]),  # Only those that it needs.
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.71}, [0, 1, 2, 4]),
     # A float cannot hold 0.01 exactly.
-    *[([0.01] * 100, {'top_p': count / 100}, list(range(count))) for count in (1, 9, 49, 93)],
+    *[
+      ([0.01] * 100, {'top_p': count / 100}, list(range(count)))
+      for count in (1, 9, 49, 93)
+    ],
     *[
       ([0.2, 0.5, 0.3], {'top_p': top_p}, tokens)
       for top_p, tokens in (
@@ -115,7 +138,9 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
   ],
 )
 def test_what_top_k_and_top_p_keep(probs, options, wanted):
-  left = np.exp(truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)))
+  left = np.exp(
+    truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options))
+  )
   assert left.sum() == pytest.approx(1.0, rel=1e-5)
   assert np.flatnonzero(left).tolist() == wanted
 
@@ -123,7 +148,8 @@ def test_what_top_k_and_top_p_keep(probs, options, wanted):
 def test_impossible_tokens_stay_impossible():
   never = -np.inf
   log_probs = jnp.asarray(
-    [[never, -0.7, -0.7, never, never], [0.0, never, never, never, never], [never] * N], jnp.float32
+    [[never, -0.7, -0.7, never, never], [0.0, never, never, never, never], [never] * N],
+    jnp.float32,
   )
   wanted = np.array(
     [
@@ -133,21 +159,34 @@ def test_impossible_tokens_stay_impossible():
     ]
   )
   for options in ({}, {'temperature': 0.1}, {'top_k': 4}, {'top_p': 0.9999}, NARROWER):
-    np.testing.assert_allclose(truncate(log_probs, SamplingOptions(**options)), wanted, atol=1e-6)
+    np.testing.assert_allclose(
+      truncate(log_probs, SamplingOptions(**options)), wanted, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize('options', [{'temperature': 1e-50}, {'top_k': 1}, {'top_p': 1e-6}])
+@pytest.mark.parametrize(
+  'options', [{'temperature': 1e-50}, {'top_k': 1}, {'top_p': 1e-6}]
+)
 def test_sampling_from_a_single_token_is_greedy_search(options):
   for seed in range(3):
     greedy, result = find(0, tables(seed)), find(2, tables(seed), **options)
     for w in range(2):
-      chex.assert_trees_all_equal(jax.tree.map(lambda x, w=w: x[:, w : w + 1], result), greedy)
+      chex.assert_trees_all_equal(
+        jax.tree.map(lambda x, w=w: x[:, w : w + 1], result), greedy
+      )
 
 
 @pytest.mark.long(but=('options0', 'options4'))
 @pytest.mark.parametrize(
   'options',
-  [{}, {'temperature': 0.6}, {'temperature': 2.0}, {'top_k': 2}, {'top_p': 0.75}, NARROWER],
+  [
+    {},
+    {'temperature': 0.6},
+    {'temperature': 2.0},
+    {'top_k': 2},
+    {'top_p': 0.75},
+    NARROWER,
+  ],
 )
 def test_frequencies_are_the_probabilities_and_positions_are_independent(options):
   draws = 2003
@@ -193,7 +232,9 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
 def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
   result = find(W, tables())
   chex.assert_trees_all_equal(find(W, tables()), result)
-  others = find(W, tables(), keys=jax.random.split(jax.random.key(1, impl='threefry2x32'), B))
+  others = find(
+    W, tables(), keys=jax.random.split(jax.random.key(1, impl='threefry2x32'), B)
+  )
   alike = find(W, np.broadcast_to(tables()[:1], tables().shape), (MAX_LENGTH,) * B)
   for b in range(B):
     assert len(drawn(result, b)) > 5 and drawn(others, b) != drawn(result, b)
@@ -208,7 +249,8 @@ def test_a_draw_does_not_depend_on_other_draws_its_neighbours_or_its_row(options
     assert drawn(few, b) <= drawn(together, b)
     alone = find(W, table, np.where(np.arange(B) == b, LIMITS, 0), **options)
     chex.assert_trees_all_equal(
-      jax.tree.map(lambda x, b=b: x[b], alone), jax.tree.map(lambda x, b=b: x[b], together)
+      jax.tree.map(lambda x, b=b: x[b], alone),
+      jax.tree.map(lambda x, b=b: x[b], together),
     )
   order = np.array([2, 0, 1])
   permuted = find(W, table[order], np.array(LIMITS)[order], KEYS[order], **options)
@@ -228,7 +270,9 @@ def test_samples_are_sorted_padded_and_have_the_log_probabilities_of_the_step_fu
       assert length in (0, limits[b]) or tokens[length - 1] == END
       log_prob = forced(tables(seed)[b], tokens[:length]) if length else -np.inf
       assert result.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
-      assert result.scores[b, w] == pytest.approx(log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5)
+      assert result.scores[b, w] == pytest.approx(
+        log_prob / ((5 + length) / 6) ** 0.6, rel=1e-5
+      )
 
 
 @pytest.mark.long
@@ -243,7 +287,9 @@ def test_eager_jit_vmap_and_pmap_agree(options):
     rows = lift(lambda table, limit, key: search(table[None], limit[None], key[None]))(
       table, limits, KEYS
     )
-    chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
+    chex.assert_trees_all_close(
+      jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6
+    )
 
 
 def test_sharding_does_not_change_what_is_drawn():

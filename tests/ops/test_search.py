@@ -44,7 +44,12 @@ def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False, nbest=1):
 
   def search(table_BXN, limits_B):
     step, cache, options = toy(
-      table_BXN, limits_B.shape[0], beam_size or 1, max_length=max_length, alpha=alpha, grows=grows
+      table_BXN,
+      limits_B.shape[0],
+      beam_size or 1,
+      max_length=max_length,
+      alpha=alpha,
+      grows=grows,
     )
     if beam_size:
       return run_search(
@@ -55,7 +60,9 @@ def searcher(beam_size, alpha, max_length=MAX_LENGTH, grows=False, nbest=1):
   return jax.jit(search)
 
 
-def find(beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH, nbest=1) -> Hypotheses:
+def find(
+  beam_size, alpha, table, limits=LIMITS, max_length=MAX_LENGTH, nbest=1
+) -> Hypotheses:
   search = searcher(beam_size, alpha, max_length, nbest=nbest)
   return jax.device_get(search(table, jnp.asarray(limits, jnp.int32)))
 
@@ -77,11 +84,15 @@ def slow_beam(table_XN, limit, width, alpha, nbest):
       reverse=True,
     )
     ended += [
-      (penalised(p, t, alpha), tokens) for p, tokens in extended[:width] if tokens[-1] == END
+      (penalised(p, t, alpha), tokens)
+      for p, tokens in extended[:width]
+      if tokens[-1] == END
     ]
     live = [(p, tokens) for p, tokens in extended if tokens[-1] != END][:width]
     final = sorted(ended, reverse=True)[nbest - 1 : nbest]
-    if len(ended) >= width or (final and final[0][0] >= penalised(live[0][0], limit, alpha)):
+    if len(ended) >= width or (
+      final and final[0][0] >= penalised(live[0][0], limit, alpha)
+    ):
       break
   answer = ended or [(penalised(p, limit, alpha), tokens) for p, tokens in live]
   return sorted(answer, reverse=True)[:width]
@@ -124,8 +135,13 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(
       for tokens in [(*prefix, END)]
     ]
     # Where no hypothesis can end in time, the live ones are the result.
-    for answers in (ends, list(itertools.product([0, 1], repeat=limit)) if limit else []):
-      scores = [penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers]
+    for answers in (
+      ends,
+      list(itertools.product([0, 1], repeat=limit)) if limit else [],
+    ):
+      scores = [
+        penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers
+      ]
       if np.isfinite(scores).any():
         break
     else:
@@ -151,16 +167,22 @@ def test_all_hypotheses_of_a_beam_are_those_of_python_lists(width, nbest, alpha)
     result = find(width, alpha, table, nbest=nbest)
     for b, limit in enumerate(LIMITS):
       wanted = [tokens for _, tokens in slow_beam(table[b], limit, width, alpha, nbest)]
-      assert [words(result, b, w) for w in range(width) if result.lengths[b, w]] == wanted
+      assert [
+        words(result, b, w) for w in range(width) if result.lengths[b, w]
+      ] == wanted
       # Stopping early never changes the best.
       assert wanted[0] == slow_beam(table[b], limit, width, alpha, 0)[0][1]
       lengths = [len(tokens) for tokens in wanted]
-      ending_together += any(lengths.count(length) > 1 for length in lengths if length < limit)
+      ending_together += any(
+        lengths.count(length) > 1 for length in lengths if length < limit
+      )
   assert ending_together > 0
 
 
 @pytest.mark.parametrize('width', [0, 2, 3])
-def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_tokens(width):
+def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_tokens(
+  width,
+):
   for seed, alpha in enumerate(ALPHAS):
     result = find(width, alpha, tables(seed))
     chex.assert_shape(result.tokens, (B, width or 1, MAX_LENGTH))
@@ -171,7 +193,9 @@ def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_toke
       assert np.all(result.tokens[b, w, length:] == PAD) and END not in tokens[:-1]
       log_prob = forced(tables(seed)[b], tokens) if tokens else -np.inf
       assert result.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
-      assert result.scores[b, w] == pytest.approx(penalised(log_prob, length, alpha), rel=1e-5)
+      assert result.scores[b, w] == pytest.approx(
+        penalised(log_prob, length, alpha), rel=1e-5
+      )
     for b in range(B):
       present = [words(result, b, w) for w in range(width or 1) if result.lengths[b, w]]
       assert len(set(present)) == len(present) > 0
@@ -180,7 +204,12 @@ def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_toke
 @pytest.mark.parametrize('width', [0, 3])
 def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
   monkeypatch.setattr('transformer.ops.search._FIRST_LENGTH', 2)
-  for length, wanted in ((MAX_LENGTH, [2, 7]), (8, [2, 4, 8]), (31, [2, 4, 8, 31]), (1, [1])):
+  for length, wanted in (
+    (MAX_LENGTH, [2, 7]),
+    (8, [2, 4, 8]),
+    (31, [2, 4, 8, 31]),
+    (1, [1]),
+  ):
     assert cache_lengths(length) == wanted
   limits = jnp.asarray(LIMITS, jnp.int32)
   GROWN.clear()
@@ -199,7 +228,8 @@ def test_an_input_does_not_depend_on_its_neighbours(width):
   for b in range(B):
     alone = find(width, 0.6, table, np.where(np.arange(B) == b, LIMITS, 0))
     chex.assert_trees_all_equal(
-      jax.tree.map(lambda x, b=b: x[b], alone), jax.tree.map(lambda x, b=b: x[b], together)
+      jax.tree.map(lambda x, b=b: x[b], alone),
+      jax.tree.map(lambda x, b=b: x[b], together),
     )
   order = np.array([2, 0, 1])
   permuted = find(width, 0.6, table[order], np.array(LIMITS)[order])
@@ -216,7 +246,9 @@ def test_eager_jit_vmap_and_pmap_agree(width):
     chex.assert_trees_all_close(search(table, limits), wanted, rtol=1e-6)
   for lift in (jax.vmap, jax.pmap):
     rows = lift(lambda table, limit: search(table[None], limit[None]))(table, limits)
-    chex.assert_trees_all_close(jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6)
+    chex.assert_trees_all_close(
+      jax.tree.map(lambda x: x[:, 0], rows), wanted, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize('vocabulary', [N, 211])
@@ -232,13 +264,19 @@ def test_a_beam_search_needs_no_log_probabilities_that_are_added_up(vocabulary):
       parts = normalised(logits_BWN)
       return (add_terms(*parts) if adds_up else parts), cache
 
-    return run_search(beam_search(normalised_step, cache, limits_B, options, beam_size=3, nbest=3))
+    return run_search(
+      beam_search(normalised_step, cache, limits_B, options, beam_size=3, nbest=3)
+    )
 
-  chex.assert_trees_all_equal(*(jax.jit(search, static_argnums=0)(way) for way in (False, True)))
+  chex.assert_trees_all_equal(
+    *(jax.jit(search, static_argnums=0)(way) for way in (False, True))
+  )
 
 
 def test_normalised_logits_are_log_probabilities():
-  logits_BWN = 30.0 * np.random.default_rng(0).normal(size=(2, 3, 211)).astype(np.float32)
+  logits_BWN = 30.0 * np.random.default_rng(0).normal(size=(2, 3, 211)).astype(
+    np.float32
+  )
   logits_BWN[0, 0, 7] = -np.inf
   log_probs_BWN = jax.jit(lambda logits: add_terms(*normalised(logits)))(logits_BWN)
   wanted_BWN = jax.nn.log_softmax(logits_BWN)

@@ -29,14 +29,23 @@ def test_the_largest_sums_and_numbers_are_those_of_all_in_their_order(shape, cou
   flat = jnp.asarray(x + y[:, :, None]).reshape(4, -1)
   sums, where = jax.lax.top_k(flat, count)
   chex.assert_trees_all_equal(
-    jax.jit(top_sums, static_argnums=2)(x, [y], count), (sums, where // width, where % width)
+    jax.jit(top_sums, static_argnums=2)(x, [y], count),
+    (sums, where // width, where % width),
   )
-  chex.assert_trees_all_equal(jax.jit(top_k, static_argnums=1)(flat, count), (sums, where))
+  chex.assert_trees_all_equal(
+    jax.jit(top_k, static_argnums=1)(flat, count), (sums, where)
+  )
 
 
 @pytest.mark.parametrize(
   'shape, count',
-  [((70, 131), 140), ((80, 149), 160), ((75, 1021), 150), ((1, 1021), 16), ((4, 1021), 16)],
+  [
+    ((70, 131), 140),
+    ((80, 149), 160),
+    ((75, 1021), 150),
+    ((1, 1021), 16),
+    ((4, 1021), 16),
+  ],
 )
 def test_padding_is_never_chosen_where_few_sums_are_possible(shape, count):
   rows, width = shape
@@ -46,5 +55,6 @@ def test_padding_is_never_chosen_where_few_sums_are_possible(shape, count):
   x[3, 0, width // 2 :] = 2.0
   sums, where = jax.lax.top_k(jnp.asarray(x + y[:, :, None]).reshape(4, -1), count)
   chex.assert_trees_all_equal(
-    jax.jit(top_sums, static_argnums=2)(x, [y], count), (sums, where // width, where % width)
+    jax.jit(top_sums, static_argnums=2)(x, [y], count),
+    (sums, where // width, where % width),
   )

@@ -44,7 +44,9 @@ def forced(table_XN, tokens):
   return total
 
 
-def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=False) -> Toy:
+def toy(
+  table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=False
+) -> Toy:
   """Returns the arguments of a search with `batch` inputs and `width` hypotheses of each.
 
   The cache holds the state and the tokens of each hypothesis, and a common scalar. A cache that
@@ -63,7 +65,9 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
     state_BW, history_BWT = cache.own
     more = length - history_BWT.shape[-1]
     GROWN.append(length)
-    return cache._replace(own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more)))))
+    return cache._replace(
+      own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more))))
+    )
 
   cache = Cache(
     (
@@ -72,7 +76,9 @@ def toy(table_BXN, batch, width, *, max_length=MAX_LENGTH, alpha=0.6, grows=Fals
     ),
     jnp.int32(0),
   )
-  return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None))
+  return Toy(
+    step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None)
+  )
 
 
 def words(result, b, w):

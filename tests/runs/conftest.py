@@ -25,5 +25,7 @@ def directory(written, tmp_path):
 @pytest.fixture
 def warnings(monkeypatch):
   said = []
-  monkeypatch.setattr(logging, 'warning', lambda text, *values: said.append(text % values))
+  monkeypatch.setattr(
+    logging, 'warning', lambda text, *values: said.append(text % values)
+  )
   return said

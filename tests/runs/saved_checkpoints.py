@@ -22,7 +22,9 @@ def state_of(step: int) -> TrainState:
   return TrainState(jnp.int32(step), params, optimizer)
 
 
-LIKE = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state_of(0))
+LIKE = jax.tree.map(
+  lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state_of(0)
+)
 
 
 def history_of(bleu) -> dict:

@@ -9,7 +9,14 @@ import chex
 import jax
 import pytest
 
-from tests.runs.saved_checkpoints import LIKE, history_of, looked_at, resumed, save, state_of
+from tests.runs.saved_checkpoints import (
+  LIKE,
+  history_of,
+  looked_at,
+  resumed,
+  save,
+  state_of,
+)
 from transformer.errors import UserError
 from transformer.runs import checkpoint_writer, sealing
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -33,7 +40,8 @@ def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
 def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
   assert looked_at(directory, Checkpoints.steps) == [1, 2, 3]
   assert looked_at(
-    directory, lambda opened: [opened.resolve(which) for which in ('best', 'latest', '1')]
+    directory,
+    lambda opened: [opened.resolve(which) for which in ('best', 'latest', '1')],
   ) == [2, 3, 1]
   for step in (1, 2, 3):
     assert sealing.find_damage(directory / str(step), step) is None
@@ -44,7 +52,9 @@ def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
 
 @pytest.mark.parametrize('steps', [[2], [1, 2, 3]])
 def test_parameters_are_read_alone_and_averaged(directory, steps):
-  params = looked_at(directory, lambda opened: opened.average_params(steps, LIKE.params))
+  params = looked_at(
+    directory, lambda opened: opened.average_params(steps, LIKE.params)
+  )
   mean = jax.tree.map(
     lambda *leaves: sum(leaves) / len(steps), *(state_of(step).params for step in steps)
   )
@@ -79,9 +89,13 @@ def test_an_unfinished_checkpoint_does_not_count_and_is_replaced(tmp_path):
   for step in (4, 5):
     checkpoints.save(state_of(step), history_of((1,)), unfinished=True)
     checkpoints.wait()
-    assert names_in(tmp_path) == {'2', '3', str(step)} and checkpoints.is_unfinished(step)
+    assert names_in(tmp_path) == {'2', '3', str(step)} and checkpoints.is_unfinished(
+      step
+    )
   checkpoints.close()
-  assert looked_at(tmp_path, lambda opened: opened.is_unfinished(5) and not opened.is_unfinished(3))
+  assert looked_at(
+    tmp_path, lambda opened: opened.is_unfinished(5) and not opened.is_unfinished(3)
+  )
   save(tmp_path, (5,), keep=2)
   assert names_in(tmp_path) == {'3', '5'}
   assert not looked_at(tmp_path, lambda opened: opened.is_unfinished(5))
@@ -116,7 +130,9 @@ def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
 
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
-  with pytest.raises(UserError, match=r'one of the steps 1, 3; got .*step 2 is not there'):
+  with pytest.raises(
+    UserError, match=r'one of the steps 1, 3; got .*step 2 is not there'
+  ):
     looked_at(directory, lambda opened: opened.resolve('best'))
   assert looked_at(directory, lambda opened: opened.resolve('latest')) == 3
 
@@ -137,7 +153,9 @@ def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
 
   with monkeypatch.context() as patch:
     patch.setattr(sealing, 'seal', killed)
-    with pytest.raises(UserError, match=r'cannot be written to .*No space left .* before') as e:
+    with pytest.raises(
+      UserError, match=r'cannot be written to .*No space left .* before'
+    ) as e:
       save(directory, (2,), keep=1)
   assert '\n' not in str(e.value)
   assert '2.unsealed' in names_in(directory)
@@ -154,5 +172,7 @@ def test_a_checkpoint_that_training_removes_is_not_called_damaged(directory):
     shutil.rmtree(directory / '1')
     checkpoints.average_params([1], LIKE.params)
 
-  with pytest.raises(UserError, match='1 was there and has been removed, as a run in training'):
+  with pytest.raises(
+    UserError, match='1 was there and has been removed, as a run in training'
+  ):
     looked_at(directory, use)

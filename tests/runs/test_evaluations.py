@@ -54,13 +54,16 @@ def test_bleu_is_not_compared_with_f1_where_only_some_evaluations_have_it():
 def test_another_metric_decides_where_the_history_says_so(best_by, values, step):
   # F1 decides by itself, where it is given.
   history = [
-    {**row, f'valid/{best_by}': value} | ({} if best_by == 'f1' else {'best_by': best_by})
+    {**row, f'valid/{best_by}': value}
+    | ({} if best_by == 'f1' else {'best_by': best_by})
     for row, value in zip(evaluations([9, 5, 7], [4.0] * 3), values, strict=True)
   ]
   assert best_evaluation(history)['step'] == step
   assert is_out_of_patience(history, 1) == (step < 60)
   name, value = deciding_metric(history[0])
-  assert name == {'bleu': 'BLEU', 'f1': 'F1'}.get(best_by, best_by) and value == values[0]
+  assert (
+    name == {'bleu': 'BLEU', 'f1': 'F1'}.get(best_by, best_by) and value == values[0]
+  )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,9 @@ def test_patience_lasts_while_bleu_is_near_0_and_the_loss_falls():
 
 def test_patience_is_the_number_of_evaluations_since_the_best():
   assert best_evaluation([]) is None and not is_out_of_patience([], 3)
-  history = evaluations([0, 0.5, 3, 3, 2, 0, 0.5, 3, 3], [4, 3, 5, 3.5, 2, 2.5, 6, 2, 1])
+  history = evaluations(
+    [0, 0.5, 3, 3, 2, 0, 0.5, 3, 3], [4, 3, 5, 3.5, 2, 2.5, 6, 2, 1]
+  )
   for count in range(1, 10):
     since = count - 1 - history.index(best_evaluation(history[:count]))
     for patience in range(1, 10):
@@ -116,8 +121,12 @@ def test_patience_is_the_number_of_evaluations_since_the_best():
 def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
   write_translations(tmp_path, 'valid', 15, ['ü', ''])
   write_translations(tmp_path, 'valid/talks', 15, ['t'])
-  write_translations(tmp_path, 'valid', 15, ['again', ''])  # The run went on from step 10.
-  assert {path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()} == {
+  write_translations(
+    tmp_path, 'valid', 15, ['again', '']
+  )  # The run went on from step 10.
+  assert {
+    path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()
+  } == {
     'valid.15.txt': 'again\n\n',
     'valid.talks.15.txt': 't\n',
   }

@@ -17,7 +17,13 @@ from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.loading import load_run, save_run
 from transformer.training.step import TrainState
 
-MODEL = {'num_layers': 1, 'model_dim': 8, 'ff_dim': 12, 'num_heads': 2, 'attention_bias': 'all'}
+MODEL = {
+  'num_layers': 1,
+  'model_dim': 8,
+  'ff_dim': 12,
+  'num_heads': 2,
+  'attention_bias': 'all',
+}
 
 
 @pytest.fixture(scope='module')
@@ -28,7 +34,9 @@ def vocabulary():
 @pytest.fixture(scope='module')
 def params(vocabulary):
   return jax.device_get(
-    init_params(Transformer(Config.from_dict({'model': MODEL}).model, vocabulary.size), 0)
+    init_params(
+      Transformer(Config.from_dict({'model': MODEL}).model, vocabulary.size), 0
+    )
   )
 
 
@@ -46,7 +54,9 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
       # With a moving average, the parameters themselves must not be read.
       own = jax.tree.map(jnp.negative, scaled) if ema_decay else scaled
       checkpoints.save(
-        TrainState(jnp.int32(step), own, optimizer={}, average=scaled if ema_decay else None),
+        TrainState(
+          jnp.int32(step), own, optimizer={}, average=scaled if ema_decay else None
+        ),
         {
           'evaluations': [
             {'step': past, 'valid/bleu': 9.0 - abs(past - 3), 'valid/loss': 1.0}
@@ -54,7 +64,11 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
           ]
         },
       )
-  for which, average, steps in ('best', 2, [2, 3]), ('latest', 3, [2, 3, 4]), ('2', 1, [2]):
+  for which, average, steps in (
+    ('best', 2, [2, 3]),
+    ('latest', 3, [2, 3, 4]),
+    ('2', 1, [2]),
+  ):
     run = load_run(tmp_path, which, average)
     assert run.steps == steps
     chex.assert_trees_all_close(
@@ -62,6 +76,10 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
       jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params),
       rtol=1e-6,
     )
-  assert load_to_host(tmp_path).steps == [3]  # What another run starts from, or learns from.
-  with pytest.raises(UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'):
+  assert load_to_host(tmp_path).steps == [
+    3
+  ]  # What another run starts from, or learns from.
+  with pytest.raises(
+    UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'
+  ):
     load_run(tmp_path, '1', 2)

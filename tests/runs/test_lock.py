@@ -26,8 +26,9 @@ def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp
     before = (tmp_path / LOCK).read_bytes()
     with pytest.raises(UserError) as refused, RunLock(tmp_path):
       pass
-    assert f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}' in str(
-      refused.value
+    assert (
+      f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}'
+      in str(refused.value)
     )
     assert (tmp_path / LOCK).read_bytes() == before
   assert os.listdir(tmp_path) == []
@@ -39,7 +40,9 @@ def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
       for name in mine:
         (tmp_path / 'a' / 'b' / name).touch()
       raise ZeroDivisionError
-    assert [path.name for path in tmp_path.rglob('*')] == (['a', 'b', *mine] if mine else [])
+    assert [path.name for path in tmp_path.rglob('*')] == (
+      ['a', 'b', *mine] if mine else []
+    )
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
@@ -51,7 +54,10 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
     [sys.executable, '-c', code, tmp_path], cwd=ROOT, stdout=subprocess.PIPE
   ) as process:
     process.stdout.readline()
-    with pytest.raises(UserError, match=f'in use by process {process.pid} on'), RunLock(tmp_path):
+    with (
+      pytest.raises(UserError, match=f'in use by process {process.pid} on'),
+      RunLock(tmp_path),
+    ):
       pass
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It is a zombie.
@@ -61,7 +67,9 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_where_files_cannot_be_locked_the_run_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
+def test_where_files_cannot_be_locked_the_run_goes_on_with_a_warning(
+  tmp_path, monkeypatch, caplog
+):
   def refuse(*_):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 

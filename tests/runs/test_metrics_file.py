@@ -42,7 +42,9 @@ def test_a_resumed_run_goes_on_after_the_lines_of_its_checkpoint(tmp_path, writt
     assert steps_in(tmp_path) == []
 
 
-@pytest.mark.parametrize(('content', 'left'), [('{"step": 1}\n{"st', [1, 4]), (None, [4])])
+@pytest.mark.parametrize(
+  ('content', 'left'), [('{"step": 1}\n{"st', [1, 4]), (None, [4])]
+)
 def test_a_file_that_somebody_shortened_or_removed_is_gone_on_with(
   tmp_path, written, content, left
 ):
@@ -58,7 +60,9 @@ def test_a_line_that_does_not_fit_is_one_error_and_no_part_of_it_stays(tmp_path)
   with opened(tmp_path) as lines, open('/dev/full', 'ab', buffering=0) as full:
     lines.write('{"step": 1}\n')
     whole, lines._file = lines._file, full
-    with pytest.raises(UserError, match=r'metrics\.jsonl cannot be written: No space left'):
+    with pytest.raises(
+      UserError, match=r'metrics\.jsonl cannot be written: No space left'
+    ):
       lines.write('{"step": 2}\n')
     lines._file = whole
     assert lines.written() == {'bytes': os.path.getsize(tmp_path / 'metrics.jsonl')}

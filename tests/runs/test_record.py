@@ -24,7 +24,8 @@ def run(tmp_path):
     },
   )
   files.write_sealed(
-    tmp_path / 'config.json', {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1000}}
+    tmp_path / 'config.json',
+    {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1000}},
   )
   lines = [
     {'step': 50, 'train/fill': 0.9},
@@ -34,7 +35,9 @@ def run(tmp_path):
       for step, fill, speed in ((100, 0.8, 400.0), (200, 0.5, 500.0), (300, 0.5, 50.0))
     ),
   ]
-  (tmp_path / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)) + '\n{"step": 3')
+  (tmp_path / 'metrics.jsonl').write_text(
+    '\n'.join(map(json.dumps, lines)) + '\n{"step": 3'
+  )
   return tmp_path
 
 
@@ -49,7 +52,9 @@ def with_session(run, trains):
   files.write_sealed(run / 'run.json', about)
 
 
-def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(run, caplog):
+def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(
+  run, caplog
+):
   caplog.set_level('INFO')
   # 50 updates of 800 tokens at 400 a second, and 100 of 500 at 500: 150 updates in 200 s.
   assert cost_of(run, 200) == {
@@ -57,15 +62,23 @@ def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(ru
     'devices': '2 H100',
     'device_hours': pytest.approx(2 * 200 * (200 / 150) / 3600),
   }
-  assert cost_of(run, 300)['device_hours'] == pytest.approx(2 * 1200 * (300 / 250) / 3600)
-  assert 'trained with 2.00e+14 FLOPs in 0.148 device hours on 2 H100' in caplog.messages
+  assert cost_of(run, 300)['device_hours'] == pytest.approx(
+    2 * 1200 * (300 / 250) / 3600
+  )
+  assert (
+    'trained with 2.00e+14 FLOPs in 0.148 device hours on 2 H100' in caplog.messages
+  )
 
 
 def test_only_sessions_that_train_have_a_part_in_the_cost(run):
   with_session(run, trains=False)
   assert cost_of(run, 200)['devices'] == '2 H100'
   with_session(run, trains=True)  # On changing numbers of devices, there are no hours.
-  assert cost_of(run, 300) == {'flops': 300e12, 'devices': '1 cpu', 'device_hours': None}
+  assert cost_of(run, 300) == {
+    'flops': 300e12,
+    'devices': '1 cpu',
+    'device_hours': None,
+  }
 
 
 def test_a_run_without_a_speed_has_no_hours(run):

@@ -39,7 +39,9 @@ def may_change(name, **others):
 
 
 def test_the_settings_that_may_change_are_those_of_the_page():
-  section = PAGE.read_text('utf-8').split('## Settings that may change on resume\n\n')[1]
+  section = PAGE.read_text('utf-8').split('## Settings that may change on resume\n\n')[
+    1
+  ]
   named = set(re.findall(r'`([a-z]+\.[a-z_*]+)`', section.split('\n\n')[0])) - NOT_THESE
   wanted = {
     name
@@ -53,7 +55,9 @@ def test_an_origin_may_lie_elsewhere_and_a_length_on_which_a_schedule_may_depend
   assert may_change('train.init_from', **{'train.init_from': 'before'})
   assert not may_change('train.init_from')
   for schedule, keeps_length in {**SCHEDULES, 'm:f': True, ('m:f', 1.0): True}.items():
-    assert may_change('train.steps', **{'optimizer.schedule': schedule}) is not keeps_length
+    assert (
+      may_change('train.steps', **{'optimizer.schedule': schedule}) is not keeps_length
+    )
 
 
 def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
@@ -66,7 +70,9 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
     {**data, 'train/y': 'b'},
     {name: data[name] for name in ('vocabulary', 'train/x')},
   ):
-    with pytest.raises(UserError, match=r'was trained on other data: (train/x|train/y|valid) '):
+    with pytest.raises(
+      UserError, match=r'was trained on other data: (train/x|train/y|valid) '
+    ):
       check_same_start(tmp_path, other, None, None)
 
 
@@ -84,9 +90,13 @@ def test_a_run_that_lost_all_checkpoints_is_refused_and_the_way_out_is_one(
 ):
   for name in there:
     (tmp_path / 'checkpoints' / name).mkdir(parents=True)
-  (tmp_path / 'metrics.jsonl').write_text(f'{{"step": {reached}}}\n{{"step": 9', 'utf-8')
+  (tmp_path / 'metrics.jsonl').write_text(
+    f'{{"step": {reached}}}\n{{"step": 9', 'utf-8'
+  )
   if refused:
-    with pytest.raises(UserError, match=f'to step {reached}, and it has no checkpoint') as error:
+    with pytest.raises(
+      UserError, match=f'to step {reached}, and it has no checkpoint'
+    ) as error:
       check_not_lost(tmp_path, 100)
     assert str(error.value).endswith(f'remove {tmp_path}/metrics.jsonl')
     (tmp_path / 'metrics.jsonl').unlink()

@@ -12,7 +12,14 @@ import chex
 import pytest
 
 from tests.faults.damage import DAMAGES, damaged, files_of
-from tests.runs.saved_checkpoints import LIKE, history_of, looked_at, resumed, save, state_of
+from tests.runs.saved_checkpoints import (
+  LIKE,
+  history_of,
+  looked_at,
+  resumed,
+  save,
+  state_of,
+)
 from transformer.errors import UserError
 from transformer.runs import sealing
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -35,14 +42,21 @@ def test_a_renamed_checkpoint_or_one_without_a_file_or_digests_is_damaged(direct
   path.unlink()
   assert sealing.find_damage(directory / '3', 3) == 'params/_METADATA is missing'
   (directory / '3' / DIGESTS).unlink()
-  with pytest.raises(UserError, match=f'{directory}/3 is damaged: .*{DIGESTS} .*No such file'):
+  with pytest.raises(
+    UserError, match=f'{directory}/3 is damaged: .*{DIGESTS} .*No such file'
+  ):
     looked_at(directory, lambda opened: opened.resolve('3'))
 
 
 def test_files_that_other_programs_add_are_ignored(directory, warnings):
   for name in files_of(directory / '3'):
     path = directory / '3' / name
-    for added in ('.DS_Store', f'._{path.name}', 'Thumbs.db', '.nfs0000000000a80f2c00000001'):
+    for added in (
+      '.DS_Store',
+      f'._{path.name}',
+      'Thumbs.db',
+      '.nfs0000000000a80f2c00000001',
+    ):
       path.with_name(added).write_bytes(b'not of this checkpoint')
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(3))
   assert warnings == []
@@ -50,7 +64,11 @@ def test_files_that_other_programs_add_are_ignored(directory, warnings):
 
 @pytest.mark.parametrize(
   ('name', 'number'),
-  [(DIGESTS, errno.EACCES), ('params/_METADATA', errno.EACCES), ('params/_METADATA', errno.EIO)],
+  [
+    (DIGESTS, errno.EACCES),
+    ('params/_METADATA', errno.EACCES),
+    ('params/_METADATA', errno.EIO),
+  ],
 )
 def test_a_file_that_cannot_be_read_does_not_count_as_damaged(
   directory, warnings, monkeypatch, name, number
@@ -80,9 +98,14 @@ def test_a_file_that_cannot_be_read_does_not_count_as_damaged(
 def test_a_damaged_checkpoint_that_is_wanted_is_not_replaced_by_another(directory, use):
   path = directory / '3' / 'params' / 'commit_success.txt'
   path.write_bytes(path.read_bytes()[:-1] + b'.')
-  with pytest.raises(UserError, match=r'checkpoints/3 is damaged: params/commit_success\.txt') as e:
+  with pytest.raises(
+    UserError, match=r'checkpoints/3 is damaged: params/commit_success\.txt'
+  ) as e:
     looked_at(directory, use)
-  assert '\n' not in str(e.value) and looked_at(directory, lambda opened: opened.resolve('2')) == 2
+  assert (
+    '\n' not in str(e.value)
+    and looked_at(directory, lambda opened: opened.resolve('2')) == 2
+  )
 
 
 def test_training_falls_back_and_moves_damaged_checkpoints_aside(directory, warnings):
@@ -98,11 +121,18 @@ def test_training_falls_back_and_moves_damaged_checkpoints_aside(directory, warn
   save(directory, (3,), bleu=(4, 6, 5))
   (directory / '3' / 'rest' / 'manifest.ocdbt').unlink()
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(2))
-  assert {path.name for path in directory.iterdir()} == {'1', '2', '3.damaged', '3.damaged.2'}
+  assert {path.name for path in directory.iterdir()} == {
+    '1',
+    '2',
+    '3.damaged',
+    '3.damaged.2',
+  }
   assert files_of(directory / '3.damaged') == whole  # Nothing is lost.
 
 
-def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(directory, warnings):
+def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(
+  directory, warnings
+):
   for step in (1, 2, 3):
     (directory / str(step) / 'params' / '_METADATA').unlink()
   before = sorted(directory.rglob('*'))

@@ -17,7 +17,9 @@ def installed(tmp_path, monkeypatch):
   site = tmp_path / '.venv' / 'lib' / 'python3.13' / 'site-packages'
   (site / 'attention_commands' / 'configs').mkdir(parents=True)
   for name in ('base', 'other'):
-    (site / 'attention_commands' / 'configs' / f'{name}.py').write_text(f'{name} = "installed"\n')
+    (site / 'attention_commands' / 'configs' / f'{name}.py').write_text(
+      f'{name} = "installed"\n'
+    )
   (tmp_path / 'here').mkdir()
   monkeypatch.chdir(tmp_path / 'here')
   monkeypatch.setattr(installation, 'TOP', site)
@@ -25,7 +27,9 @@ def installed(tmp_path, monkeypatch):
   return site
 
 
-def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installed, monkeypatch):
+def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
+  installed, monkeypatch
+):
   for name in ('transformer/runs/lock.py', 'attention_commands/train.py'):
     assert installation.is_ours(installed / name)
   for name in ('transformers/trainer.py', 'jax/_src/api.py', 'absl/app.py', 'noise.py'):
@@ -33,7 +37,12 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installe
   checkout = installed.parents[3]
   assert not installation.is_ours(checkout / 'train.py')  # Here, that is another copy.
   monkeypatch.setattr(installation, 'TOP', checkout)
-  for name in ('train.py', 'eval.py', 'transformer/runs/lock.py', 'launch/sweeping/trials.py'):
+  for name in (
+    'train.py',
+    'eval.py',
+    'transformer/runs/lock.py',
+    'launch/sweeping/trials.py',
+  ):
     assert installation.is_ours(checkout / name)
   for name in ('jax/_src/api.py', 'transformer/runs/lock.py'):
     assert not installation.is_ours(installed / name)
@@ -42,11 +51,20 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(installe
 @pytest.mark.parametrize(
   ('text', 'spelled'),
   [
-    ('score it with: python eval.py --workdir=%s', 'score it with: attention-eval --workdir=%s'),
-    ('  python train.py --config=configs/x.py', '  attention-train --config=configs/x.py'),
+    (
+      'score it with: python eval.py --workdir=%s',
+      'score it with: attention-eval --workdir=%s',
+    ),
+    (
+      '  python train.py --config=configs/x.py',
+      '  attention-train --config=configs/x.py',
+    ),
     ('python -m transformer.tools.audit, with', 'attention-audit, with'),
     ("a folder of eval.py's --results", "a folder of attention-eval's --results"),
-    ('configs/retrain.py transformer/config.py', 'configs/retrain.py transformer/config.py'),
+    (
+      'configs/retrain.py transformer/config.py',
+      'configs/retrain.py transformer/config.py',
+    ),
   ],
 )
 def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
@@ -79,7 +97,9 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   Path('configs', 'base.py').touch()
   assert installation.find_config('configs/base.py:a') == 'configs/base.py:a'
-  assert installation.find_config('configs') == f'{folder}/base.py:configs'  # As that of a run.
+  assert (
+    installation.find_config('configs') == f'{folder}/base.py:configs'
+  )  # As that of a run.
 
 
 def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(
@@ -96,7 +116,9 @@ def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_pro
     assert sys.path == [f'{tmp_path}/there', f'{tmp_path}/here', ours]
 
 
-def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(installed, monkeypatch):
+def test_the_commit_of_an_installed_package_is_the_one_that_pip_took(
+  installed, monkeypatch
+):
   def install(folder, origin):
     monkeypatch.setattr(
       importlib.metadata,

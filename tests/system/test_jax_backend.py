@@ -30,7 +30,9 @@ def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('error', [AssertionError(), RuntimeError("Unknown backend\n'x'")])
+@pytest.mark.parametrize(
+  'error', [AssertionError(), RuntimeError("Unknown backend\n'x'")]
+)
 def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
   def fail():
     raise error
@@ -58,21 +60,28 @@ RECORDED = {
 
 @pytest.mark.parametrize('name', REFUSED)
 def test_a_switch_that_runs_do_not_work_with_is_refused_by_name(name):
-  with REFUSED[name](), pytest.raises(UserError, match=f'switch of JAX: {name}') as refusal:
+  with (
+    REFUSED[name](),
+    pytest.raises(UserError, match=f'switch of JAX: {name}') as refusal,
+  ):
     check_backend()
   assert '\n' not in str(refusal.value)
   check_backend()
 
 
 @pytest.mark.parametrize('name', RECORDED)
-def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(tmp_path, name):
+def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
+  tmp_path, name
+):
   path = tmp_path / run_directory.RUN
   files.write_sealed(path, record.describe(False))
   with RECORDED[name]():
     check_backend()
     with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):
       record.add_session(tmp_path, False, {})
-    record.add_session(tmp_path, False, {}, trains=False)  # It has ended, and only reports.
+    record.add_session(
+      tmp_path, False, {}, trains=False
+    )  # It has ended, and only reports.
   record.add_session(tmp_path, False, {})
   about = files.read_sealed(path, 'the record')
   assert [session['trains'] for session in about['resumed']] == [False, True]

@@ -17,7 +17,9 @@ from transformer.system import machine
 def warnings(monkeypatch):
   """The warnings of a test."""
   lines = []
-  monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
+  monkeypatch.setattr(
+    logging, 'warning', lambda text, *values: lines.append(text % values)
+  )
   return lines
 
 
@@ -71,7 +73,10 @@ print(faults(), int(peak.split()[1]) // 1024)
 
 def faults_and_megabytes(*arguments):
   done = subprocess.run(
-    [sys.executable, '-c', _SCRIPT, *arguments], capture_output=True, text=True, check=True
+    [sys.executable, '-c', _SCRIPT, *arguments],
+    capture_output=True,
+    text=True,
+    check=True,
   )
   return map(int, done.stdout.split())
 
@@ -104,14 +109,18 @@ def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
 
 
 @pytest.mark.parametrize('home', ['file/under', ''])
-def test_an_unusable_folder_gives_a_warning_and_no_cache(tmp_path, monkeypatch, warnings, home):
+def test_an_unusable_folder_gives_a_warning_and_no_cache(
+  tmp_path, monkeypatch, warnings, home
+):
   (tmp_path / 'file').write_text('mine')
   monkeypatch.setenv('HOME', str(tmp_path / 'file'))
   environment = {'XDG_CACHE_HOME': home and str(tmp_path / home)}
   machine.keep_compiled_programs(environment)
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
   (warning,) = warnings
-  assert 'file' in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
+  assert (
+    'file' in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
+  )
 
 
 def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
@@ -133,7 +142,10 @@ def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_reproducible_flags_join_others_and_come_after_contrary_ones():
-  environment = {'XLA_FLAGS': '--xla_gpu_deterministic_ops=false', 'JAX_PLATFORMS': 'cpu'}
+  environment = {
+    'XLA_FLAGS': '--xla_gpu_deterministic_ops=false',
+    'JAX_PLATFORMS': 'cpu',
+  }
   machine.set_reproducible_flags(environment)
   assert environment['XLA_FLAGS'].split() == [
     '--xla_gpu_deterministic_ops=false',

@@ -25,9 +25,15 @@ def test_a_file_is_replaced_and_folders_are_made(tmp_path):
   assert link.is_symlink() and [*path.parent.iterdir()] == [path]
 
 
-@pytest.mark.parametrize('name', ['out.de', 'out.de.gz', 'out.GZ', 'out.zst', 'gz', 'pipe.gz'])
+@pytest.mark.parametrize(
+  'name', ['out.de', 'out.de.gz', 'out.GZ', 'out.zst', 'gz', 'pipe.gz']
+)
 def test_what_is_written_is_packed_as_its_name_says_and_read_again(tmp_path, name):
-  path, link, lines = tmp_path / name, tmp_path / f'link-{name}', ['über \u2028', '', '😀']
+  path, link, lines = (
+    tmp_path / name,
+    tmp_path / f'link-{name}',
+    ['über \u2028', '', '😀'],
+  )
   link.symlink_to(path)
   content = []
   if path.stem == 'pipe':
@@ -55,10 +61,14 @@ def test_packed_text_does_not_depend_on_the_time(tmp_path, monkeypatch, ending):
   assert written[0] == written[1]
 
 
-def test_a_packed_file_without_its_package_is_refused_before_the_work(tmp_path, monkeypatch):
+def test_a_packed_file_without_its_package_is_refused_before_the_work(
+  tmp_path, monkeypatch
+):
   for module in ('compression.zstd', 'backports.zstd'):
     monkeypatch.setitem(sys.modules, module, None)
-  with pytest.raises(UserError, match=r'out\.zst needs .*: pip install backports\.zstd$'):
+  with pytest.raises(
+    UserError, match=r'out\.zst needs .*: pip install backports\.zstd$'
+  ):
     check_output(f'{tmp_path}/out.zst', [])
 
 
@@ -74,7 +84,9 @@ def test_a_pipe_or_a_device_gets_the_content_and_stays_what_it_is(tmp_path):
   outputs.check_file('output', Path('/dev/null'))
   outputs.write(Path('/dev/null'), b'content')
   assert Path('/dev/null').is_char_device()
-  with pytest.raises(UserError, match='/dev/full cannot be written: No space left on device'):
+  with pytest.raises(
+    UserError, match='/dev/full cannot be written: No space left on device'
+  ):
     outputs.write(Path('/dev/full'), b'content')
 
 
@@ -92,7 +104,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch
   ):
     with pytest.raises(UserError, match=fact):
       outputs.check_file('output', tmp_path / path)
-  with pytest.raises(UserError, match=r'--workdir needs a directory; got --check; write '):
+  with pytest.raises(
+    UserError, match=r'--workdir needs a directory; got --check; write '
+  ):
     outputs.check_folder('workdir', Path('--check'))
 
 

@@ -37,14 +37,19 @@ LOCAL, TASKS, ON_NODE, VISIBLE = (
     ({LOCAL: '1', TASKS: '2', ON_NODE: '4', VISIBLE: '0,1'}, [0, 1]),
   ],
 )
-def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(variables, places):
+def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(
+  variables, places
+):
   assert processes.slurm_gpus(variables) == places
 
 
 @pytest.mark.parametrize(
   ('variables', 'fact'),
   [
-    ({TASKS: '2', ON_NODE: '3', VISIBLE: '0,1,2'}, 'the 3 GPUs of a node must be divided evenly'),
+    (
+      {TASKS: '2', ON_NODE: '3', VISIBLE: '0,1,2'},
+      'the 3 GPUs of a node must be divided evenly',
+    ),
     ({ON_NODE: '2', VISIBLE: '0,1'}, 'put srun before the command'),
   ],
 )
@@ -85,7 +90,10 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
   def gathered(*contents):
     def gather(digest):
       return np.stack(
-        [np.frombuffer(hashlib.sha256(content).digest(), np.uint8) for content in contents]
+        [
+          np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+          for content in contents
+        ]
       )
 
     monkeypatch.setattr(processes.multihost_utils, 'process_allgather', gather)
@@ -93,14 +101,20 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
   gathered(b'a', b'a', b'a', b'a')
   processes.check_same(b'a', 'text')
   gathered(b'a', b'b', b'a', b'c')
-  with pytest.raises(UserError, match='same text; that of process 1, 3 differs from that of'):
+  with pytest.raises(
+    UserError, match='same text; that of process 1, 3 differs from that of'
+  ):
     processes.check_same(b'b', 'text')
 
 
 def test_processes_learn_of_a_request_to_stop_at_the_next_step(monkeypatch):
   mesh = make_mesh(MeshConfig(), rows=4)
   alone = processes.StopAgreement(mesh)
-  assert [alone.should_stop(wish) for wish in (False, True, False)] == [False, True, False]
+  assert [alone.should_stop(wish) for wish in (False, True, False)] == [
+    False,
+    True,
+    False,
+  ]
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   several = processes.StopAgreement(mesh)
   assert [several.should_stop(wish) for wish in (False, True, False, False)] == [

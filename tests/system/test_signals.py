@@ -74,13 +74,17 @@ def end_of(before, grace, signals, pause, unheard=0):
 def test_a_signal_that_comes_twice_at_once_counts_once():
   """As where a service manager signals a group, and a launcher in it passes the signal on."""
   longer = 'import transformer.system.signals as module; module.TWICE_SECONDS = 20.0'
-  status, err = end_of(longer, 1.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05)
+  status, err = end_of(
+    longer, 1.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05
+  )
   assert status == EXIT_STATUS and 'took longer than train.grace_seconds' in err
   assert 'second signal, ' not in err
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGHUP])
-def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_scheduler(number):
+def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_scheduler(
+  number,
+):
   """As `&` in a script and `nohup` start it: Ctrl-C there is meant for another process."""
   signal.signal(number, signal.SIG_IGN)
   status, err = end_of('pass', 0.3, [signal.SIGTERM], pause=0.6, unheard=number)
@@ -97,10 +101,17 @@ def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_sched
       [signal.SIGTERM],
       'took longer than train.grace_seconds=0.3; stopped before its end',
     ),
-    ('pass', 1000, [signal.SIGUSR1, signal.SIGINT], 'stopped at once by a second signal, SIGINT'),
+    (
+      'pass',
+      1000,
+      [signal.SIGUSR1, signal.SIGINT],
+      'stopped at once by a second signal, SIGINT',
+    ),
   ],
 )
-def test_the_grace_period_and_a_second_signal_end_a_busy_process(before, grace, signals, said):
+def test_the_grace_period_and_a_second_signal_end_a_busy_process(
+  before, grace, signals, said
+):
   status, err = end_of(before, grace, signals, pause=0.6)
   assert status == EXIT_STATUS == 75
   first, last = err.splitlines()

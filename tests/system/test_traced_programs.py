@@ -63,7 +63,9 @@ def test_a_damaged_program_is_traced_again(traces, folder):
   assert traces() == traced
 
 
-def test_a_program_is_traced_again_once_code_or_settings_change(traces, monkeypatch, tmp_path):
+def test_a_program_is_traced_again_once_code_or_settings_change(
+  traces, monkeypatch, tmp_path
+):
   code = tmp_path / 'transformer'
   (code / 'ops').mkdir(parents=True)
   monkeypatch.setattr(traced_programs, '_CODE', code)
@@ -91,5 +93,8 @@ def test_without_a_folder_that_can_be_written_nothing_is_kept(traces, folder):
 
 
 def test_a_program_with_code_from_elsewhere_is_not_kept(traces, folder):
-  assert [traces(modules=(*MODULES, 'mine')), traces(modules=(*MODULES, 'mine'))] == [1, 2]
+  assert [traces(modules=(*MODULES, 'mine')), traces(modules=(*MODULES, 'mine'))] == [
+    1,
+    2,
+  ]
   assert not [*folder.iterdir()]

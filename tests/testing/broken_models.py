@@ -46,12 +46,19 @@ def routed(x_BTD, _):
 Routed = changed(routed)
 BatchMean = changed(lambda x, _: x - jnp.mean(x, axis=0, keepdims=True))
 LengthMean = changed(lambda x, _: x * (1.0 + x.shape[-2] / 100))
-EmptyRows = changed(lambda x, segments: x * (10.0 / jnp.sum(segments > 0, axis=-1))[:, None, None])
-Rounded = changed(lambda x, _: x + jnp.asarray(1000, x.dtype) - jnp.asarray(1000, x.dtype))
+EmptyRows = changed(
+  lambda x, segments: x * (10.0 / jnp.sum(segments > 0, axis=-1))[:, None, None]
+)
+Rounded = changed(
+  lambda x, _: x + jnp.asarray(1000, x.dtype) - jnp.asarray(1000, x.dtype)
+)
 Impure = changed(lambda x, _: x + np.random.default_rng().normal())
 Stateful = changed(
   lambda x, _: (
-    x + jax.pure_callback(lambda: np.float32(next(_CALLS)), jax.ShapeDtypeStruct((), np.float32))
+    x
+    + jax.pure_callback(
+      lambda: np.float32(next(_CALLS)), jax.ShapeDtypeStruct((), np.float32)
+    )
   )
 )
 OneSegment = given(

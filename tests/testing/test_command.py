@@ -55,7 +55,9 @@ def test_a_broken_model_ends_with_a_sentence_under_pytest_alone(tmp_path):
     TESTED_MODEL='mine:Model',
   )
   assert done.returncode == 1, done.stdout + done.stderr
-  assert 'no dropout key the model fails' in done.stdout and 'Traceback' not in done.stdout
+  assert (
+    'no dropout key the model fails' in done.stdout and 'Traceback' not in done.stdout
+  )
 
 
 @pytest.mark.parametrize(

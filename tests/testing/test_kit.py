@@ -37,11 +37,21 @@ def long(*values):
     ('EmptyRows', 'empty_rows_have_finite_gradients', 'not finite'),
     ('Rounded', 'bfloat16_is_near_float32', 'log-probabilities differ from float32'),
     ('Late', 'cached_decoding_is_teacher_forcing', 'a step with a cache gives other'),
-    ('NotReordered', 'cached_decoding_is_teacher_forcing', 'after hypotheses are reordered'),
-    ('NotReordered', 'searches_score_by_teacher_forcing', 'would choose the wrong ones'),
+    (
+      'NotReordered',
+      'cached_decoding_is_teacher_forcing',
+      'after hypotheses are reordered',
+    ),
+    (
+      'NotReordered',
+      'searches_score_by_teacher_forcing',
+      'would choose the wrong ones',
+    ),
     long('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
     long('Stateful', 'resumed_training_is_uninterrupted', 'with the same seed differ'),
-    long('Stateful', 'devices_make_the_steps_of_one', 'depend on the number of devices'),
+    long(
+      'Stateful', 'devices_make_the_steps_of_one', 'depend on the number of devices'
+    ),
     ('BadSplits', 'devices_make_the_steps_of_one', 'cannot be compiled'),
   ],
 )
@@ -70,14 +80,20 @@ def test_the_model_of_the_page_passes(gru, check):
 
 
 def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
-  config = ModelConfig(num_heads=4, key_dim=64, module=(SPEC, {'hidden': 5}), dtype='bfloat16')
+  config = ModelConfig(
+    num_heads=4, key_dim=64, module=(SPEC, {'hidden': 5}), dtype='bfloat16'
+  )
   found = small(config)
   assert (found.num_heads, found.module, found.dtype) == (4, config.module, 'float32')
-  assert found.model_dim % 4 == 0 and max(found.model_dim, found.ff_dim, found.key_dim) < 64
+  assert (
+    found.model_dim % 4 == 0 and max(found.model_dim, found.ff_dim, found.key_dim) < 64
+  )
   subject = read('{"num_layers": 6, "module": ["' + SPEC + '", {"hidden": 5}]}')
   assert (subject.model.hidden, subject.config.num_layers) == (5, 2)
   # Fewer positions than the default data.max_length, which the checks do not read.
-  assert read('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
+  assert (
+    read('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
+  )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,12 @@ ROTARY = {'norm': 'pre', 'positions': 'rotary', 'key_dim': 8}
 VARIANTS = {
   'post': {'norm': 'post'},
   'learned': {'norm': 'pre', 'positions': 'learned'},
-  'modern': {**ROTARY, 'rms_norm': True, 'activation': 'swiglu', 'query_key_norm': True},
+  'modern': {
+    **ROTARY,
+    'rms_norm': True,
+    'activation': 'swiglu',
+    'query_key_norm': True,
+  },
   'relative': {'positions': 'relative', 'activation': 'gelu'},
   'marian': {'activation': 'silu', 'attention_bias': 'all', 'output_bias': True},
   'untied': {'share_embeddings': False, 'tie_output': False, 'decoder_layers': 1},

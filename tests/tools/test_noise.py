@@ -60,7 +60,12 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
     else 'misspelt'
     for line in said(vocabulary, source)
   )
-  for kind, share in (('upper', 0.1), ('title', 0.2), ('misspelt', 0.3), ('plain', 0.4)):
+  for kind, share in (
+    ('upper', 0.1),
+    ('title', 0.2),
+    ('misspelt', 0.3),
+    ('plain', 0.4),
+  ):
     # Four standard deviations.
     assert abs(counts[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
 
@@ -70,9 +75,13 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
   vary = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
   whole = said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120))[0])
   order = np.random.default_rng(0).permutation(120)[:50]
-  some, _ = vary(encoded(vocabulary, [lines[i] for i in order]), None, keys(120)[:, order])
+  some, _ = vary(
+    encoded(vocabulary, [lines[i] for i in order]), None, keys(120)[:, order]
+  )
   assert said(vocabulary, some) == [whole[i] for i in order]
-  assert said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120, 1))[0]) != whole
+  assert (
+    said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120, 1))[0]) != whole
+  )
   # Sentences without noise keep their pieces, and all lie end to end.
   assert np.array_equal(some.starts, np.cumsum(some.lengths) - some.lengths)
   assert some.starts[-1] + some.lengths[-1] == len(some.tokens)
@@ -94,13 +103,18 @@ def test_placeholders_stay_as_they_are():
   for shares in ((1,), (0, 1), (0, 0, 1)):
     vary = source_noise(None, own, *shares)
     for text in said(own, vary(encoded(own, [line] * 40), None, keys(40))[0]):
-      assert text.endswith(' zahlen<ort> <ort> zahl') and (text != line or shares[-1:] == (1,))
+      assert text.endswith(' zahlen<ort> <ort> zahl') and (
+        text != line or shares[-1:] == (1,)
+      )
   assert 'MANDOS zahlen<ort> <ort> zahl' in said(
     own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0]
   )
   spaced = Vocabulary.train(LINES * 5, 380, config=DataConfig(symbols=('▁zahl',)))
   assert said(
-    spaced, source_noise(None, spaced, 1)(encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[0]
+    spaced,
+    source_noise(None, spaced, 1)(encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[
+      0
+    ],
   ) == ['zahl MZAHL zahl']
 
 
@@ -108,7 +122,13 @@ def test_title_case_changes_first_letters_and_errors_need_two_letters():
   assert title_cased(LINES[0]) == "Two Dogs Don't Run Through The Wet Grass"
   assert title_cased(LINES[4]) == ' Spaces  Around\tIt '
   assert title_cased('McDonald iPhone') == 'McDonald IPhone'
-  for text in ('', ' ', 'a 1 b', '12 34', '¡!'):  # They have no two letters side by side.
+  for text in (
+    '',
+    ' ',
+    'a 1 b',
+    '12 34',
+    '¡!',
+  ):  # They have no two letters side by side.
     assert misspelt(text, 7) == text
 
 
@@ -124,7 +144,8 @@ def test_one_word_in_ten_is_misspelt_and_at_least_one():
   for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
     text = ' '.join(['abcdef'] * count)
     changed = [
-      sum(word != 'abcdef' for word in misspelt(text, int(key)).split()) for key in keys(200)[0]
+      sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
+      for key in keys(200)[0]
     ]
     assert max(changed) == errors and np.mean(changed) > 0.7 * errors
 

@@ -19,7 +19,11 @@ NAME = 'wmt14_translate/de-en'
 
 def config(folder, name=NAME) -> DataConfig:
   return DataConfig(
-    source='tfds', name=name, dir=str(folder), source_language='de', target_language='en'
+    source='tfds',
+    name=name,
+    dir=str(folder),
+    source_language='de',
+    target_language='en',
   )
 
 
@@ -38,10 +42,14 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
   )
   done = run(f'--name={NAME}', f'--data_dir={tmp_path}')
   assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith(f'{NAME} lies in {tmp_path}') and 'train 37' in done.stdout
+  assert (
+    done.stdout.startswith(f'{NAME} lies in {tmp_path}') and 'train 37' in done.stdout
+  )
   failed = run('--name=wmt14_tranlate/de-en', f'--data_dir={tmp_path}')
   assert failed.returncode == 1 and failed.stdout == ''
-  assert failed.stderr.startswith('error: --name must name a TFDS translation set; there is no')
+  assert failed.stderr.startswith(
+    'error: --name must name a TFDS translation set; there is no'
+  )
   assert failed.stderr.count('\n') == 1
 
 
@@ -70,7 +78,9 @@ def test_a_set_is_prepared_once(small_set, tmp_path, monkeypatch, capfd):
   assert open_corpus(config(tmp_path), 'train')[:] == pairs
 
 
-def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(small_set, tmp_path):
+def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(
+  small_set, tmp_path
+):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):
     prepare(NAME, str(tmp_path / 'file'))
@@ -85,14 +95,23 @@ def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(small_set,
 @pytest.mark.parametrize(
   ('failure', 'message'),
   [
-    (AssertionError('download\n it by  hand'), 'could not be prepared in .*download it by hand'),
-    (tfds.download.DownloadError('HTTP 503'), 'could not be prepared in .*: .*HTTP 503'),
+    (
+      AssertionError('download\n it by  hand'),
+      'could not be prepared in .*download it by hand',
+    ),
+    (
+      tfds.download.DownloadError('HTTP 503'),
+      'could not be prepared in .*: .*HTTP 503',
+    ),
     (
       ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
       'needs the package apache_beam',
     ),
     # While a file arrives, `requests` does not say which it is.
-    (requests.exceptions.SSLError('bad record'), 'cannot be downloaded: the server cannot be'),
+    (
+      requests.exceptions.SSLError('bad record'),
+      'cannot be downloaded: the server cannot be',
+    ),
   ],
 )
 def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
@@ -113,9 +132,15 @@ def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
   archive = Path(shutil.make_archive(tmp_path / 'a', kind, tmp_path, 'text'))
 
   def split(self, downloads):
-    lines = (Path(downloads.extract(archive)) / 'text/de-en.tsv').read_text('utf-8').splitlines()
+    lines = (
+      (Path(downloads.extract(archive)) / 'text/de-en.tsv')
+      .read_text('utf-8')
+      .splitlines()
+    )
     return {
-      'train': enumerate(dict(zip(('de', 'en'), line.split('\t'), strict=True)) for line in lines)
+      'train': enumerate(
+        dict(zip(('de', 'en'), line.split('\t'), strict=True)) for line in lines
+      )
     }
 
   monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
@@ -141,9 +166,13 @@ def test_a_wrong_name_gives_the_nearest(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_without_a_network_a_preparation_ends_within_seconds(tmp_path, monkeypatch, caplog):
+def test_without_a_network_a_preparation_ends_within_seconds(
+  tmp_path, monkeypatch, caplog
+):
   for scheme in ('http', 'https'):
-    monkeypatch.setenv(f'{scheme}_proxy', 'http://127.0.0.1:9')  # Nothing listens there.
+    monkeypatch.setenv(
+      f'{scheme}_proxy', 'http://127.0.0.1:9'
+    )  # Nothing listens there.
   waits = []
   monkeypatch.setattr('time.sleep', waits.append)
   with pytest.raises(

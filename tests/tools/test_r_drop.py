@@ -19,18 +19,26 @@ from transformer.training.objective import smoothed
 def twins():
   """Returns rows in pairs, with equal targets and weights and different decoder outputs."""
   x, output, targets, weights = arrays()
-  return x, output, jnp.repeat(targets[::2], 2, axis=0), jnp.repeat(weights[::2], 2, axis=0)
+  return (
+    x,
+    output,
+    jnp.repeat(targets[::2], 2, axis=0),
+    jnp.repeat(weights[::2], 2, axis=0),
+  )
 
 
 def consistent(x, output, targets, weights, smoothing, alpha):
-  function = with_divergence(lambda y, targets, _: token_losses(y, targets, smoothing), alpha)
+  function = with_divergence(
+    lambda y, targets, _: token_losses(y, targets, smoothing), alpha
+  )
   return chunked_loss(function, x, output, weights, targets)
 
 
 def naive_r_drop(x, output, targets, weights, smoothing, alpha):
   """Computes half of the loss of Liang et al., 2021, equations 2 to 4, from all logits at once."""
   log_p, log_q = (
-    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output)) for rows in (x[::2], x[1::2])
+    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
+    for rows in (x[::2], x[1::2])
   )
   divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1) + jnp.sum(
     jnp.exp(log_q) * (log_q - log_p), axis=-1
@@ -41,7 +49,9 @@ def naive_r_drop(x, output, targets, weights, smoothing, alpha):
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
-def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, smoothing):
+def test_the_loss_and_its_gradients_are_those_of_all_logits(
+  monkeypatch, count, smoothing
+):
   positions_at_once(monkeypatch, count)
   given = twins()
   chunked, wanted = (
@@ -53,7 +63,9 @@ def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, 
   chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)
   plain = smoothed_cross_entropy(*given, smoothing)
   assert chunked[0] > plain['loss'] * 1.1
-  chex.assert_trees_all_close(consistent(*given, smoothing, 3.0)['nll'], plain['nll'], rtol=1e-6)
+  chex.assert_trees_all_close(
+    consistent(*given, smoothing, 3.0)['nll'], plain['nll'], rtol=1e-6
+  )
 
 
 def test_twins_that_agree_cost_nothing():
@@ -70,7 +82,9 @@ def test_the_objective_compares_two_passes_of_each_sentence():
     (rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
     for rate, alpha in ((0.0, 5.0), (0.2, 1.0), (0.2, 5.0))
   }
-  plain = smoothed(Config().train.label_smoothing).loss(Bigrams(0.0), params, batch, key)
+  plain = smoothed(Config().train.label_smoothing).loss(
+    Bigrams(0.0), params, batch, key
+  )
   chex.assert_trees_all_close(sums[0.0, 5.0], plain, rtol=1e-5)
   assert sums[0.2, 5.0]['loss'] > sums[0.2, 1.0]['loss'] + 0.01
   assert sums[0.2, 5.0]['nll'] == pytest.approx(sums[0.2, 1.0]['nll'])

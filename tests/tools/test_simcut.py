@@ -18,16 +18,23 @@ from transformer.ops.losses import chunked_loss
 from transformer.tools.simcut import cut_inputs, cut_loss, simcut
 from transformer.training.objective import forward, smoothed, twins
 
-SHAPES = {'tied': {'output_bias': True}, 'apart': {'share_embeddings': False, 'tie_output': False}}
+SHAPES = {
+  'tied': {'output_bias': True},
+  'apart': {'share_embeddings': False, 'tie_output': False},
+}
 
 
 def tiny(**shape):
   """Returns a Transformer without dropout, and parameters of which none is zero."""
   model = Transformer(
-    ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, **shape),
+    ModelConfig(
+      num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, **shape
+    ),
     VOCABULARY,
   )
-  return model, jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(lambda: init_params(model, 0))())
+  return model, jax.tree.map(
+    lambda leaf: leaf + 0.1, jax.jit(lambda: init_params(model, 0))()
+  )
 
 
 def decoded(model, params, batch):
@@ -37,22 +44,27 @@ def decoded(model, params, batch):
 def naive_simcut(x, output, targets, weights, smoothing, alpha):
   """Computes equation 3 of Gao et al., 2022, from all logits at once."""
   log_p, log_q = (
-    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output)) for rows in (x[::2], x[1::2])
+    jax.nn.log_softmax(jnp.einsum('...D,ND->...N', rows, output))
+    for rows in (x[::2], x[1::2])
   )
   divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-  return naive_loss(x[::2], output, targets[::2], weights[::2], smoothing) + alpha * jnp.sum(
-    divergence * weights[::2]
-  )
+  return naive_loss(
+    x[::2], output, targets[::2], weights[::2], smoothing
+  ) + alpha * jnp.sum(divergence * weights[::2])
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
-def test_the_loss_and_its_gradients_are_those_of_the_formula(monkeypatch, count, smoothing):
+def test_the_loss_and_its_gradients_are_those_of_the_formula(
+  monkeypatch, count, smoothing
+):
   positions_at_once(monkeypatch, count)
   x, output, targets, weights = arrays()
   targets, weights = (jnp.repeat(array[::2], 2, axis=0) for array in (targets, weights))
 
   def chunked(x, output):
-    return chunked_loss(cut_loss(smoothing, 3.0), x, output, weights / 2, targets)['loss']
+    return chunked_loss(cut_loss(smoothing, 3.0), x, output, weights / 2, targets)[
+      'loss'
+    ]
 
   chex.assert_trees_all_close(
     *(
@@ -103,7 +115,9 @@ def test_a_model_reads_zeros_for_a_cut_token():
   )
   zeroed = {**params, name: {'table': params[name]['table'].at[7].set(0.0)}}
   without = decoded(model, zeroed, batch)[0]
-  chex.assert_trees_all_close(decoded(wider, padded, cut)[0], without, rtol=1e-4, atol=1e-5)
+  chex.assert_trees_all_close(
+    decoded(wider, padded, cut)[0], without, rtol=1e-4, atol=1e-5
+  )
   assert not np.allclose(without, decoded(model, params, batch)[0])
 
 
@@ -112,7 +126,9 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
   batch, key = make_batch(0), jax.random.key(1)
 
   def sums(alpha, key):
-    return jax.jit(simcut(Config(), alpha, 0.5).loss, static_argnums=0)(model, params, batch, key)
+    return jax.jit(simcut(Config(), alpha, 0.5).loss, static_argnums=0)(
+      model, params, batch, key
+    )
 
   plain = jax.jit(smoothed(Config().train.label_smoothing).loss, static_argnums=0)(
     model, params, batch
@@ -125,7 +141,12 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
 
 @pytest.mark.parametrize(
   ('alpha', 'share', 'words'),
-  [(0.0, 0.05, 'alpha'), (float('inf'), 0.05, 'alpha'), (3.0, 0.0, 'share'), (3.0, 1.0, 'share')],
+  [
+    (0.0, 0.05, 'alpha'),
+    (float('inf'), 0.05, 'alpha'),
+    (3.0, 0.0, 'share'),
+    (3.0, 1.0, 'share'),
+  ],
 )
 def test_numbers_out_of_range_are_refused(alpha, share, words):
   with pytest.raises(UserError, match=words):

@@ -22,11 +22,16 @@ PAIRS = [
   ('', ' x '),
   ('"', 'vier'),
 ] * 7
-NESTED = [{'id': 1, 'translation': {'de': target, 'en': source}} for source, target in PAIRS]
+NESTED = [
+  {'id': 1, 'translation': {'de': target, 'en': source}} for source, target in PAIRS
+]
 FLAT = [{'en': source, 'de': target, 'translation': 'none'} for source, target in PAIRS]
 KINDS = {
   'columns': ('Tsv', [f'{source}\t{target}\t0.5' for source, target in PAIRS]),
-  'header': ('Tsv', ['id\tde\ten', *(f'1\t{target}\t{source}' for source, target in PAIRS)]),
+  'header': (
+    'Tsv',
+    ['id\tde\ten', *(f'1\t{target}\t{source}' for source, target in PAIRS)],
+  ),
   'nested': ('JsonLines', list(map(json.dumps, NESTED))),
   'flat': ('JsonLines', [json.dumps(row, ensure_ascii=False) for row in FLAT]),
 }
@@ -39,7 +44,8 @@ def open_table(folder, kind, data: bytes, packed=''):
 
 def open_in(folder, source='text'):
   return open_corpus(
-    DataConfig(source, dir=str(folder), source_language='en', target_language='de'), 'train'
+    DataConfig(source, dir=str(folder), source_language='en', target_language='de'),
+    'train',
   )
 
 
@@ -69,7 +75,9 @@ def test_a_table_is_the_same_corpus_as_two_text_files(
     corpus = open_table(tmp_path, kind, form, packed)
     assert corpus[:] == PAIRS and corpus[7:12] == PAIRS[7:12] and corpus.notes == ()
     assert (corpus.fingerprint, corpus.folder) == (text.fingerprint, text.folder)
-    assert [side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)] == wanted
+    assert [
+      side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)
+    ] == wanted
     (tmp_path / f'train{getattr(tables, kind).ending}{packed}').unlink()
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
 
@@ -97,11 +105,15 @@ def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(
   tmp_path, monkeypatch, header, source, target
 ):
   logged = []
-  monkeypatch.setattr(logging, 'info', lambda text, *values: logged.append(text % values))
+  monkeypatch.setattr(
+    logging, 'info', lambda text, *values: logged.append(text % values)
+  )
   first = header.lstrip('\ufeff').split('\t')
   row = [f'{number}' for number in range(1, 1 + len(first))]
   corpus = open_table(tmp_path, 'Tsv', f'{header}\n{chr(9).join(row)}\n'.encode())
-  assert corpus[:] == ([(f'{source}', f'{target}')] if source else [tuple(first), ('1', '2')])
+  assert corpus[:] == (
+    [(f'{source}', f'{target}')] if source else [tuple(first), ('1', '2')]
+  )
   (line,) = logged
   assert line.startswith(f'{tmp_path}/train.tsv: ')
   assert f'en is column {source or 1} and de column {target or 2}' in line
@@ -129,7 +141,9 @@ def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(
   ],
 )
 def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, header):
-  with pytest.raises(UserError, match=r'train\.tsv, line 2: .* en and de once') as caught:
+  with pytest.raises(
+    UserError, match=r'train\.tsv, line 2: .* en and de once'
+  ) as caught:
     open_table(tmp_path, 'Tsv', f'\n{header}\na\tb\tc\n'.encode())
   assert ', '.join(header.split('\t')) in str(caught.value)
   assert 'put the line en⇥de before it' in str(caught.value)
@@ -137,7 +151,9 @@ def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, heade
   corpus = open_table(
     tmp_path,
     'Tsv',
-    f'{header}\n'.join(['\t'.join(['en', 'de', 'x', 'y'][: len(pair)]) + '\n', '']).encode(),
+    f'{header}\n'.join(
+      ['\t'.join(['en', 'de', 'x', 'y'][: len(pair)]) + '\n', '']
+    ).encode(),
   )
   assert corpus[:] == [tuple(pair[:2])]
 
@@ -149,7 +165,11 @@ def test_names_in_json_may_be_in_capitals(tmp_path):
     {'en': 'f', 'EN': 'g', 'de': 'h'},
   ]
   data = '\n \n'.join(map(json.dumps, rows)).encode()
-  assert open_table(tmp_path, 'JsonLines', data)[:] == [('a', 'b'), ('c', 'd'), ('f', 'h')]
+  assert open_table(tmp_path, 'JsonLines', data)[:] == [
+    ('a', 'b'),
+    ('c', 'd'),
+    ('f', 'h'),
+  ]
 
 
 def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
@@ -157,7 +177,9 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
   monkeypatch.setattr(tempfile, 'TemporaryFile', lambda: open('/dev/full', 'wb+'))  # noqa: SIM115
   for packed in ('', '.gz'):
     data = gzip.compress(b'a\tb\n') if packed else b'a\tb\n'
-    with pytest.raises(UserError, match=r'No space left .* in /small unless TMPDIR') as caught:
+    with pytest.raises(
+      UserError, match=r'No space left .* in /small unless TMPDIR'
+    ) as caught:
       open_table(tmp_path, 'Tsv', data, packed)
     assert '\n' not in str(caught.value)
     (tmp_path / f'train.tsv{packed}').unlink()
@@ -169,7 +191,12 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
     ('Tsv', b'a\n', 1, 'wanted 2 columns .* got 1'),
     ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'wanted 2 columns .* got 3'),
     ('Tsv', b'en\tde\tid\nc\td\n', 2, 'wanted 3 columns .* got 2'),
-    ('JsonLines', b'{"en":"a","de":"b"}\n{"en":"a","de', 2, 'texts en and de, .* got no JSON'),
+    (
+      'JsonLines',
+      b'{"en":"a","de":"b"}\n{"en":"a","de',
+      2,
+      'texts en and de, .* got no JSON',
+    ),
     ('JsonLines', b'[' * 100_000, 1, 'got no JSON'),
     ('JsonLines', b'["a", "b"]', 1, 'got no object'),
     ('JsonLines', b'{"en": "a", "de": null, "id": 3}', 1, 'got texts named en;'),
@@ -185,7 +212,9 @@ def test_a_broken_line_is_named(tmp_path, kind, data, line, facts):
 
 
 def test_other_mistakes_are_those_of_text_files(tmp_path):
-  with pytest.raises(UserError, match=r'wanted the file .*train\.tsv; .*holds no files'):
+  with pytest.raises(
+    UserError, match=r'wanted the file .*train\.tsv; .*holds no files'
+  ):
     open_in(tmp_path, f'{tables.__name__}:Tsv')
   for data, fact in (
     (b'a\tb\n\xff\t\n', r'train\.tsv must be UTF-8; line 2'),
@@ -210,7 +239,10 @@ def test_columns_of_ones_own_are_a_line(tmp_path):
     columns = 1, 3
 
   (tmp_path / 'train.tsv').write_bytes(b'1\ta\t2\tb\n3\tc\t4\td\n')
-  assert Tatoeba(DataConfig('x:Y', dir=str(tmp_path)), 'train')[:] == [('a', 'b'), ('c', 'd')]
+  assert Tatoeba(DataConfig('x:Y', dir=str(tmp_path)), 'train')[:] == [
+    ('a', 'b'),
+    ('c', 'd'),
+  ]
 
 
 @pytest.mark.long
@@ -222,7 +254,9 @@ def test_a_run_trains_on_tables_and_is_scored_as_on_text_files(
       (folder / f'{split}.{language}').read_text('utf-8').split('\n')[:-1]
       for language in ('en', 'de')
     ]
-    rows = ''.join(f'{source}\t{target}\n' for source, target in zip(*sides, strict=True))
+    rows = ''.join(
+      f'{source}\t{target}\n' for source, target in zip(*sides, strict=True)
+    )
     (tmp_path / f'{split}.tsv.gz').write_bytes(gzip.compress(rows.encode()))
   run = tmp_path / 'run'
   status, _, err = train(
@@ -233,7 +267,11 @@ def test_a_run_trains_on_tables_and_is_scored_as_on_text_files(
   )
   assert status == 0, err
   losses = [
-    [row['valid/loss'] for row in read_metrics(path / 'metrics.jsonl') if 'valid/loss' in row]
+    [
+      row['valid/loss']
+      for row in read_metrics(path / 'metrics.jsonl')
+      if 'valid/loss' in row
+    ]
     for path in (run, trained)
   ]
   assert losses[0] == losses[1] and losses[0]

@@ -13,7 +13,9 @@ from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 def run(tmp_path):
   """A run that has told its tracker."""
   run = tmp_path / 'run'
-  files.write_sealed(run / 'run.json', {'format': FORMAT, 'started': '2026-01-01T00:00:00Z'})
+  files.write_sealed(
+    run / 'run.json', {'format': FORMAT, 'started': '2026-01-01T00:00:00Z'}
+  )
   files.write_json(run / 'id.json', {'id': 'abc', **identity(run)})
   return run
 
@@ -35,16 +37,22 @@ def test_a_run_that_resumes_and_one_that_was_moved_keep_their_id(run, tmp_path, 
   assert known(moved) is None and not caplog.text
 
 
-def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(run, tmp_path, caplog):
+def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(
+  run, tmp_path, caplog
+):
   copy = shutil.copytree(run, tmp_path / 'copy')
   assert known(copy) is None and f'{copy} is a copy of {run}' in caplog.text
   assert known(run) == 'abc'
   caplog.clear()
-  files.write_sealed(run / 'run.json', {'format': FORMAT, 'started': '2026-01-02T00:00:00Z'})
+  files.write_sealed(
+    run / 'run.json', {'format': FORMAT, 'started': '2026-01-02T00:00:00Z'}
+  )
   assert known(run) is None and 'is of an earlier run' in caplog.text
 
 
-@pytest.mark.parametrize(('step', 'last', 'warns'), [(0, 9, True), (0, 0, False), (5, 9, False)])
+@pytest.mark.parametrize(
+  ('step', 'last', 'warns'), [(0, 9, True), (0, 0, False), (5, 9, False)]
+)
 def test_a_run_that_begins_again_says_that_its_first_lines_are_not_sent(
   run, caplog, step, last, warns
 ):

@@ -31,15 +31,30 @@ class Bigrams:
       for number, rows in enumerate((VOCABULARY, dim))
     )
     return {
-      'params': {'encoder_0': {'inner': {'kernel': matrix}}, 'target_embedding': {'table': table}}
+      'params': {
+        'encoder_0': {'inner': {'kernel': matrix}},
+        'target_embedding': {'table': table},
+      }
     }
 
   def apply(
-    self, variables, source_tokens, _, __, inputs, *___, deterministic=True, rngs=None, mutable=()
+    self,
+    variables,
+    source_tokens,
+    _,
+    __,
+    inputs,
+    *___,
+    deterministic=True,
+    rngs=None,
+    mutable=(),
   ):
     """Returns the decoder's output and the output projection, and no variables."""
     params = variables['params']
-    table, kernel = params['target_embedding']['table'], params['encoder_0']['inner']['kernel']
+    table, kernel = (
+      params['target_embedding']['table'],
+      params['encoder_0']['inner']['kernel'],
+    )
     x_BTD = table[inputs] + (table[source_tokens[:, :1]] @ kernel)
     if not deterministic:
       kept = jax.random.bernoulli(rngs['dropout'], 1 - self.rate, x_BTD.shape)

@@ -16,7 +16,13 @@ import numpy as np
 
 from tests.collectives import collectives_of
 from tests.experiment.tiny_runs import rows_of, size_of
-from tests.tiny_training import VOCABULARY, NumberedBatches, Settings, make_batch, train_tiny
+from tests.tiny_training import (
+  VOCABULARY,
+  NumberedBatches,
+  Settings,
+  make_batch,
+  train_tiny,
+)
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import MeshConfig
@@ -35,14 +41,18 @@ EVALUATED = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (2, 2, 2)]
 STEPS = 3
 # Every width that the rules split is a multiple of eight.
 MODEL = Transformer(
-  ModelConfig(num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2, norm='pre'),
+  ModelConfig(
+    num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2, norm='pre'
+  ),
   VOCABULARY + 1,
 )
 
 
 def main():
   """Prints the results of each mesh, and of one device as `1,1,1`."""
-  results = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]}
+  results = {
+    ','.join(map(str, sizes)): on_mesh(sizes) for sizes in [(1, 1, 1), *MESHES]
+  }
   with tempfile.TemporaryDirectory() as folder:
     results['elastic'] = elastic(Path(folder))
   print(json.dumps(results))
@@ -53,9 +63,13 @@ def on_mesh(sizes) -> dict:
   mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
   result, update = {'losses': []}, make_update(Settings(), MODEL, mesh)
   state = update.first_state(initial())
-  result['held'] = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
+  result['held'] = sum(
+    leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state)
+  )
   result['split'] = [
-    leaf.nbytes for leaf in jax.tree.leaves(state.params) if 'fsdp' in leaf.sharding.spec
+    leaf.nbytes
+    for leaf in jax.tree.leaves(state.params)
+    if 'fsdp' in leaf.sharding.spec
   ]
   if sizes in EVALUATED:
     _, step, evaluate = update.compile((ROWS, *LENGTHS))
@@ -84,11 +98,23 @@ def elastic(folder: Path) -> dict[str, list]:
     workdir = folder / name
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
     with contextlib.suppress(InterruptedError):
-      train_tiny(Settings(), MODEL, workdir, NumberedBatches(fatal, ROWS), bleu=size_of, mesh=mesh)
+      train_tiny(
+        Settings(),
+        MODEL,
+        workdir,
+        NumberedBatches(fatal, ROWS),
+        bleu=size_of,
+        mesh=mesh,
+      )
     return rows_of(workdir)
 
   whole = run('whole', (1, 1, 1))
-  for sizes, fatal in (((1, 8, 1), 6), ((2, 1, 2), 8), ((1, 1, 2), 11), ((1, 1, 1), None)):
+  for sizes, fatal in (
+    ((1, 8, 1), 6),
+    ((2, 1, 2), 8),
+    ((1, 1, 2), 11),
+    ((1, 1, 1), None),
+  ):
     parts = run('parts', sizes, fatal)
   return {'whole': whole, 'parts': parts}
 

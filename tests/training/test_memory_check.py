@@ -7,7 +7,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, Settings, compiled_once
+from tests.tiny_training import (
+  ROWS,
+  SOURCE_LENGTH,
+  TARGET_LENGTH,
+  Settings,
+  compiled_once,
+)
 from tests.training.bigrams import Bigrams
 from transformer.errors import UserError
 from transformer.training import memory_check
@@ -45,13 +51,17 @@ class Fakes:
     monkeypatch.setattr(memory_check, 'device_memory', lambda: has and 1000 * has)
     monkeypatch.setattr(Update, 'compile', lambda update, shape: self._compile(update))
     monkeypatch.setattr(
-      memory_check.logging, 'info', lambda text, *values: self.said.append(text % values)
+      memory_check.logging,
+      'info',
+      lambda text, *values: self.said.append(text % values),
     )
 
   def _compile(self, update):
     if self._need == math.inf:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
-    return CompiledUpdate(update, program(self._need), program(self._need and self._need // 3))
+    return CompiledUpdate(
+      update, program(self._need), program(self._need and self._need // 3)
+    )
 
   def run(self, rows=40, *, objective=None, mesh=None):
     settings = Settings(mesh=mesh or MeshConfig())
@@ -79,16 +89,22 @@ def test_a_batch_may_take_all_of_the_memory_and_not_more(monkeypatch):
   fakes = Fakes(monkeypatch, 40_000, has=40_000)
   fakes.run()
   assert 'the update needs 40.0 MB on a device that has 40.0 MB of memory' in fakes.said
-  with pytest.raises(UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'):
+  with pytest.raises(
+    UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'
+  ):
     Fakes(monkeypatch, 40_000, has=39_999).run()
 
 
 @pytest.mark.parametrize('mesh', [MeshConfig(), MeshConfig(data=1, fsdp=4)])
-def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(monkeypatch, mesh):
+def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
+  monkeypatch, mesh
+):
   fakes = Fakes(monkeypatch, 1, has=10**6)
   fakes.run(mesh=mesh)
   state = make_update(Settings(), MODEL, make_mesh(mesh, 40)).state
-  beside = memory_check._bytes_on_device(state._replace(params=None) if mesh.fsdp == 1 else state)
+  beside = memory_check._bytes_on_device(
+    state._replace(params=None) if mesh.fsdp == 1 else state
+  )
   assert f'the search needs {memory_check._size(beside)}' in fakes.said[-1]
   monkeypatch.setattr(memory_check, 'device_memory', lambda: beside)
   fakes.run(mesh=mesh)  # It just fits.
@@ -120,7 +136,9 @@ def test_unknown_memory_is_logged_and_not_checked(monkeypatch, need, has):
 
 
 def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
-  frozen = jnp.zeros(25_000_000 // 4 // 4)  # 6.25 MB on each device, in an update of 10.
+  frozen = jnp.zeros(
+    25_000_000 // 4 // 4
+  )  # 6.25 MB on each device, in an update of 10.
   taught = Objective(smoothed(0.0).loss, frozen=frozen)
   fakes = Fakes(monkeypatch, 10_000, has=4_000)
   fakes.run(objective=taught)

@@ -39,12 +39,16 @@ def sent(mesh, kind):
 
 @pytest.mark.parametrize('sizes', MESHES)
 def test_every_mesh_makes_the_updates_of_one_device_dropout_included(results, sizes):
-  np.testing.assert_allclose(results[sizes]['losses'], results[ALONE]['losses'], rtol=2e-6)
+  np.testing.assert_allclose(
+    results[sizes]['losses'], results[ALONE]['losses'], rtol=2e-6
+  )
 
 
 @pytest.mark.parametrize('sizes', EVALUATED[1:])
 def test_an_evaluation_on_a_mesh_is_that_of_one_device(results, sizes):
-  np.testing.assert_allclose(results[sizes]['valid'], results[ALONE]['valid'], rtol=2e-6)
+  np.testing.assert_allclose(
+    results[sizes]['valid'], results[ALONE]['valid'], rtol=2e-6
+  )
 
 
 @pytest.mark.parametrize('sizes', MESHES)
@@ -73,6 +77,8 @@ def test_devices_send_each_other_parameters_and_gradients_alone(results, sizes):
 
 def test_a_run_that_resumes_on_fewer_devices_sees_the_same_batches(results):
   whole, parts = results['elastic']['whole'], results['elastic']['parts']
-  assert [list(row) for row in parts] == [list(row) for row in whole] and len(whole) == 6
+  assert [list(row) for row in parts] == [list(row) for row in whole] and len(
+    whole
+  ) == 6
   for row, other in zip(parts, whole, strict=True):
     np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=5e-5)

@@ -67,14 +67,15 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_
   def value(objective):
     return jax.jit(
       jax.value_and_grad(
-        lambda params: objective.loss(model, params, make_batch(0), key, frozen=(), devices=1)[
-          'loss'
-        ]
+        lambda params: objective.loss(
+          model, params, make_batch(0), key, frozen=(), devices=1
+        )['loss']
       )
     )(params)
 
   focal, plain = (
-    value(make_objective(settings('my_losses:focal', gamma), None)) for gamma in (2.0, 0.0)
+    value(make_objective(settings('my_losses:focal', gamma), None))
+    for gamma in (2.0, 0.0)
   )
   chex.assert_trees_all_close(plain, value(smoothed(0.0)), rtol=1e-3, atol=1e-4)
   assert 0 < focal[0] < 0.99 * plain[0]
@@ -90,7 +91,11 @@ def test_a_run_minimises_its_objective(own_parts, tmp_path):
   )
   assert outcome.step == 2
   first, *_ = read_metrics(tmp_path / 'metrics.jsonl')
-  assert 0 < first['train/hard'] <= 1 and 'train/loss' in first and 'train/weight' not in first
+  assert (
+    0 < first['train/hard'] <= 1
+    and 'train/loss' in first
+    and 'train/weight' not in first
+  )
 
 
 def with_targets(model, params, batch, dropout_key=None, **more):
@@ -100,18 +105,25 @@ def with_targets(model, params, batch, dropout_key=None, **more):
 
 
 @pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (2, 1), (4, 2)])
-def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(devices, accumulate):
+def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(
+  devices, accumulate
+):
   model, meter, sums = Bigrams(rate=0.0), Meter({}, positions=88), np.zeros(2)
   mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
   update = make_update(
-    Settings(optimizer=OptimizerConfig(accumulate=accumulate)), model, mesh, Objective(with_targets)
+    Settings(optimizer=OptimizerConfig(accumulate=accumulate)),
+    model,
+    mesh,
+    Objective(with_targets),
   )
   step = update.lower((8, 13, 11)).compile()
   state = update.first_state()
   for number in range(2):
     batch = make_batch(number, 8)
     # Of unequal weights, so that a mean of means would differ.
-    batch = batch._replace(target_segments=batch.target_segments * (np.arange(8)[:, None] % 3 > 0))
+    batch = batch._replace(
+      target_segments=batch.target_segments * (np.arange(8)[:, None] % 3 > 0)
+    )
     real = batch.target_segments > 0
     sums += batch.target_tokens[real].sum(), real.sum()
     state, metrics = step(state, batch)
@@ -165,7 +177,10 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
     (('my_losses:focal', 1.0, 2.0), 'cannot be made with 1.0, 2.0: TypeError'),
     ((f'{__name__}:nothing',), 'must return an Objective, .*; got None'),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
-    ((f'{__name__}:without_weight',), 'a dict with loss, nll and weight; got loss, nll'),
+    (
+      (f'{__name__}:without_weight',),
+      'a dict with loss, nll and weight; got loss, nll',
+    ),
     ((f'{__name__}:taken',), 'other than perplexity, .*; got fill of shape'),
     ((f'{__name__}:odd',), 'by names of letters, .*; got a b of shape'),
     ((f'{__name__}:several',), r'scalars, .*; got aux of shape \(3,\)'),
@@ -180,7 +195,9 @@ def test_a_mistake_in_an_objective_is_one_line(own_parts, objective, fact):
 
 def test_a_number_is_a_sum_as_well():
   sums = check_sums(make_objective(settings(f'{__name__}:whole'), None).loss())
-  assert sums['aux/parts'] == 2 and all(total.dtype == jnp.float32 for total in sums.values())
+  assert sums['aux/parts'] == 2 and all(
+    total.dtype == jnp.float32 for total in sums.values()
+  )
 
 
 def test_an_objective_may_be_made_for_a_vocabulary():

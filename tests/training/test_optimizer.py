@@ -29,7 +29,8 @@ def curve(schedule, counts, steps=110, **settings):
 
 
 @pytest.mark.parametrize(
-  ('schedule', 'peak'), [('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})]
+  ('schedule', 'peak'),
+  [('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})],
 )
 def test_the_paper_s_schedule_is_equation_3_and_may_have_a_given_peak(schedule, peak):
   shape = np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)  # The paper's steps begin at 1.
@@ -53,7 +54,9 @@ def test_cosine_and_constant_rise_to_their_peak(schedule, wanted):
 
 @pytest.mark.parametrize('schedule', SCHEDULES)
 def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(schedule):
-  short, long = (curve(schedule, range(20), steps, warmup_steps=10) for steps in (20, 30))
+  short, long = (
+    curve(schedule, range(20), steps, warmup_steps=10) for steps in (20, 30)
+  )
   assert np.any(short != long) == SCHEDULES[schedule]
   if schedule != 'paper':  # A warm-up that is longer than the run is linear.
     first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
@@ -73,7 +76,10 @@ def test_optimizer_is_adam_after_clipping(clip_norm):
   gradients = {'a': jnp.array([3.0, 0.0, -4.0]), 'b': jnp.full((2, 5), 0.01)}
   norm = float(optax.tree.norm(gradients))
   schedule = make_schedule(config, 7, 1)
-  ours, reference = make_optimizer(config, schedule), optax.adam(schedule, 0.9, 0.98, 1e-9)
+  ours, reference = (
+    make_optimizer(config, schedule),
+    optax.adam(schedule, 0.9, 0.98, 1e-9),
+  )
   state, reference_state = ours.init(params), reference.init(params)
   # Gradients of one size would hide the clipping, since Adam divides by their size.
   for scale in (1.0, 0.02, 30.0):
@@ -151,7 +157,9 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_t
     ends = path[-2].key in ('output', 'outer')
     matrix = np.reshape(update, (-1, dim) if ends else (dim, -1))
     # Five Newton–Schulz iterations bring the singular values only near to 1.
-    sizes = np.linalg.svd(matrix, compute_uv=False) / (RATE * 0.2 * max(matrix.shape) ** 0.5)
+    sizes = np.linalg.svd(matrix, compute_uv=False) / (
+      RATE * 0.2 * max(matrix.shape) ** 0.5
+    )
     assert sizes.min() > 0.5 and sizes.max() < 1.3, (path, sizes)
   assert kernels == 4 + 1
 
@@ -159,7 +167,10 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_t
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
 def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
   params, *gradients = (
-    {'table': tree['target_embedding'], 'inner': tree['encoder_0']['feed_forward']['inner']}
+    {
+      'table': tree['target_embedding'],
+      'inner': tree['encoder_0']['feed_forward']['inner'],
+    }
     for tree in (params, *gradients)
   )
   plain = dataclasses.replace(MUON, algorithm=algorithm)
@@ -182,7 +193,9 @@ def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
 def test_muon_is_the_same_on_any_mesh(sizes, params, gradients):
   mesh = make_mesh(MeshConfig(*sizes), 4, jax.devices()[:4])
   shardings = state_shardings(mesh, params, Transformer)
-  assert any(not sharding.is_fully_replicated for sharding in jax.tree.leaves(shardings))
+  assert any(
+    not sharding.is_fully_replicated for sharding in jax.tree.leaves(shardings)
+  )
   split = jax.device_put((params, gradients), (shardings, (shardings,) * 3))
   chex.assert_trees_all_close(
     three_updates(MUON, *split), three_updates(MUON, params, gradients), atol=1e-6
@@ -200,7 +213,9 @@ OWN = OptimizerConfig(
 
 def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
   np.testing.assert_allclose(
-    curve(OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2),
+    curve(
+      OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2
+    ),
     [0, 0.005, 0.01, 0.01, 0.004, 0],
     atol=1e-8,
   )
@@ -210,14 +225,20 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
   }
   params = {'a': jnp.array([0.3, 2.0])}
   optimizer = make_optimizer(OWN, lambda count: 0.25)
-  updates, _ = optimizer.update({'a': jnp.array([-3.0, 5.0])}, optimizer.init(params), params)
+  updates, _ = optimizer.update(
+    {'a': jnp.array([-3.0, 5.0])}, optimizer.init(params), params
+  )
   np.testing.assert_allclose(updates['a'], [0.25, -0.25])
 
 
-def test_the_example_of_frozen_parameters_changes_the_others_alone(own_parts, params, gradients):
+def test_the_example_of_frozen_parameters_changes_the_others_alone(
+  own_parts, params, gradients
+):
   def updates(algorithm):
     schedule = ('my_optimizers:trapezoid', {'share': 0.5})
-    config = dataclasses.replace(OWN, algorithm=algorithm, schedule=schedule, clip_norm=0.0)
+    config = dataclasses.replace(
+      OWN, algorithm=algorithm, schedule=schedule, clip_norm=0.0
+    )
     Config(optimizer=config)
     optimizer = make_optimizer(config, make_schedule(config, 8, 10))
     state = optimizer.init(params)
@@ -226,10 +247,14 @@ def test_the_example_of_frozen_parameters_changes_the_others_alone(own_parts, pa
   (whole, all_state), (some, state) = map(
     updates, ('adam', ('my_freezing:frozen', {'pattern': 'embedding'}))
   )
-  sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (all_state, state)]
+  sizes = [
+    sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (all_state, state)
+  ]
   assert sizes[0] - sizes[1] >= 2 * params['target_embedding']['table'].size
   for name in params:
-    wanted = jax.tree.map(jnp.zeros_like, whole[name]) if 'embedding' in name else whole[name]
+    wanted = (
+      jax.tree.map(jnp.zeros_like, whole[name]) if 'embedding' in name else whole[name]
+    )
     chex.assert_trees_all_equal(some[name], wanted)
 
 
@@ -247,7 +272,9 @@ def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, tmp_path
     run(Bigrams(), tmp_path / 'parts', fatal=3, **how)
   for name in ('parts', 'whole'):
     run(Bigrams(), tmp_path / name, **how)
-  chex.assert_trees_all_equal(final_state(tmp_path / 'parts'), final_state(tmp_path / 'whole'))
+  chex.assert_trees_all_equal(
+    final_state(tmp_path / 'parts'), final_state(tmp_path / 'whole')
+  )
 
 
 def nothing(optimizer, *_):
@@ -266,16 +293,25 @@ def pairs(optimizer, *_):
   ('settings', 'fact'),
   [
     ({'schedule': 'no_module:f'}, 'the schedule no_module:f cannot be imported'),
-    ({'schedule': 'linear'}, 'optimizer.schedule must be one of paper, .*, or MODULE:NAME'),
+    (
+      {'schedule': 'linear'},
+      'optimizer.schedule must be one of paper, .*, or MODULE:NAME',
+    ),
     (
       {'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
       'cannot be made with 1.0, 2.0: TypeError',
     ),
     ({'schedule': f'{__name__}:nothing'}, 'nothing failed: TypeError'),
     ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),
-    ({'algorithm': ('lion', 1.0)}, 'optimizer.algorithm must be one of adam, muon, or MODULE'),
+    (
+      {'algorithm': ('lion', 1.0)},
+      'optimizer.algorithm must be one of adam, muon, or MODULE',
+    ),
     ({'algorithm': f'{__name__}:nothing'}, 'an optax.GradientTransformation; got None'),
-    ({'algorithm': f'{__name__}:failing'}, 'the algorithm .*:failing failed: ZeroDivisionError'),
+    (
+      {'algorithm': f'{__name__}:failing'},
+      'the algorithm .*:failing failed: ZeroDivisionError',
+    ),
   ],
 )
 def test_a_mistake_is_one_line_that_names_the_part(own_parts, settings, fact):

@@ -86,7 +86,9 @@ def test_gradient_is_of_the_mean_over_real_tokens():
       shift_right(batch.target_tokens, batch.target_positions),
     )
     logits = jnp.einsum('BTD,ND->BTN', x, output)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target_tokens)
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+      logits, batch.target_tokens
+    )
     real = batch.target_segments > 0
     return jnp.sum(losses * real) / jnp.sum(real)
 
@@ -96,9 +98,13 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   assert float(metrics['weight']) == 4 * (3 + 5)
   assert float(metrics['source_tokens']) == 4 * (5 + 7)
   np.testing.assert_allclose(metrics['loss'] / metrics['weight'], loss, rtol=1e-5)
-  np.testing.assert_allclose(metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4)
+  np.testing.assert_allclose(
+    metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4
+  )
   # A batch of padding alone has no gradient.
-  after, _ = step(state, batch._replace(target_segments=np.zeros_like(batch.target_segments)))
+  after, _ = step(
+    state, batch._replace(target_segments=np.zeros_like(batch.target_segments))
+  )
   chex.assert_trees_all_equal(after.params, state.params)
 
 
@@ -108,17 +114,21 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
   whole, accumulated = (
     jax.jit(step)(state, UNEQUAL)
     for step, state in (
-      make(Bigrams(rate=0.0), accumulate=number, optimizer=optax.sgd(1.0)) for number in (1, parts)
+      make(Bigrams(rate=0.0), accumulate=number, optimizer=optax.sgd(1.0))
+      for number in (1, parts)
     )
   )
-  chex.assert_trees_all_close(whole[0].params, accumulated[0].params, rtol=1e-4, atol=1e-6)
+  chex.assert_trees_all_close(
+    whole[0].params, accumulated[0].params, rtol=1e-4, atol=1e-6
+  )
   chex.assert_trees_all_close(whole[1], accumulated[1], rtol=1e-5)
 
 
 def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
   model, params = Bigrams(), initial(Bigrams())
   whole, parts = (
-    jax.jit(make_eval_step(model, accumulate=number))(params, UNEQUAL) for number in (1, 2)
+    jax.jit(make_eval_step(model, accumulate=number))(params, UNEQUAL)
+    for number in (1, 2)
   )
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
   assert float(whole['loss']) == float(whole['nll'])
@@ -134,7 +144,11 @@ def drawn(model, params, batch, dropout_key, **_):
 
 
 def test_the_seed_of_a_run_decides_what_its_updates_draw():
-  mesh, model, draws = make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]), Bigrams(), set()
+  mesh, model, draws = (
+    make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]),
+    Bigrams(),
+    set(),
+  )
   for seed in (0, 0, 1):
     update = make_update(Settings(seed=seed), model, mesh, Objective(drawn))
     step = update.lower((4, 13, 11)).compile()
@@ -145,15 +159,21 @@ def test_the_seed_of_a_run_decides_what_its_updates_draw():
 def test_every_part_has_its_own_dropout():
   model, row = Bigrams(), jax.tree.map(lambda x: x[:1], make_batch(0))
   step, state = make(model, seed=5, accumulate=4)
-  _, metrics = jax.jit(step)(state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row))
+  _, metrics = jax.jit(step)(
+    state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row)
+  )
   key = jax.random.fold_in(random_key(5), state.step)
-  loss_of = jax.jit(lambda key: smoothed(0.1).loss(model, state.params, row, key)['loss'])
+  loss_of = jax.jit(
+    lambda key: smoothed(0.1).loss(model, state.params, row, key)['loss']
+  )
   losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
   assert len(set(losses)) == 4
   assert float(metrics['loss']) == pytest.approx(sum(losses), rel=1e-5)
 
 
-@pytest.mark.parametrize(('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)])
+@pytest.mark.parametrize(
+  ('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)]
+)
 def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(
   monkeypatch, sizes, positions
 ):
@@ -175,7 +195,10 @@ def test_a_mesh_has_the_given_devices():
   ('config', 'message'),
   [
     (MeshConfig(data=3), 'must use all 4 devices; got data=3'),
-    (MeshConfig(data=-1, tensor=3), 'must use all 4 devices; got data=-1, fsdp=1, tensor=3'),
+    (
+      MeshConfig(data=-1, tensor=3),
+      'must use all 4 devices; got data=-1, fsdp=1, tensor=3',
+    ),
     (MeshConfig(data=-1, tensor=8), 'must use all 4 devices'),
     (MeshConfig(data=2, fsdp=2), 'data × mesh.fsdp = 4 must divide the rows.* = 6'),
   ],
@@ -190,7 +213,12 @@ def test_mesh_that_does_not_fit_is_refused(config, message):
   [
     {'attention_bias': 'all'},
     {'share_embeddings': False, 'tie_output': False},
-    {'activation': 'swiglu', 'rms_norm': True, 'positions': 'rotary', 'query_key_norm': True},
+    {
+      'activation': 'swiglu',
+      'rms_norm': True,
+      'positions': 'rotary',
+      'query_key_norm': True,
+    },
     {'share_embeddings': False, 'tie_output': True},
   ],
   ids=str,
@@ -208,7 +236,11 @@ def test_every_matrix_and_table_of_a_model_is_split_along_both_axes(changes):
       jax.tree_util.tree_leaves_with_path(shapes), shardings, strict=True
     )
   }
-  matrices = {name: spec for name, (axes, spec) in names.items() if axes > 1 and 'bias' not in name}
+  matrices = {
+    name: spec
+    for name, (axes, spec) in names.items()
+    if axes > 1 and 'bias' not in name
+  }
   assert len(matrices) > 10
   for name, spec in matrices.items():
     assert {'fsdp', 'tensor'} <= set(spec), name
@@ -224,7 +256,9 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
   params = {'layer': {'a': jnp.array([3.0, 50.0])}}
   config = TrainConfig(ema_decay=0.25, skip_nonfinite=int(skipping))
   state = init_state(params, optimizer, config)
-  step = jax.jit(make_train_step(None, optimizer, config, objective=Objective(falling), seed=0))
+  step = jax.jit(
+    make_train_step(None, optimizer, config, objective=Objective(falling), seed=0)
+  )
   wanted = current = np.array([3.0, 50.0])
   for decay in (1 / 10, 2 / 11, 3 / 12, 0.25, 0.25):
     state, _ = step(state, make_batch(0))
@@ -240,4 +274,6 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
 def test_initial_parameters_depend_on_the_seed_alone():
   first, again, other = (init_params(Bigrams(), seed) for seed in (3, 3, 4))
   chex.assert_trees_all_equal(first, again)
-  assert not np.array_equal(first['target_embedding']['table'], other['target_embedding']['table'])
+  assert not np.array_equal(
+    first['target_embedding']['table'], other['target_embedding']['table']
+  )

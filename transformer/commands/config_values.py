@@ -17,7 +17,11 @@ from transformer.system import installation
 
 def register():
   """Lets the flags of a config take lists with commas, whole numbers like 1e3, and None."""
-  for kind, parser in ((int, _WholeNumber()), (tuple, _Several()), (object, _OneOrSeveral())):
+  for kind, parser in (
+    (int, _WholeNumber()),
+    (tuple, _Several()),
+    (object, _OneOrSeveral()),
+  ):
     config_flags.register_flag_parser_for_type(kind, parser)
 
 
@@ -74,7 +78,9 @@ class _OneOrSeveral(flags.ArgumentParser):
     if value != argument or not isinstance(value, str):
       return value
     if value.startswith(('(', '[')):
-      raise ValueError("text in a tuple needs quotes, as in \"('a', 'b')\", or no brackets")
+      raise ValueError(
+        "text in a tuple needs quotes, as in \"('a', 'b')\", or no brackets"
+      )
     texts = flags.ListParser().parse(value)
     return tuple(texts) if len(texts) > 1 else value
 

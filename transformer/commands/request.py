@@ -76,7 +76,9 @@ class Request:
     if self.unscored:
       for name in _SCORES:
         if getattr(self, name):
-          raise UserError(f'--{name} compares translations with references; give --reference=FILE')
+          raise UserError(
+            f'--{name} compares translations with references; give --reference=FILE'
+          )
     if self.checkpoint == 'all':
       if self.unscored:
         raise UserError('--checkpoint=all compares scores; give --reference=FILE')
@@ -97,15 +99,21 @@ class Request:
   @property
   def results_folder(self) -> Path:
     """The folder of scores; raises `UserError` if it cannot be written to."""
-    folder = files.as_path(self.results or Path(self.workdir, run_directory.EVALUATIONS))
+    folder = files.as_path(
+      self.results or Path(self.workdir, run_directory.EVALUATIONS)
+    )
     outputs.check_folder('results', folder)
     return folder
 
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""
-    options = {name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None}
+    options = {
+      name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None
+    }
     decoding = decoding_for(config.decode, config.seed, **options)
-    return dataclasses.replace(decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize)
+    return dataclasses.replace(
+      decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize
+    )
 
   def read_texts(self, data: DataConfig) -> list[texts.Text]:
     """Reads the file, or the splits of the run's data, that the request names."""
@@ -130,18 +138,24 @@ def check_output(
     outputs.check_not_read(flag, path, [*filter(None, read), *record])
 
 
-def chosen_splits(data: DataConfig, names: Sequence[str], output: str | None) -> list[str]:
+def chosen_splits(
+  data: DataConfig, names: Sequence[str], output: str | None
+) -> list[str]:
   """Returns the splits of data by their own names; the output must not be a file of theirs.
 
   `test`, the default, `valid` and `train` stand for the names that the data has for them.
   """
   known = {'test': data.test, **data.valid_sets, 'train': data.train[0]}
-  splits = dict.fromkeys(known.get(name, name) for name in list(filter(None, names)) or ['test'])
+  splits = dict.fromkeys(
+    known.get(name, name) for name in list(filter(None, names)) or ['test']
+  )
   if not all(splits):
     raise UserError(
       'the config of this run names no data.test; give --split=NAME, or '
       '--source=FILE with --reference=FILE'
     )
   if output:
-    outputs.check_not_read('output', files.as_path(output), texts.split_files(data, *splits))
+    outputs.check_not_read(
+      'output', files.as_path(output), texts.split_files(data, *splits)
+    )
   return list(splits)

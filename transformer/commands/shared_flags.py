@@ -24,7 +24,9 @@ class _PluginParser(flags.ArgumentParser):
     try:
       return ast.literal_eval(argument)
     except (SyntaxError, ValueError) as error:
-      raise ValueError('text in a tuple needs quotes, as in "(\'MODULE:NAME\', 0.5)"') from error
+      raise ValueError(
+        'text in a tuple needs quotes, as in "(\'MODULE:NAME\', 0.5)"'
+      ) from error
 
 
 _STRING = flags.DEFINE_string
@@ -37,30 +39,63 @@ _PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
 # Each field of `Request` by its name: what defines its flag, and the help text.
 _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
-  'split': (_LIST, 'test, valid, train, or splits or prefixes of the data; default: test.'),
+  'split': (
+    _LIST,
+    'test, valid, train, or splits or prefixes of the data; default: test.',
+  ),
   'source': (_STRING, 'A file to translate, or - for standard input.'),
-  'reference': (_STRINGS, 'A file of translations to score against; may be given repeatedly.'),
+  'reference': (
+    _STRINGS,
+    'A file of translations to score against; may be given repeatedly.',
+  ),
   'output': (_STRING, 'Where translations go, or - for standard output.'),
   'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
-  'batch_size': (_INTEGER, 'Sentences that are translated together; default: as the run.'),
-  'dtype': (_STRING, 'Type of activations: trained, float32 or bfloat16; default: as the run.'),
+  'batch_size': (
+    _INTEGER,
+    'Sentences that are translated together; default: as the run.',
+  ),
+  'dtype': (
+    _STRING,
+    'Type of activations: trained, float32 or bfloat16; default: as the run.',
+  ),
   'bleu_tokenize': (_STRING, "sacreBLEU's tokenizer, such as zh; default: as the run."),
   'search': (_PLUGIN, 'default, or a search as MODULE:FUNCTION; default: as the run.'),
-  'sample': (_BOOL, 'Draw a translation of each sentence, or the best of --beam_size=W.'),
-  'temperature': (_FLOAT, 'Divides log-probabilities before a token is drawn; default: 1.'),
+  'sample': (
+    _BOOL,
+    'Draw a translation of each sentence, or the best of --beam_size=W.',
+  ),
+  'temperature': (
+    _FLOAT,
+    'Divides log-probabilities before a token is drawn; default: 1.',
+  ),
   'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
-  'top_p': (_FLOAT, 'Draw from the fewest tokens whose probabilities reach this; default: 1.'),
+  'top_p': (
+    _FLOAT,
+    'Draw from the fewest tokens whose probabilities reach this; default: 1.',
+  ),
   'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
-  'examples': (_INTEGER, 'Print this many translations, taken evenly, beside their references.'),
-  'nbest': (_INTEGER, 'Give this many of each sentence as lines of number ||| text ||| score.'),
-  'metric': (_STRINGS, 'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.'),
+  'examples': (
+    _INTEGER,
+    'Print this many translations, taken evenly, beside their references.',
+  ),
+  'nbest': (
+    _INTEGER,
+    'Give this many of each sentence as lines of number ||| text ||| score.',
+  ),
+  'metric': (
+    _STRINGS,
+    'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.',
+  ),
   'ensemble': (
     _LIST,
     'Runs whose probabilities are averaged with those of --workdir; a step in '
     '--checkpoint is of --workdir alone.',
   ),
   'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
-  'checkpoint': (_STRING, 'best, latest, a step, or, in eval.py, all, one after the other.'),
+  'checkpoint': (
+    _STRING,
+    'best, latest, a step, or, in eval.py, all, one after the other.',
+  ),
   'average': (_INTEGER, 'Average the parameters of this many checkpoints.'),
   'beam_size': (_INTEGER, 'Beams; default: as the run.'),
   'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
@@ -72,7 +107,9 @@ _OF_ALL_REQUESTS = ('checkpoint', 'average', 'beam_size', 'alpha')
 def define(*names: str) -> list[flags.FlagHolder]:
   """Defines flags of a request by name."""
   chosen = {name: _FLAGS[name] for name in names}
-  return [kind(name, _DEFAULTS.get(name), text) for name, (kind, text) in chosen.items()]
+  return [
+    kind(name, _DEFAULTS.get(name), text) for name, (kind, text) in chosen.items()
+  ]
 
 
 def define_request(*names: str) -> list[flags.FlagHolder]:

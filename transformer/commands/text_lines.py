@@ -54,7 +54,9 @@ def translate_live(run: TrainedRun, decoding: Decoding):
   With a `batch_size` of 1, a pipe is also answered line by line.
   """
   if sys.stdin.isatty() and sys.stdout.isatty():
-    print(f'{run.workdir}, step {run.steps[-1]}: type a line to translate it; Ctrl-D ends')
+    print(
+      f'{run.workdir}, step {run.steps[-1]}: type a line to translate it; Ctrl-D ends'
+    )
     decoding = dataclasses.replace(decoding, batch_size=1)
     lines = _typed_lines()
   else:

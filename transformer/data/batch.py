@@ -40,8 +40,12 @@ class Batch(NamedTuple):
 def check_batch(batch: Any):
   """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
   arrays = list(batch.arrays().values()) if isinstance(batch, Batch) else [None]
-  if not all(np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays):
-    raise UserError(f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}')
+  if not all(
+    np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays
+  ):
+    raise UserError(
+      f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}'
+    )
   shapes = [array.shape for array in arrays]
   source = batch.source_tokens.shape
   target = batch.target_tokens.shape

@@ -13,7 +13,9 @@ SOURCES = ('tfds', 'text')
 NORMALISATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
 # No white space but U+2581 first, no name of a control symbol or byte, and none of the characters
 # that are escaped or that a vocabulary is probed with.
-_SYMBOL = re.compile('(?!<(pad|/?s|unk|0x[0-9A-F]{2})>$)\u2581?[^\\s\u2581\u2585\U000f2581㏙]+')
+_SYMBOL = re.compile(
+  '(?!<(pad|/?s|unk|0x[0-9A-F]{2})>$)\u2581?[^\\s\u2581\u2585\U000f2581㏙]+'
+)
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
 # The names of a run's vocabulary files.
@@ -99,12 +101,17 @@ class DataConfig:
     """The validation sets by the beginning of their metrics' names, the deciding one first."""
     if isinstance(self.valid, str):
       return {'valid': self.valid}
-    return {f'valid/{name}' if number else 'valid': name for number, name in enumerate(self.valid)}
+    return {
+      f'valid/{name}' if number else 'valid': name
+      for number, name in enumerate(self.valid)
+    }
 
   @property
   def stages(self) -> tuple[tuple[float, ...], ...]:
     """The stages of `train_stages`; one by `train_weights` if there are none."""
-    return self.train_stages or ((0.0, *(self.train_weights or (1.0,) * len(self.train))),)
+    return self.train_stages or (
+      (0.0, *(self.train_weights or (1.0,) * len(self.train))),
+    )
 
   @property
   def sizes(self) -> dict[str, int]:
@@ -119,30 +126,45 @@ class DataConfig:
   def __post_init__(self):
     check_ranges(self, 'data.')
     if self.source == 'text' and not self.dir:
-      raise UserError('data.dir must name the folder of the text files; set --config.data.dir')
+      raise UserError(
+        'data.dir must name the folder of the text files; set --config.data.dir'
+      )
     languages = self.source_language, self.target_language
     if not all(languages) or len(set(languages)) < 2:
       raise UserError(
         f'data.source_language and data.target_language must both be set, and differ;'
         f' got {shown(languages)}'
       )
-    for key, names in (('train', self.train), ('valid', tuple(self.valid_sets.values()))):
+    for key, names in (
+      ('train', self.train),
+      ('valid', tuple(self.valid_sets.values())),
+    ):
       if not names or not all(names) or len(set(names)) < len(names):
         raise UserError(
           f'data.{key} must name at least one corpus, and each once; got {shown(names)}'
         )
     if self.train_weights and self.train_stages:
-      raise UserError('data.train_weights and data.train_stages exclude each other; got both')
+      raise UserError(
+        'data.train_weights and data.train_stages exclude each other; got both'
+      )
     for stage in self.stages:
       weights = stage[1:]
-      if len(weights) != len(self.train) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
+      if (
+        len(weights) != len(self.train)
+        or min(weights) < 0
+        or not 0 < sum(weights) < math.inf
+      ):
         raise UserError(
           f'data.train_weights, and a stage of data.train_stages after its number of '
           f'updates, must hold a weight for each of the {len(self.train)} corpora of '
           f'data.train, at least 0 and one of them above 0; got {shown(weights)}'
         )
     firsts = [stage[0] for stage in self.stages]
-    if firsts[0] != 0 or firsts != sorted(set(firsts)) or any(first % 1 for first in firsts):
+    if (
+      firsts[0] != 0
+      or firsts != sorted(set(firsts))
+      or any(first % 1 for first in firsts)
+    ):
       raise UserError(
         f'the stages of data.train_stages must begin after ascending numbers of '
         f'updates, the first after 0; got {shown(firsts)}'
@@ -160,7 +182,9 @@ class DataConfig:
         f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
         f'docs/vocabulary.md for a variation that samples its cuts'
       )
-    if self.shared_vocabulary and (self.source_vocabulary or self.source_vocabulary_size):
+    if self.shared_vocabulary and (
+      self.source_vocabulary or self.source_vocabulary_size
+    ):
       raise UserError(
         'data.source_vocabulary and data.source_vocabulary_size are for languages '
         'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '

@@ -90,7 +90,9 @@ def encode_corpora(
   train = {}
   for name, corpus in corpora.train.items():
     source, target = load_or_encode(corpus, vocabulary, keep)
-    train[name] = keep_for_training(source, target, config.max_length, config.max_length_ratio)
+    train[name] = keep_for_training(
+      source, target, config.max_length, config.max_length_ratio
+    )
   valid = {
     key: encode_for_scoring(corpus, vocabulary, config.max_length)
     for key, corpus in corpora.valid.items()
@@ -98,7 +100,11 @@ def encode_corpora(
   counts = {f'train/{name}': pairs.counts for name, pairs in train.items()}
   counts |= {key: pairs.counts for key, pairs in valid.items()}
   for name, numbers in counts.items():
-    shown = [f'{what} {number:,}' for what, number in numbers.items() if number or what == 'kept']
+    shown = [
+      f'{what} {number:,}'
+      for what, number in numbers.items()
+      if number or what == 'kept'
+    ]
     logging.info('pairs of %s: %s', name, ', '.join(shown))
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))

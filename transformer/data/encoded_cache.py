@@ -27,7 +27,9 @@ _FORMAT = 5
 _NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 
 
-def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True) -> list[Sentences]:
+def load_or_encode(
+  corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
+) -> list[Sentences]:
   """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
 
   One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
@@ -44,13 +46,17 @@ def load_or_encode(corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True)
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with place.with_name(f'{key}.lock').open('wb') as lock:
-        logging.info('encoding %s into %s, unless another process does', corpus.name, place)
+        logging.info(
+          'encoding %s into %s, unless another process does', corpus.name, place
+        )
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not read(place, dtype):
           write(place, encode(corpus, vocabulary), len(corpus))
       sides = read(place, dtype)
     except (OSError, UserError) as error:  # A mistake in the text is met again.
-      logging.warning('%s is encoded in memory, for this run alone: %s', corpus.name, error)
+      logging.warning(
+        '%s is encoded in memory, for this run alone: %s', corpus.name, error
+      )
   return sides or encode_in_memory(corpus, vocabulary)
 
 
@@ -58,7 +64,10 @@ def write(place: Path, chunks: Iterable[tuple[Sentences, Sentences]], pairs: int
   """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)
-  for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):  # A killed process left these.
+  for left in (
+    place,
+    *place.parent.glob(f'{place.name}.*.tmp'),
+  ):  # A killed process left these.
     shutil.rmtree(left, ignore_errors=True)
   with files.new_folder(place) as folder:
     done = 0
@@ -68,7 +77,9 @@ def write(place: Path, chunks: Iterable[tuple[Sentences, Sentences]], pairs: int
         with (folder / name).open('ab') as file:
           array.tofile(file)
       done += len(source)
-      logging.log_every_n_seconds(logging.INFO, 'encoded %d of %d pairs', 20, done, pairs)
+      logging.log_every_n_seconds(
+        logging.INFO, 'encoded %d of %d pairs', 20, done, pairs
+      )
     files.write_sealed(folder / _ABOUT, _digests(folder))
 
 

@@ -67,12 +67,16 @@ class Sentences:
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences; their tokens stay where they are."""
-    return dataclasses.replace(self, starts=self.starts[sentences], lengths=self.lengths[sentences])
+    return dataclasses.replace(
+      self, starts=self.starts[sentences], lengths=self.lengths[sentences]
+    )
 
   def take(self, sentences: np.ndarray) -> np.ndarray:
     """Returns the tokens of some sentences, end to end."""
     lengths = self.lengths[sentences]
-    return self.tokens[np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)]
+    return self.tokens[
+      np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +91,9 @@ class EncodedPairs:
     return len(self.source)
 
 
-def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple[Sentences, Sentences]]:
+def encode(
+  corpus: Corpus, vocabulary: RunVocabulary
+) -> Iterator[tuple[Sentences, Sentences]]:
   """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
   dtype = token_dtype(vocabulary)
   for first in range(0, len(corpus), _CHUNK):
@@ -98,7 +104,9 @@ def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple[Sentence
     )
 
 
-def encode_lines(lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32) -> Sentences:
+def encode_lines(
+  lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32
+) -> Sentences:
   """Encodes lines of a text with end tokens, on all cores; a blank line has no other token."""
   shown = ['' if is_blank(line) else line for line in lines]
   return Sentences.ended(vocabulary.encode_batch(shown), dtype)
@@ -126,7 +134,9 @@ def keep_for_training(
     'target too long': target.lengths > max_length,
   }
   if max_length_ratio:
-    wrong['length ratio'] = differ_in_length(source.lengths, target.lengths, max_length_ratio)
+    wrong['length ratio'] = differ_in_length(
+      source.lengths, target.lengths, max_length_ratio
+    )
   counts = {'kept': 0}
   kept = np.ones(len(source), bool)
   for reason, pairs in wrong.items():
@@ -143,7 +153,9 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
   return np.maximum(source, target) > most * np.minimum(source, target)
 
 
-def encode_for_scoring(corpus: Corpus, vocabulary: RunVocabulary, max_length: int) -> EncodedPairs:
+def encode_for_scoring(
+  corpus: Corpus, vocabulary: RunVocabulary, max_length: int
+) -> EncodedPairs:
   """Encodes a corpus and keeps every pair; truncates and counts sides above `max_length` tokens."""
   source, target = encode_in_memory(corpus, vocabulary)
   counts = {
@@ -151,7 +163,9 @@ def encode_for_scoring(corpus: Corpus, vocabulary: RunVocabulary, max_length: in
     'cut: source too long': int(np.count_nonzero(source.lengths > max_length)),
     'cut: target too long': int(np.count_nonzero(target.lengths > max_length)),
   }
-  return EncodedPairs(_truncated(source, max_length), _truncated(target, max_length), counts)
+  return EncodedPairs(
+    _truncated(source, max_length), _truncated(target, max_length), counts
+  )
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:

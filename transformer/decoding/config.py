@@ -12,7 +12,16 @@ from transformer.settings import check_ranges, converted, nearest_name, setting
 BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # What one translation may do in another way than its run.
-OPTIONS = ('beam_size', 'alpha', 'dtype', 'batch_size', 'search', 'sample', *_SAMPLING, 'nbest')
+OPTIONS = (
+  'beam_size',
+  'alpha',
+  'dtype',
+  'batch_size',
+  'search',
+  'sample',
+  *_SAMPLING,
+  'nbest',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +111,9 @@ def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Deco
     values[name] = converted(kinds[name], value, name)
   drawing = [name for name in _SAMPLING if name in options]
   if drawing and not values.get('sample'):
-    raise UserError(f'{" and ".join(drawing)} needs sample; without it nothing is drawn')
+    raise UserError(
+      f'{" and ".join(drawing)} needs sample; without it nothing is drawn'
+    )
   settings = dataclasses.asdict(config) | {'seed': run_seed}
   if values.get('sample'):
     # The run's beam size is for its search; the best of several samples is not a plain sample.

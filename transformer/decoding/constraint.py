@@ -23,7 +23,9 @@ class Constraint:
 
   tables: Any = ()
 
-  def rows(self, vocabulary, limits: Sequence[int], room: int, first: int) -> Sequence[Any]:
+  def rows(
+    self, vocabulary, limits: Sequence[int], room: int, first: int
+  ) -> Sequence[Any]:
     """Returns the arrays of each sentence, in nested tuples; None for a free sentence.
 
     Args:
@@ -63,11 +65,16 @@ FREE = Constraint()
 def stacked(rows: Sequence[Any], size: int) -> Any:
   """Returns the arrays of a batch of `size` rows from those of its sentences."""
   return jax.tree.map(
-    lambda *leaves: np.stack([*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]), *rows
+    lambda *leaves: np.stack(
+      [*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]
+    ),
+    *rows,
   )
 
 
-def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, shape: tuple[int, int]):
+def obeying(
+  constraint: type[Constraint], rows, tables, step, cache: Cache, shape: tuple[int, int]
+):
   """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 
   Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
@@ -79,8 +86,12 @@ def obeying(constraint: type[Constraint], rows, tables, step, cache: Cache, shap
   def obeying_step(tokens_BW, cache):
     (own, state), (common, t) = cache
     log_probs_BWN, inner = step(tokens_BW, Cache(own, common))
-    log_probs_BWN, state = constraint.allow(rows, tables, t, tokens_BW, state, log_probs_BWN)
+    log_probs_BWN, state = constraint.allow(
+      rows, tables, t, tokens_BW, state, log_probs_BWN
+    )
     return log_probs_BWN, Cache((inner.own, state), (inner.common, t + 1))
 
-  cache = Cache((cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0)))
+  cache = Cache(
+    (cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0))
+  )
   return obeying_step, cache

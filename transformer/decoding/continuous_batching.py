@@ -65,19 +65,28 @@ def search_batches(
   running: dict[concurrent.futures.Future, Place] = {}
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
-      while len(running) < threads and (batch := _take(new, waiting, running.values(), size)):
+      while len(running) < threads and (
+        batch := _take(new, waiting, running.values(), size)
+      ):
         running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
-      for future in concurrent.futures.wait(running, return_when='FIRST_COMPLETED').done:
+      for future in concurrent.futures.wait(
+        running, return_when='FIRST_COMPLETED'
+      ).done:
         del running[future]
         batch = future.result()
         place = batch.bucket, batch.t
         # No other batch has, or will have, sentences of its bucket.
-        alone = not new and all(batch.bucket != other for other, _ in [*waiting, *running.values()])
+        alone = not new and all(
+          batch.bucket != other for other, _ in [*waiting, *running.values()]
+        )
         if batch.rows and (alone or len(batch.rows) >= _FULL * size):
           running[executor.submit(advance, batch, True)] = place
         elif batch.rows:
           waiting.setdefault(place, []).append(_with_rows(batch, list(batch.rows)))
-      del future, batch  # The state of a batch that is over would stay in memory during the next.
+      del (
+        future,
+        batch,
+      )  # The state of a batch that is over would stay in memory during the next.
 
 
 def _take(
@@ -88,7 +97,9 @@ def _take(
 ) -> SearchBatch | None:
   """Takes the next batch to compute: a full one, a new one, or one that nothing can join."""
   full = [
-    place for place, batches in waiting.items() if sum(len(batch.rows) for batch in batches) >= size
+    place
+    for place, batches in waiting.items()
+    if sum(len(batch.rows) for batch in batches) >= size
   ]
   if full:
     return _joined(waiting, max(full, key=lambda place: place[1]), size)
@@ -101,7 +112,9 @@ def _take(
   return None
 
 
-def _joined(waiting: dict[Place, list[SearchBatch]], place: Place, size: int) -> SearchBatch:
+def _joined(
+  waiting: dict[Place, list[SearchBatch]], place: Place, size: int
+) -> SearchBatch:
   """Takes as many sentences from a place, a bucket and a number of tokens, as a batch has rows."""
   batches = waiting.pop(place)
   taken = []
@@ -130,7 +143,9 @@ def _with_rows(batch: SearchBatch, rows: Sequence[int]) -> SearchBatch:
   return batch._replace(
     rows=dict(enumerate(batch.rows[row] for row in rows)),
     state=jax.tree.map(
-      lambda leaf: np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf) else np.asarray(leaf),
+      lambda leaf: (
+        np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf) else np.asarray(leaf)
+      ),
       batch.state,
     ),
   )

@@ -63,7 +63,9 @@ def make_scorer(models: tuple[Model, ...]) -> Callable[..., jax.Array]:
       jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
       for model, own in zip(models, params, strict=True)
     ]
-    chosen_BT = jnp.take_along_axis(mean_probability(log_probs), target_BT[..., None], -1)[..., 0]
+    chosen_BT = jnp.take_along_axis(
+      mean_probability(log_probs), target_BT[..., None], -1
+    )[..., 0]
     return chosen_BT * (target_BT != PAD_ID)
 
   return score

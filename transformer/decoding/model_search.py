@@ -20,7 +20,13 @@ from transformer.model import search_state
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import Cache, Search, SearchOptions, greedy_search, normalised
+from transformer.ops.search import (
+  Cache,
+  Search,
+  SearchOptions,
+  greedy_search,
+  normalised,
+)
 from transformer.ops.selection import add_terms
 
 
@@ -101,7 +107,9 @@ class ModelSearch:
         sampling=sampling,
       )
     if custom:
-      return custom_search(config.search, step, cache, limits_B, options, beams, self.nbest)
+      return custom_search(
+        config.search, step, cache, limits_B, options, beams, self.nbest
+      )
     if beams == 1 and policy is None:
       return greedy_search(step, cache, limits_B, options)
     return beam_search(
@@ -136,7 +144,10 @@ class ModelSearch:
     """Returns the `apply` of each model, with its parameters and the search's type."""
     models = self.models
     if self.config.dtype != DecodeConfig.dtype:
-      models = [model.clone(config=model.config.with_dtype(self.config.dtype)) for model in models]
+      models = [
+        model.clone(config=model.config.with_dtype(self.config.dtype))
+        for model in models
+      ]
     return [
       functools.partial(model.apply, {'params': own})
       for model, own in zip(models, params, strict=True)
@@ -164,7 +175,9 @@ def random_keys(config: DecodeConfig, seed: int, numbers: Sequence[int]) -> Any:
   numbers_B = np.zeros(config.batch_size, np.uint32)
   numbers_B[: len(numbers)] = numbers
   key = jax.random.key(seed, impl='threefry2x32')
-  return np.asarray(jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B)))
+  return np.asarray(
+    jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B))
+  )
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

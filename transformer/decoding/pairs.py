@@ -74,8 +74,12 @@ def pair_batches(
   for length, bucket in sorted(buckets.items()):
     for first in range(0, len(bucket), batch_size):
       rows = bucket[first : first + batch_size]
-      source_BS = padded([sources[index] for index in rows], min(length, most_S), batch_size)
-      target_BT = padded([targets[index] for index in rows], min(length, most_T), batch_size)
+      source_BS = padded(
+        [sources[index] for index in rows], min(length, most_S), batch_size
+      )
+      target_BT = padded(
+        [targets[index] for index in rows], min(length, most_T), batch_size
+      )
       yield rows, source_BS, target_BT
 
 

@@ -20,12 +20,20 @@ from transformer.model.attention import KVCache
 from transformer.model.building import modules_of
 from transformer.model.transformer import DecoderState, Source
 from transformer.ops.beam_search import Beams
-from transformer.ops.search import Cache, Hypotheses, RollOut, advance_until, cache_lengths
+from transformer.ops.search import (
+  Cache,
+  Hypotheses,
+  RollOut,
+  advance_until,
+  cache_lengths,
+)
 from transformer.system import processes
 from transformer.system.traced_programs import keep_traced, register_tuples
 from transformer.training.mesh import replicated
 
-register_tuples(KVCache, Source, DecoderState, Encoded, Cache, Hypotheses, RollOut, Beams)
+register_tuples(
+  KVCache, Source, DecoderState, Encoded, Cache, Hypotheses, RollOut, Beams
+)
 # Encoded sources are padded to at least this many tokens, so that more of them share batches.
 _SHORTEST = 32
 # A search stops after so many tokens, since few translations are shorter; and then every so many.
@@ -105,8 +113,13 @@ class SearchPrograms:
     constraint. The program takes the state, whose memory it uses again, as an argument.
     """
     source_BS = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32)
-    (encoded, state), _ = jax.eval_shape(self._begin, params, (source_BS, given), (), ())
-    fixed = encoded, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given)
+    (encoded, state), _ = jax.eval_shape(
+      self._begin, params, (source_BS, given), (), ()
+    )
+    fixed = (
+      encoded,
+      jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given),
+    )
     longest = self._lengths(fixed)[-1]
     state = jax.eval_shape(lambda state: search_state.grown(state, longest), state)
     arguments = params, fixed, state, ((), np.int32(0))
@@ -147,7 +160,9 @@ class SearchPrograms:
     with self._lock:
       if key not in self._programs:
         if self._rows.mesh.size == 1:
-          function = keep_traced(function, f'{name}, {self._about}', self._modules, arguments)
+          function = keep_traced(
+            function, f'{name}, {self._about}', self._modules, arguments
+          )
         made = self._everywhere
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])
@@ -155,9 +170,16 @@ class SearchPrograms:
           function,
           donate_argnums=2,
           out_shardings=(made, self._everywhere),
-          in_shardings=(None, self._rows, self._by_rows(arguments[2]), self._everywhere),
+          in_shardings=(
+            None,
+            self._rows,
+            self._by_rows(arguments[2]),
+            self._everywhere,
+          ),
         )
     return key, self._programs[key]
 
   def _by_rows(self, leaves):
-    return jax.tree.map(lambda leaf: self._rows if np.ndim(leaf) else self._everywhere, leaves)
+    return jax.tree.map(
+      lambda leaf: self._rows if np.ndim(leaf) else self._everywhere, leaves
+    )

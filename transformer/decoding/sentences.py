@@ -74,12 +74,16 @@ class Sentences:
     buckets: dict[tuple, list[int]] = {}
     for index in sorted(chosen, key=lambda index: len(self.sources[index])):
       length = padded_length(len(self.sources[index]), self.max_length)
-      buckets.setdefault((length, self._bucket(length, self.rows[index])), []).append(index)
+      buckets.setdefault((length, self._bucket(length, self.rows[index])), []).append(
+        index
+      )
     size = self.decoding.batch_size
     batches = []
     for (_, bucket), indices in buckets.items():
       for start in range(0, len(indices), size):
-        batches.append(SearchBatch(bucket, 0, dict(enumerate(indices[start : start + size]))))
+        batches.append(
+          SearchBatch(bucket, 0, dict(enumerate(indices[start : start + size])))
+        )
     return batches
 
   def _bucket(self, length: int, row: Any) -> Bucket:
@@ -95,8 +99,12 @@ class Sentences:
     tables = () if batch.bucket.form is None else self.tables
     state = batch.state
     if state is None:
-      state = programs.begin(self.params, tables, *self._inputs(list(batch.rows.values())))
-    state, t, done_B, hypotheses = programs.advance(self.params, tables, state, batch.t, pauses)
+      state = programs.begin(
+        self.params, tables, *self._inputs(list(batch.rows.values()))
+      )
+    state, t, done_B, hypotheses = programs.advance(
+      self.params, tables, state, batch.t, pauses
+    )
     # Reading an array whose computation lacked memory would end the process without a word.
     done_B = jax.device_get(jax.block_until_ready(done_B))
     if any(done_B[row] for row in batch.rows):

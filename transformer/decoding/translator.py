@@ -22,7 +22,12 @@ from transformer.decoding.sentences import Sentences
 from transformer.model.building import Model
 from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
-from transformer.training.mesh import gathering, replicated, sentence_mesh, sentence_sharding
+from transformer.training.mesh import (
+  gathering,
+  replicated,
+  sentence_mesh,
+  sentence_sharding,
+)
 
 # Batches that a CPU computes side by side: each takes memory, and uses several cores for its
 # larger matrix products.
@@ -95,8 +100,12 @@ class Translator:
     sources = [[*ids[: self.max_length - 1], EOS_ID] for ids in encoded]
     extra = decoding.max_extra_length
     limits = [len(source) + extra for source in sources]
-    rows = constraint.rows(self.vocabulary.target, limits, self.max_length + extra, first)
-    chosen = [index for index, sentence in enumerate(sentences) if not is_blank(sentence)]
+    rows = constraint.rows(
+      self.vocabulary.target, limits, self.max_length + extra, first
+    )
+    chosen = [
+      index for index, sentence in enumerate(sentences) if not is_blank(sentence)
+    ]
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
     threads = min(usable_cores(), _MOST_BATCHES) if refills else 0
@@ -134,22 +143,30 @@ class Translator:
     longest = max(map(len, self.vocabulary.source.encode_batch(sentences)))
     length = padded_length(longest + 1, self.max_length)
     like = jax.tree.map(
-      lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+      lambda leaf, sharding: jax.ShapeDtypeStruct(
+        leaf.shape, leaf.dtype, sharding=sharding
+      ),
       list(params),
       self._shardings(params),
     )
     given = np.zeros(decoding.batch_size, np.int32), random_keys(decoding, 0, []), None
-    return length, self._programs(decoding, Constraint).compile_largest(like, length, given)
+    return length, self._programs(decoding, Constraint).compile_largest(
+      like, length, given
+    )
 
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""
     pairs = zip(params, self.models, strict=True)
     return [gathering(self.mesh, own, model) for own, model in pairs]
 
-  def _programs(self, decoding: Decoding, constraint: type[Constraint]) -> SearchPrograms:
+  def _programs(
+    self, decoding: Decoding, constraint: type[Constraint]
+  ) -> SearchPrograms:
     """Returns the programs of a search, which are the same for every seed."""
     return _cached_programs(
-      ModelSearch(self.models, dataclasses.replace(decoding, seed=0), decoding.nbest, constraint),
+      ModelSearch(
+        self.models, dataclasses.replace(decoding, seed=0), decoding.nbest, constraint
+      ),
       self.max_length,
       sentence_sharding(self.mesh, decoding.batch_size),
     )

@@ -26,20 +26,27 @@ def check_tokenizer(tokenize: str):
 
 
 def corpus_bleu(
-  translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str = '13a'
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+  tokenize: str = '13a',
 ) -> float:
   """Computes cased BLEU in percent (Papineni et al., 2002; Post, 2018)."""
   metric = metric_of('BLEU', tokenize, force=tokenize == 'none')
   return metric.corpus_score(translations, references).score
 
 
-def corpus_chrf(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def corpus_chrf(
+  translations: Sequence[str], references: Sequence[Sequence[str]]
+) -> float:
   """Computes chrF2++ (Popović, 2017) in percent."""
   return metric_of('chrF2++', '13a').corpus_score(translations, references).score
 
 
 def score_text(
-  name: str, translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
+  name: str,
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+  tokenize: str,
 ) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 

@@ -43,8 +43,15 @@ def evaluate(
     'sentences_per_second': len(lines) / seconds,
   }
   sentences = [
-    {'source': source, 'references': sides, 'translation': answer.text, 'model_score': answer.score}
-    for source, answer, *sides in zip(text.sources, answers, *text.references, strict=True)
+    {
+      'source': source,
+      'references': sides,
+      'translation': answer.text,
+      'model_score': answer.score,
+    }
+    for source, answer, *sides in zip(
+      text.sources, answers, *text.references, strict=True
+    )
   ]
 
   def leave_out(line: str):
@@ -55,7 +62,9 @@ def evaluate(
   yield scores, sentences
   for name in ('chrF2++', 'TER'):
     with optional(f'{name} is left out', leave_out):
-      _add(scores, sentences, [metrics.score_text(name, lines, text.references, tokenize)])
+      _add(
+        scores, sentences, [metrics.score_text(name, lines, text.references, tokenize)]
+      )
     yield scores, sentences
   gold = text.references if text.gold is None else [text.gold]
   for metric in own_metrics:
@@ -72,7 +81,9 @@ def evaluate(
     yield scores, sentences
 
 
-def _add(scores: dict[str, Any], sentences: list[dict[str, Any]], more: Sequence[Score]):
+def _add(
+  scores: dict[str, Any], sentences: list[dict[str, Any]], more: Sequence[Score]
+):
   """Adds scores of a text to those that there are, and the scores of its sentences."""
   for score in more:
     scores['metrics'].append(score.to_json())
@@ -101,7 +112,10 @@ def report(
       if not printed:
         seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
         how = ', '.join(f'{key} {value}' for key, value in result.how.items())
-        print(f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}', file=people)
+        print(
+          f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}',
+          file=people,
+        )
       for row in rows[printed:]:
         print(_line(**row), file=people, flush=True)
     printed = len(rows)
@@ -134,7 +148,9 @@ def _line(
   return f'  {name:9}  {score:6.2f}  {interval:15}  {signature}'
 
 
-def show_examples(text: Text, answers: Sequence[Translation], count: int, people: TextIO):
+def show_examples(
+  text: Text, answers: Sequence[Translation], count: int, people: TextIO
+):
   """Prints up to `count` translations beside their references, taken evenly from the text."""
   count = min(count, len(text.sources))
   for number in range(count):
@@ -153,7 +169,9 @@ def print_table(scored: Sequence[tuple[results.Result, dict[str, Any]]]):
   headline = list(rows[0])[1]
   best = max(rows, key=operator.itemgetter(headline))
   for row in rows:
-    cells = [f'{name} {score:.2f}' for name, score in row.items() if isinstance(score, float)]
+    cells = [
+      f'{name} {score:.2f}' for name, score in row.items() if isinstance(score, float)
+    ]
     print(f'step {row["step"]:6}  {"  ".join(cells)}{"  *" if row is best else ""}')
   result, _ = scored[0]
   table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')

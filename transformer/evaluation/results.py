@@ -21,7 +21,16 @@ from transformer.runs import record, run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 # What readers of a result need.
-_FIELDS = {'text', 'text_sha256', 'steps', 'ensemble', 'ensemble_steps', 'decode', 'seed', 'more'}
+_FIELDS = {
+  'text',
+  'text_sha256',
+  'steps',
+  'ensemble',
+  'ensemble_steps',
+  'decode',
+  'seed',
+  'more',
+}
 
 
 class Result(NamedTuple):
@@ -41,7 +50,10 @@ class Result(NamedTuple):
       how['average'] = str(len(steps))
     if others:  # A digest distinguishes ensembles of the same size.
       digest = _digest(
-        [f'{run} {[*its]}' for run, its in zip(others, content['ensemble_steps'], strict=True)]
+        [
+          f'{run} {[*its]}'
+          for run, its in zip(others, content['ensemble_steps'], strict=True)
+        ]
       )
       how['ensemble'] = f'{1 + len(others)}.{digest}'
     if 'decode' in content:
@@ -95,7 +107,9 @@ class Result(NamedTuple):
       digest = other.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
       return  # No file, or a damaged one, which may be written.
-    ours = self.content['workdir']  # Results inside belong to the run, even if it has moved.
+    ours = self.content[
+      'workdir'
+    ]  # Results inside belong to the run, even if it has moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(
         f'{self.path} is the result of another run, {run}; give each run a folder of '
@@ -107,21 +121,32 @@ class Result(NamedTuple):
         f'--results=FOLDER, or remove the file'
       )
 
-  def write(self, scores: Mapping[str, Any], sentences: Sequence[Mapping[str, Any]] | None = None):
+  def write(
+    self,
+    scores: Mapping[str, Any],
+    sentences: Sequence[Mapping[str, Any]] | None = None,
+  ):
     """Writes sentences, if there are any, then the content with scores, both JSON data."""
     self.check_own()
     if sentences is not None:
-      lines = (json.dumps(sentence, ensure_ascii=False) + '\n' for sentence in sentences)
+      lines = (
+        json.dumps(sentence, ensure_ascii=False) + '\n' for sentence in sentences
+      )
       files.write(self.sentences_path, ''.join(lines).encode())
     files.write_json(self.path, {**self.content, **scores})
 
   def read_sentences(self) -> list[dict[str, Any]]:
     """Reads the sentences."""
-    return _read(self.sentences_path, lambda data: list(map(json.loads, data.splitlines())))
+    return _read(
+      self.sentences_path, lambda data: list(map(json.loads, data.splitlines()))
+    )
 
 
 def facts(
-  text: Text, members: Sequence, decoding: Decoding | None = None, **more: str | Sequence[str]
+  text: Text,
+  members: Sequence,
+  decoding: Decoding | None = None,
+  **more: str | Sequence[str],
 ) -> dict[str, Any]:
   """Returns what is known of a result of runs before its scores.
 
@@ -189,7 +214,9 @@ def read_all(folder: Path, text: str) -> list[Result]:
 
 
 def _digest(lines: Sequence[str]) -> str:
-  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[:8]
+  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[
+    :8
+  ]
 
 
 def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:

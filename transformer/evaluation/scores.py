@@ -22,7 +22,9 @@ class Score(NamedTuple):
   name: str
   score: float
   signature: str  # how it was computed
-  details: str = ''  # sacreBLEU's line; of BLEU: precisions, brevity penalty and lengths
+  details: str = (
+    ''  # sacreBLEU's line; of BLEU: precisions, brevity penalty and lengths
+  )
   interval: tuple[float, float] | None = None  # both ends of the 95 % interval
   sentences: Sequence[float] = ()  # the score of each sentence
 
@@ -61,7 +63,9 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
   """
   rng = np.random.default_rng(seed_of_samples()['seed'])
   counts = np.asarray(counts)
-  return np.stack([rng.choice(counts, len(counts)).sum(axis=0) for _ in range(RESAMPLES)])
+  return np.stack(
+    [rng.choice(counts, len(counts)).sum(axis=0) for _ in range(RESAMPLES)]
+  )
 
 
 def interval_95(scores: Sequence[float]) -> tuple[float, float]:
@@ -94,11 +98,14 @@ def own_scores(
 ) -> list[Score]:
   """Returns the scores of a metric; refuses one that fails, or returns no finite numbers."""
   with own_code.guarded(f'the metric {metric.spec} failed'):
-    values = metric.function(list(sources), list(translations), list(map(list, references)))
+    values = metric.function(
+      list(sources), list(translations), list(map(list, references))
+    )
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
   return [
-    _own_score(metric.spec, str(name), value, len(translations)) for name, value in values.items()
+    _own_score(metric.spec, str(name), value, len(translations))
+    for name, value in values.items()
   ]
 
 
@@ -115,4 +122,6 @@ def _own_score(spec: str, name: str, value: Any, count: int) -> Score:
   if not scores.shape:
     return Score(name, scores.item(), spec)
   interval = interval_95(resampled(scores) / count)
-  return Score(name, scores.mean().item(), spec, interval=interval, sentences=scores.tolist())
+  return Score(
+    name, scores.mean().item(), spec, interval=interval, sentences=scores.tolist()
+  )

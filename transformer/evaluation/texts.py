@@ -20,7 +20,9 @@ class Text(NamedTuple):
   name: str  # in results
   sources: list[str]
   references: list[list[str]]
-  gold: Sequence[str] | None = None  # what metrics of one's own get in place of the references
+  gold: Sequence[str] | None = (
+    None  # what metrics of one's own get in place of the references
+  )
 
   @property
   def digest(self) -> str:

@@ -20,7 +20,9 @@ _WRITTEN = 10  # No more skipped batches are written, so that the disk does not 
 _DEVIATIONS = 6.0
 _SHARE = 0.05
 _UPDATES = 50  # The approximate number of the latest losses.
-_FIRST = 100  # The updates at the start of a run, where the loss falls fast, are no spikes.
+_FIRST = (
+  100  # The updates at the start of a run, where the loss falls fast, are no spikes.
+)
 
 
 class DivergenceGuard:
@@ -30,9 +32,17 @@ class DivergenceGuard:
   so that a resumed run finds the same spikes.
   """
 
-  def __init__(self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike):
+  def __init__(
+    self, window: Mapping[str, float], allowed: int, workdir: str | os.PathLike
+  ):
     """Resumes a run with a window, or {}; `allowed` updates in a row may be skipped."""
-    self.window = {'updates': 0, 'mean': 0.0, 'variance': 0.0, 'spiking': False, **window}
+    self.window = {
+      'updates': 0,
+      'mean': 0.0,
+      'variance': 0.0,
+      'spiking': False,
+      **window,
+    }
     self._allowed = allowed
     self._folder = Path(workdir) / BAD_BATCHES
 
@@ -46,7 +56,9 @@ class DivergenceGuard:
     skips = metrics.get('skips')
     if skips and skips.in_a_row <= self._allowed:
       where = f'; {self._write(step, batch)}' if skips.total <= _WRITTEN else ''
-      say(f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}')
+      say(
+        f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}'
+      )
       return False
     raise UserError(
       f'{event}; that is one more in a row than train.skip_nonfinite={self._allowed} skips; '

@@ -95,7 +95,9 @@ class Meter:
       values['tokens_per_second'] = target_speed
       if self._utilisation is not None:
         of_source, of_target = self._utilisation
-        values['flops_utilisation'] = of_source * source_speed + of_target * target_speed
+        values['flops_utilisation'] = (
+          of_source * source_speed + of_target * target_speed
+        )
     self._restart({})
     return values
 
@@ -112,7 +114,9 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(model: Model, devices: int, objective: Objective) -> tuple[float, float] | None:
+def utilisation(
+  model: Model, devices: int, objective: Objective
+) -> tuple[float, float] | None:
   """Returns the share of the devices' peak that a source and a target token a second use.
 
   None: the peak, or the model's operations, are not known.

@@ -42,7 +42,9 @@ class OpenRun:
     self.step: int | None = None
     self.history: dict[str, Any] = {'evaluations': [], 'meter': {}}
     self.unfinished = False
-    self.begun, self.changes, has_checkpoints = processes.from_first(lambda: self._lock(config))
+    self.begun, self.changes, has_checkpoints = processes.from_first(
+      lambda: self._lock(config)
+    )
     self._checkpoints: Checkpoints | None = None
     if has_checkpoints:
       folder = workdir / run_directory.CHECKPOINTS
@@ -51,10 +53,14 @@ class OpenRun:
       self.step = processes.from_first(self._checkpoints.fall_back)
     if self.step is not None:
       self.history = self._checkpoints.history(self.step)
-      self.unfinished = processes.from_first(lambda: self._checkpoints.is_unfinished(self.step))
+      self.unfinished = processes.from_first(
+        lambda: self._checkpoints.is_unfinished(self.step)
+      )
     train = config.train
     is_last = self.step is not None and self.step >= train.steps
-    self.done = is_last or is_out_of_patience(self.history['evaluations'], train.patience)
+    self.done = is_last or is_out_of_patience(
+      self.history['evaluations'], train.patience
+    )
     self.ended = self.done and not self.unfinished
 
   def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
@@ -70,4 +76,6 @@ class OpenRun:
     if self._checkpoints:
       return self._checkpoints
     folder = self.workdir / run_directory.CHECKPOINTS
-    return self._stack.enter_context(contextlib.closing(CheckpointWriter(folder, keep=self._keep)))
+    return self._stack.enter_context(
+      contextlib.closing(CheckpointWriter(folder, keep=self._keep))
+    )

@@ -10,12 +10,21 @@ from jax.sharding import Mesh
 
 from transformer import files, own_code
 from transformer.config import Config
-from transformer.data.corpora import Corpora, EncodedCorpora, encode_corpora, open_corpora
+from transformer.data.corpora import (
+  Corpora,
+  EncodedCorpora,
+  encode_corpora,
+  open_corpora,
+)
 from transformer.data.vocabulary import making, vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.evaluation.scores import OwnMetric, load_metric
-from transformer.experiment.init_from import check_same_model, describe_origin, load_to_host
+from transformer.experiment.init_from import (
+  check_same_model,
+  describe_origin,
+  load_to_host,
+)
 from transformer.experiment.open_run import OpenRun
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
@@ -153,4 +162,6 @@ def check_run(config: Config, workdir: Path):
     )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
-  prepared.update.lower(prepared.encoded.batches.shape)  # An objective may fail where it is used.
+  prepared.update.lower(
+    prepared.encoded.batches.shape
+  )  # An objective may fail where it is used.

@@ -20,7 +20,11 @@ from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
-from transformer.runs.evaluations import best_evaluation, deciding_metric, write_translations
+from transformer.runs.evaluations import (
+  best_evaluation,
+  deciding_metric,
+  write_translations,
+)
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
@@ -52,9 +56,13 @@ class Report:
     self._schedule = update.schedule
     speed = utilisation(update.model, update.mesh.size, update.objective)
     self.meter = Meter(history['meter'], rows * length, speed)
-    self._guard = DivergenceGuard(history.get('window', {}), config.skip_nonfinite, workdir)
+    self._guard = DivergenceGuard(
+      history.get('window', {}), config.skip_nonfinite, workdir
+    )
     self._first = processes.is_first()
-    processes.from_first(lambda: self._open(update.config, step, history.get('log', {})))
+    processes.from_first(
+      lambda: self._open(update.config, step, history.get('log', {}))
+    )
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
@@ -99,7 +107,10 @@ class Report:
     """Writes the line of metrics that ends with a step."""
     values = self.meter.take(float(self._schedule(updates_before)))
     if skips:
-      values |= {'train/skipped': int(skips.total), 'train/skipped_in_a_row': int(skips.in_a_row)}
+      values |= {
+        'train/skipped': int(skips.total),
+        'train/skipped_in_a_row': int(skips.in_a_row),
+      }
     if not self._first:
       return
     shown = {'loss': f'{values["train/loss"]:.3f}'}
@@ -139,7 +150,9 @@ class Report:
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
     """Writes numbers to the file, tells reporters, and shows some as text at the bar."""
     # JSON has no NaN and no infinity.
-    numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    numbers = {
+      name: value if math.isfinite(value) else None for name, value in values.items()
+    }
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
     self._reporters.tell('numbers', step, values)
     self._shown |= shown

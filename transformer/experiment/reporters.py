@@ -23,7 +23,9 @@ class Sample(NamedTuple):
 class Reporters:
   """Tells objects of the run, by their methods in docs/trackers.md; waits for all together."""
 
-  def __init__(self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float):
+  def __init__(
+    self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float
+  ):
     """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
     self._seconds = seconds
     self._all: list[_Reporter] = []
@@ -82,7 +84,9 @@ class _Reporter(threading.Thread):
 
   def run(self):
     """Makes and calls the object."""
-    with optional(f'{self.name} gets nothing more until the next start; {METRICS} has all', warn):
+    with optional(
+      f'{self.name} gets nothing more until the next start; {METRICS} has all', warn
+    ):
       try:
         part = self._part(*self._arguments)
       except UserError as mistake:

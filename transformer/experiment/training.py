@@ -210,7 +210,10 @@ def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluatio
   if best := best_evaluation(evaluations):
     name, score = deciding_metric(best)
     logging.info(
-      'the best step on the validation split is %d, with %s %.2f', best['step'], name, score
+      'the best step on the validation split is %d, with %s %.2f',
+      best['step'],
+      name,
+      score,
     )
   command = spell_commands('score it with: python eval.py --workdir=')
   logging.info('%s%s', command, shlex.quote(str(workdir)))

@@ -74,7 +74,9 @@ class Validation(NamedTuple):
     translations = {}
     for each in self.sets:
       sources = [source for source, _ in each.pairs]
-      answers = self.translate([params], sources, self.decoding, description='evaluating: ')
+      answers = self.translate(
+        [params], sources, self.decoding, description='evaluating: '
+      )
       translations[each.key] = [answer.text for answer in answers]
       loss = _loss(eval_step, params, each.batches)
       scores = {'loss': loss, 'perplexity': perplexity(loss)}
@@ -90,7 +92,9 @@ class Validation(NamedTuple):
 
   def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
     references = [reference for _, reference in each.pairs]
-    scores = {'bleu': corpus_bleu(translations, [references], self.decoding.bleu_tokenize)}
+    scores = {
+      'bleu': corpus_bleu(translations, [references], self.decoding.bleu_tokenize)
+    }
     if self.has_chrf:
       scores['chrf'] = corpus_chrf(translations, [references])
     if self.metric:
@@ -129,7 +133,9 @@ def check_metrics(
     names |= own_values(metric, pairs, shifted, gold and gold[:_TRIED]).keys()
   name = best_by.rpartition('/')[2]
   if name and name not in names:
-    raise UserError(f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}')
+    raise UserError(
+      f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}'
+    )
 
 
 def own_values(

@@ -57,7 +57,9 @@ class KVCache(NamedTuple):
 
   def of_source(self) -> 'KVCache':
     """Returns the keys and values of a source's positions as `StateArray`s."""
-    return KVCache(StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2))
+    return KVCache(
+      StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2)
+    )
 
   def of_target(self, beams: int) -> 'KVCache':
     """Returns the keys and values of W hypotheses at each target position as `StateArray`s."""
@@ -108,16 +110,25 @@ class MultiHeadAttention(nn.Module):
 
   def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True) -> jax.Array:
     """Attends from each position of the input to all that the mask allows."""
-    return self(x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic)
+    return self(
+      x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic
+    )
 
-  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True) -> jax.Array:
+  def __call__(
+    self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True
+  ) -> jax.Array:
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
     If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
     dropped then, and the fused kernel is not used.
     """
     config = self.config
-    given = (self.project('query', x_BTD, layout), *keys_values, layout.mask_BTS, layout.bias_HTS)
+    given = (
+      self.project('query', x_BTD, layout),
+      *keys_values,
+      layout.mask_BTS,
+      layout.bias_HTS,
+    )
     initializing = self.is_initializing()  # Parameters are made without a GPU, too.
     if self.is_mutable_collection(WEIGHTS) and not initializing:
       if self._custom:
@@ -161,7 +172,9 @@ class MultiHeadAttention(nn.Module):
     out = self._custom(query_BWHK, keys_BSHK, values_BSHV, *restrictions, dropout=None)
     return self.output(out)
 
-  def extend(self, x_BWD, cache: KVCache, layout: Layout, index) -> tuple[jax.Array, KVCache]:
+  def extend(
+    self, x_BWD, cache: KVCache, layout: Layout, index
+  ) -> tuple[jax.Array, KVCache]:
     """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
 
     Args:
@@ -188,7 +201,9 @@ class MultiHeadAttention(nn.Module):
     spec = self.config.attention
     if ':' not in spec:
       return None
-    return own_code.guarded(f'the attention {spec} failed')(own_code.load(spec, 'attention'))
+    return own_code.guarded(f'the attention {spec} failed')(
+      own_code.load(spec, 'attention')
+    )
 
   def project(self, name, x_BTD, layout) -> jax.Array:
     """Projects inputs to heads, [..., T, D] to [..., T, H, K], with their norm and rotation.

@@ -49,9 +49,13 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
     return Transformer(config, *sizes)
   spec = own_code.name_of(config.module)
   model = own_code.build(config.module, 'model', config, *sizes)
-  missing = [name for name in ('start', 'step') if not callable(getattr(model, name, None))]
+  missing = [
+    name for name in ('start', 'step') if not callable(getattr(model, name, None))
+  ]
   if not isinstance(model, nn.Module):
-    raise UserError(f'the model {spec} must be a class of Flax modules; got {shown(model)}')
+    raise UserError(
+      f'the model {spec} must be a class of Flax modules; got {shown(model)}'
+    )
   if missing:
     raise UserError(
       f'the model {spec} needs the methods __call__, start and step; it has no '

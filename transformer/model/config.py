@@ -74,7 +74,9 @@ class ModelConfig:
   norm: str = setting('post', choices=('post', 'pre'))
   rms_norm: bool = False
   query_key_norm: bool = False
-  positions: str = setting('sinusoidal', choices=('sinusoidal', 'learned', 'rotary', 'relative'))
+  positions: str = setting(
+    'sinusoidal', choices=('sinusoidal', 'learned', 'rotary', 'relative')
+  )
   max_positions: int = setting(1024, least=1)
   share_embeddings: bool = True
   tie_output: bool = True
@@ -98,7 +100,9 @@ class ModelConfig:
         f'model_dim={self.model_dim} (or set model.key_dim and model.value_dim)'
       )
     if self.positions == 'rotary' and self.head_key_dim % 2:
-      raise UserError(f'model.positions=rotary needs an even key_dim; got {self.head_key_dim}')
+      raise UserError(
+        f'model.positions=rotary needs an even key_dim; got {self.head_key_dim}'
+      )
     if self.attention != 'cudnn':
       return
     if self.attention_dropout:

@@ -10,7 +10,10 @@ _FORWARD = 1 / 3
 
 
 def train_flops(
-  config: ModelConfig, vocabulary_size: int, source_length: int = 0, target_length: int = 0
+  config: ModelConfig,
+  vocabulary_size: int,
+  source_length: int = 0,
+  target_length: int = 0,
 ) -> tuple[float, float]:
   """Returns the Transformer's floating-point operations in an update, by token.
 
@@ -27,7 +30,9 @@ def train_flops(
   # Queries and output together have as many weights as keys and values.
   head_dims = config.num_heads * (config.head_key_dim + config.head_value_dim)
   projections = config.model_dim * head_dims
-  feed_forward = (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
+  feed_forward = (
+    (3 if config.activation == 'swiglu' else 2) * config.model_dim * config.ff_dim
+  )
   encoder_layer = 2 * projections + feed_forward
   source = config.num_layers * (encoder_layer + head_dims * source_length)
   source += config.decoder_depth * projections

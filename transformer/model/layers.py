@@ -73,7 +73,9 @@ class FeedForward(nn.Module):
     if gated:
       h_BTF = nn.silu(h_BTF) * dense(config.ff_dim, 'gate')(x_BTD)
     else:
-      h_BTF = {'relu': nn.relu, 'gelu': _gelu, 'silu': nn.silu}[config.activation](h_BTF)
+      h_BTF = {'relu': nn.relu, 'gelu': _gelu, 'silu': nn.silu}[config.activation](
+        h_BTF
+      )
     h_BTF = Dropout(config.activation_dropout)(h_BTF, deterministic=deterministic)
     return dense(config.model_dim, 'outer')(h_BTF)
 
@@ -178,20 +180,35 @@ class Layer(nn.Module):
     return Residual(self.config)
 
   def __call__(
-    self, x_BTD, layout: Layout, memory=None, memory_layout: Layout = PLAIN, *, deterministic
+    self,
+    x_BTD,
+    layout: Layout,
+    memory=None,
+    memory_layout: Layout = PLAIN,
+    *,
+    deterministic,
   ) -> jax.Array:
     """Maps [..., T, D] to [..., T, D]; `memory` is the keys and values of the source."""
     attend = functools.partial(
       self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
     )
     attend_to_source = self.cross and functools.partial(
-      self.cross_attention, keys_values=memory, layout=memory_layout, deterministic=deterministic
+      self.cross_attention,
+      keys_values=memory,
+      layout=memory_layout,
+      deterministic=deterministic,
     )
     return self.apply_sublayers(x_BTD, layout, attend, attend_to_source, deterministic)
 
   @nn.jit
   def step(
-    self, x_BWD, cache: KVCache, layout: Layout, index, memory: KVCache, memory_layout: Layout
+    self,
+    x_BWD,
+    cache: KVCache,
+    layout: Layout,
+    index,
+    memory: KVCache,
+    memory_layout: Layout,
   ) -> tuple[jax.Array, KVCache]:
     """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
 
@@ -219,6 +236,10 @@ class Layer(nn.Module):
     """
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     if self.cross:
-      x_BTD = self.cross_attention_residual(x_BTD, attend_to_source, deterministic=deterministic)
-    feed_forward = functools.partial(self.feed_forward, layout=layout, deterministic=deterministic)
+      x_BTD = self.cross_attention_residual(
+        x_BTD, attend_to_source, deterministic=deterministic
+      )
+    feed_forward = functools.partial(
+      self.feed_forward, layout=layout, deterministic=deterministic
+    )
     return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)

@@ -78,7 +78,9 @@ def split(state: Any) -> tuple[Any, Any]:
 
   def chosen(reordered):
     def keep(leaf):
-      return leaf if (_is_state_array(leaf) and leaf.by_hypothesis) == reordered else None
+      return (
+        leaf if (_is_state_array(leaf) and leaf.by_hypothesis) == reordered else None
+      )
 
     return jax.tree.map(keep, state, is_leaf=_is_state_array)
 
@@ -102,7 +104,9 @@ def _is_state_array(leaf) -> bool:
 def _map(function: Callable, state: Any) -> Any:
   """Maps the `StateArray`s of a state; other leaves stay."""
   return jax.tree.map(
-    lambda leaf: function(leaf) if _is_state_array(leaf) else leaf, state, is_leaf=_is_state_array
+    lambda leaf: function(leaf) if _is_state_array(leaf) else leaf,
+    state,
+    is_leaf=_is_state_array,
   )
 
 

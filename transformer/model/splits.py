@@ -6,7 +6,10 @@ SPLITS = {
   **{(name, 'kernel'): ('fsdp', 'tensor', None) for name in ('query', 'key', 'value')},
   **{(name, 'bias'): ('tensor', None) for name in ('query', 'key', 'value')},
   **{(name, 'kernel'): ('fsdp', 'tensor') for name in ('inner', 'gate')},
-  **{(name, 'table'): ('tensor', 'fsdp') for name in ('source_embedding', 'target_embedding')},
+  **{
+    (name, 'table'): ('tensor', 'fsdp')
+    for name in ('source_embedding', 'target_embedding')
+  },
   ('inner', 'bias'): ('tensor',),
   ('outer', 'kernel'): ('tensor', 'fsdp'),
   ('output', 'kernel'): ('tensor', None, 'fsdp'),

@@ -75,7 +75,9 @@ class Transformer(nn.Module):
       )
     self.output_bias = None
     if config.output_bias:
-      self.output_bias = self.param('output_bias', nn.initializers.zeros, (self.vocabulary_size,))
+      self.output_bias = self.param(
+        'output_bias', nn.initializers.zeros, (self.vocabulary_size,)
+      )
 
   def make_layer(self, cross: bool) -> Layer:
     """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
@@ -89,7 +91,9 @@ class Transformer(nn.Module):
     """Returns what turns positions into encodings; a subclass may replace it."""
     return Positions(self.config)
 
-  def encode(self, tokens_BS, segments_BS, positions_BS, *, deterministic=True) -> jax.Array:
+  def encode(
+    self, tokens_BS, segments_BS, positions_BS, *, deterministic=True
+  ) -> jax.Array:
     """Encodes packed source rows to [B, S, D].
 
     Args:
@@ -110,7 +114,13 @@ class Transformer(nn.Module):
     return self.encoder_norm(x_BSD)
 
   def decode(
-    self, inputs_BT, segments_BT, positions_BT, memory_BSD, source_segments_BS, deterministic=True
+    self,
+    inputs_BT,
+    segments_BT,
+    positions_BT,
+    memory_BSD,
+    source_segments_BS,
+    deterministic=True,
   ) -> jax.Array:
     """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
 
@@ -123,7 +133,9 @@ class Transformer(nn.Module):
     length = inputs_BT.shape[-1]
     places_BTD = self.target_position(positions_BT, length)
     x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
-    mask_BTS = combine_masks(causal_mask(length), segment_mask(segments_BT, segments_BT))
+    mask_BTS = combine_masks(
+      causal_mask(length), segment_mask(segments_BT, segments_BT)
+    )
     places_T = jnp.arange(length)
     layout = Layout(mask_BTS, positions_BT, self.decoder_bias(places_T, places_T))
     memory_layout = Layout(segment_mask(segments_BT, source_segments_BS))
@@ -173,7 +185,9 @@ class Transformer(nn.Module):
     x_BTD = self.decode(*target, memory_BSD, source[1], deterministic=deterministic)
     return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
 
-  def start(self, tokens_BS, segments_BS, positions_BS, beams) -> tuple[Source, DecoderState]:
+  def start(
+    self, tokens_BS, segments_BS, positions_BS, beams
+  ) -> tuple[Source, DecoderState]:
     """Encodes sources for a search; returns pytrees of `StateArray`s, the state without tokens.
 
     Args:
@@ -216,7 +230,9 @@ class Transformer(nn.Module):
     places_BWD = self.target_position(positions_BW, length)
     x_BWD = self.target_embedding(tokens_BW, places_BWD, deterministic=True)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
-    lineage_BWT = lineage_BWT.at[..., index].set(jnp.broadcast_to(slots_W, tokens_BW.shape))
+    lineage_BWT = lineage_BWT.at[..., index].set(
+      jnp.broadcast_to(slots_W, tokens_BW.shape)
+    )
     layout = Layout(
       lineage_mask(lineage_BWT, index),
       positions_BW,
@@ -224,13 +240,19 @@ class Transformer(nn.Module):
     )
     is_token_BS = source.is_token_BS
     memory_layout = Layout(
-      jnp.broadcast_to(is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1]))
+      jnp.broadcast_to(
+        is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1])
+      )
     )
     caches = []
-    for layer, cache, memory in zip(self.decoder, state.caches, source.memory, strict=True):
+    for layer, cache, memory in zip(
+      self.decoder, state.caches, source.memory, strict=True
+    ):
       x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
       caches.append(cache)
-    return self.logits(self.decoder_norm(x_BWD)), DecoderState(lineage_BWT, tuple(caches))
+    return self.logits(self.decoder_norm(x_BWD)), DecoderState(
+      lineage_BWT, tuple(caches)
+    )
 
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
     """Returns what `model.flops.train_flops` counts, for a source token and a target token."""

@@ -9,7 +9,9 @@ import numpy as np
 
 
 def spelt_params(
-  params: Mapping[str, Any], source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]
+  params: Mapping[str, Any],
+  source: Sequence[Sequence[int]],
+  target: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
   """Returns the parameters of a Transformer whose tables have a row for each new piece.
 

@@ -26,7 +26,9 @@ def masked_softmax(scores, mask=None) -> jax.Array:
   if mask is None:
     return jax.nn.softmax(scores, axis=-1)
   if mask.dtype != jnp.bool_:
-    raise ValueError(f'the mask must be boolean, True where a query may attend; got {mask.dtype}')
+    raise ValueError(
+      f'the mask must be boolean, True where a query may attend; got {mask.dtype}'
+    )
   mask = jnp.broadcast_to(mask, scores.shape)
   # The lowest finite number, not -inf: -inf - (-inf) is NaN, in the gradient too.
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
@@ -93,9 +95,14 @@ def cached_attention(
   would: that takes 7 to 24 % more of a CPU in a search.
   """
   scores_BHTS = jnp.einsum(
-    '...THK,...HKS->...HTS', _scaled(q_BTHK, scale), keys_BHKS, preferred_element_type=jnp.float32
+    '...THK,...HKS->...HTS',
+    _scaled(q_BTHK, scale),
+    keys_BHKS,
+    preferred_element_type=jnp.float32,
   )
-  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS).astype(values_BHSV.dtype)
+  weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS).astype(
+    values_BHSV.dtype
+  )
   return jnp.einsum('...HTS,...HSV->...THV', weights_BHTS, values_BHSV)
 
 
@@ -109,13 +116,17 @@ def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   narrow = q_BTHK.dtype == k_BSHK.dtype == jnp.bfloat16
   scores_BHTS = (_scores_in_16_bits if narrow else _scores)(q_BTHK, k_BSHK)
   weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS)
-  kept_BHTS = weights_BHTS if dropout is None else drop(dropout.key, weights_BHTS, dropout.rate)
+  kept_BHTS = (
+    weights_BHTS if dropout is None else drop(dropout.key, weights_BHTS, dropout.rate)
+  )
   out_BTHV = jnp.einsum('...HTS,...SHV->...THV', kept_BHTS.astype(v_BSHV.dtype), v_BSHV)
   return out_BTHV, weights_BHTS
 
 
 def _scores(q_BTHK, k_BSHK):
-  return jnp.einsum('...THK,...SHK->...HTS', q_BTHK, k_BSHK, preferred_element_type=jnp.float32)
+  return jnp.einsum(
+    '...THK,...SHK->...HTS', q_BTHK, k_BSHK, preferred_element_type=jnp.float32
+  )
 
 
 @jax.custom_vjp
@@ -145,7 +156,9 @@ def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
   shape = scores_BHTS.shape
   mask_BHTS = None
   if mask_BTS is not None:
-    mask_BHTS = jnp.expand_dims(jnp.broadcast_to(mask_BTS, (*shape[:-3], *shape[-2:])), -3)
+    mask_BHTS = jnp.expand_dims(
+      jnp.broadcast_to(mask_BTS, (*shape[:-3], *shape[-2:])), -3
+    )
   if bias_BHTS is not None:
     bias_BHTS = jnp.broadcast_to(bias_BHTS, shape)
     scores_BHTS += bias_BHTS
@@ -166,7 +179,9 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
     padding = [(0, 0)] * x.ndim
     padding[axis] = (0, parts * size - length)
     x = jnp.pad(x, padding)
-    return jnp.moveaxis(x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1 :]), axis, 0)
+    return jnp.moveaxis(
+      x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1 :]), axis, 0
+    )
 
   def split_rows(x):
     if x is None:
@@ -177,10 +192,19 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   @jax.checkpoint
   def attend(part):
     number, q, mask, bias = part
-    own = None if dropout is None else dropout._replace(key=jax.random.fold_in(dropout.key, number))
+    own = (
+      None
+      if dropout is None
+      else dropout._replace(key=jax.random.fold_in(dropout.key, number))
+    )
     return _attention(q, k_BSHK, v_BSHV, mask, bias, own)[0]
 
-  given = (jnp.arange(parts), split(q_BTHK, -3), split_rows(mask_BTS), split_rows(bias_BHTS))
+  given = (
+    jnp.arange(parts),
+    split(q_BTHK, -3),
+    split_rows(mask_BTS),
+    split_rows(bias_BHTS),
+  )
   out = jnp.moveaxis(jax.lax.map(attend, given), 0, -4)
   return jax.lax.collapse(out, out.ndim - 4, out.ndim - 2)[..., :length, :, :]
 
@@ -241,7 +265,9 @@ def check_arrays(q_BTHK, k_BSHK, v_BSHV):
   """Raises a ValueError for types and shapes that would be converted or broadcast silently."""
   given = (q_BTHK, k_BSHK, v_BSHV)
   are_floats = all(jnp.issubdtype(array.dtype, jnp.floating) for array in given)
-  have_same = q_BTHK.shape[:-3] == k_BSHK.shape[:-3] and q_BTHK.shape[-2:] == k_BSHK.shape[-2:]
+  have_same = (
+    q_BTHK.shape[:-3] == k_BSHK.shape[:-3] and q_BTHK.shape[-2:] == k_BSHK.shape[-2:]
+  )
   if not (are_floats and have_same and k_BSHK.shape[:-1] == v_BSHV.shape[:-1]):
     got = ', '.join(f'{array.dtype}{list(array.shape)}' for array in given)
     raise ValueError(

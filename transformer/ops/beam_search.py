@@ -66,7 +66,14 @@ class Beams(NamedTuple):
 
 
 def beam_search(
-  step, cache, limits_B, options: SearchOptions, *, beam_size, nbest=1, policy: Policy | None = None
+  step,
+  cache,
+  limits_B,
+  options: SearchOptions,
+  *,
+  beam_size,
+  nbest=1,
+  policy: Policy | None = None,
 ) -> Search:
   """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
 
@@ -96,20 +103,30 @@ def beam_search(
 
   def advance(beams: Beams) -> Beams:
     t = beams.t
-    last_BW = jnp.where(t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)])
+    last_BW = jnp.where(
+      t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
+    )
     log_probs, cache = step(last_BW, beams.cache)
     leading, live, state = policy.choose(log_probs, beams.live_log_probs, beams.state)
     if beam_size > 1:
-      cache = cache._replace(own=jax.tree.map(lambda leaf: take(leaf, live.origin), cache.own))
+      cache = cache._replace(
+        own=jax.tree.map(lambda leaf: take(leaf, live.origin), cache.own)
+      )
     live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
     ended = _with_ending(beams, leading, options)
     # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
-    over_B = _exists(ended)[:, -1] | (ended.scores[:, nbest - 1] >= bound_B) | (t + 1 >= limits_B)
+    over_B = (
+      _exists(ended)[:, -1]
+      | (ended.scores[:, nbest - 1] >= bound_B)
+      | (t + 1 >= limits_B)
+    )
     new = live_tokens, live.log_probs, state, ended
     kept = where_rows(
-      beams.done, (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended), new
+      beams.done,
+      (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended),
+      new,
     )
     return Beams(t + 1, *kept, cache, beams.done | over_B)
 
@@ -125,10 +142,14 @@ def beam_search(
     cache,
     limits_B <= 0,
   )
-  return Search(start, advance, lambda beams: _result(beams, policy, limits_B, options), options)
+  return Search(
+    start, advance, lambda beams: _result(beams, policy, limits_B, options), options
+  )
 
 
-def _with_ending(beams: Beams, leading: Extensions, options: SearchOptions) -> Hypotheses:
+def _with_ending(
+  beams: Beams, leading: Extensions, options: SearchOptions
+) -> Hypotheses:
   """Returns the W best of the hypotheses that have ended and of those that end now."""
   t = beams.t
   tokens_BWT = take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id)
@@ -140,7 +161,9 @@ def _with_ending(beams: Beams, leading: Extensions, options: SearchOptions) -> H
     leading.log_probs,
     jnp.where(ends_BW, scores_BW, -jnp.inf),
   )
-  both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beams.ended, ending)
+  both = jax.tree.map(
+    lambda *leaves: jnp.concatenate(leaves, axis=1), beams.ended, ending
+  )
   return best(both, scores_BW.shape[1])
 
 
@@ -153,8 +176,12 @@ def _likeliest(beam_size, end_id) -> Policy:
     x_BWN, terms = log_probs if isinstance(log_probs, tuple) else (log_probs, [])
     # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
     candidates = min(2 * beam_size, x_BWN[0].size)
-    totals_BC, origin_BC, token_BC = top_sums(x_BWN, [*terms, live_log_probs_BW], candidates)
-    live_BW, chosen_BW = top_k(jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size)
+    totals_BC, origin_BC, token_BC = top_sums(
+      x_BWN, [*terms, live_log_probs_BW], candidates
+    )
+    live_BW, chosen_BW = top_k(
+      jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size
+    )
     return Choice(
       Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
       Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)),
@@ -164,7 +191,9 @@ def _likeliest(beam_size, end_id) -> Policy:
   return Policy(choose)
 
 
-def _result(beams: Beams, policy: Policy, limits_B, options: SearchOptions) -> Hypotheses:
+def _result(
+  beams: Beams, policy: Policy, limits_B, options: SearchOptions
+) -> Hypotheses:
   """Returns the hypotheses that have ended; where there are none, the live ones."""
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
   if policy.preference:

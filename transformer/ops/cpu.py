@@ -27,7 +27,9 @@ def kernel_gradient(x_PI, gradient_PO) -> jax.Array:
   # The barriers keep XLA from folding the transpositions into the product.
   if x_PI.shape[1] <= gradient_PO.shape[1]:
     return jax.lax.optimization_barrier(x_PI.T) @ gradient_PO
-  return jax.lax.optimization_barrier(jax.lax.optimization_barrier(gradient_PO.T) @ x_PI).T
+  return jax.lax.optimization_barrier(
+    jax.lax.optimization_barrier(gradient_PO.T) @ x_PI
+  ).T
 
 
 def random_bits(key, shape) -> jax.Array:
@@ -54,7 +56,9 @@ def random_bits(key, shape) -> jax.Array:
 
 def _element_numbers(shape):
   numbers = jnp.zeros(shape, jnp.uint32)
-  for axis in range(len(shape)):  # One iota for each axis: a reshape would end the fusion.
+  for axis in range(
+    len(shape)
+  ):  # One iota for each axis: a reshape would end the fusion.
     stride = jnp.uint32(math.prod(shape[axis + 1 :]))
     numbers += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
   return numbers

@@ -39,7 +39,10 @@ linear.defvjp(_forward, _backward)
 def logits(x_BTD, output_ND) -> jax.Array:
   """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
   return jnp.einsum(
-    '...D,ND->...N', x_BTD, output_ND.astype(x_BTD.dtype), preferred_element_type=jnp.float32
+    '...D,ND->...N',
+    x_BTD,
+    output_ND.astype(x_BTD.dtype),
+    preferred_element_type=jnp.float32,
   )
 
 

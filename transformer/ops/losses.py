@@ -31,7 +31,9 @@ def _token_losses(logits, targets, smoothing):
   exponentials = jnp.exp(logits - peak)
   total = jnp.sum(exponentials, axis=-1, keepdims=True)
   log_normaliser = (peak + jnp.log(total))[..., 0]
-  nll = log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+  nll = (
+    log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+  )
   loss = nll
   if smoothing:
     uniform = log_normaliser - jnp.mean(logits, axis=-1)
@@ -43,7 +45,9 @@ def _token_losses_backward(smoothing, saved, cotangents):
   probabilities, targets = saved
   vocabulary = probabilities.shape[-1]
   is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
-  wanted = jnp.where(is_target, 1.0 - smoothing + smoothing / vocabulary, smoothing / vocabulary)
+  wanted = jnp.where(
+    is_target, 1.0 - smoothing + smoothing / vocabulary, smoothing / vocabulary
+  )
   return (probabilities - wanted) * cotangents[0][..., None], None
 
 
@@ -64,7 +68,9 @@ def smoothed_cross_entropy(
   def function(logits, targets, _):
     return token_losses(logits, targets, smoothing)
 
-  return chunked_loss(function, x_BTD, output_ND, weights_BT, targets_BT, devices=devices)
+  return chunked_loss(
+    function, x_BTD, output_ND, weights_BT, targets_BT, devices=devices
+  )
 
 
 def chunked_loss(
@@ -108,7 +114,9 @@ def _sums_and_gradients(options, *arrays):
   return jax.lax.platform_dependent(
     *arrays,
     cpu=functools.partial(_by_chunks, function, _CHUNK_POSITIONS * devices),
-    default=functools.partial(_by_chunks, function, _ACCELERATOR_CHUNK_POSITIONS * devices),
+    default=functools.partial(
+      _by_chunks, function, _ACCELERATOR_CHUNK_POSITIONS * devices
+    ),
   )
 
 
@@ -132,7 +140,9 @@ def _chunks(positions, arrays):
   size = -(-length // count)
 
   def split(array):
-    padded = jnp.pad(array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2))
+    padded = jnp.pad(
+      array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
+    )
     return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
 
   return jax.tree.map(split, arrays)
@@ -143,18 +153,27 @@ def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
     (loss_sum, nll_sum), gradient_DN = carry
     x, (weights, given) = chunk
     logits = linear.logits(x, output_ND)
-    loss, gradient_of, nll = jax.vjp(lambda y: function(y, given, whole), logits, has_aux=True)
+    loss, gradient_of, nll = jax.vjp(
+      lambda y: function(y, given, whole), logits, has_aux=True
+    )
     error = gradient_of(weights)[0].astype(x.dtype)
     gradient_x = jnp.einsum('...N,ND->...D', error, output_ND.astype(x.dtype))
     # [D, N], not [N, D], so that XLA transposes the smaller factor.
-    gradient_DN += jnp.einsum('BTD,BTN->DN', x, error, preferred_element_type=jnp.float32)
+    gradient_DN += jnp.einsum(
+      'BTD,BTN->DN', x, error, preferred_element_type=jnp.float32
+    )
     sums = loss_sum + jnp.sum(loss * weights), nll_sum + jnp.sum(nll * weights)
     return (sums, gradient_DN), gradient_x
 
-  start = (jnp.float32(0), jnp.float32(0)), jnp.zeros(output_ND.shape[::-1], jnp.float32)
+  start = (
+    (jnp.float32(0), jnp.float32(0)),
+    jnp.zeros(output_ND.shape[::-1], jnp.float32),
+  )
   chunks = _chunks(positions, (x_BTD, by_position))
   (sums, gradient_DN), gradient_x = jax.lax.scan(add_chunk, start, chunks)
-  gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[:, : x_BTD.shape[1]]
+  gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[
+    :, : x_BTD.shape[1]
+  ]
   # Without the barrier, XLA makes one 16-bit product of a single chunk and its transposition,
   # which a CPU cannot run.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T

@@ -32,7 +32,9 @@ def sinusoidal_encoding(positions, dim) -> np.ndarray:
   angles = np.asarray(positions, np.float64)[..., None] / periods
   pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
   # An odd width has one cosine too many.
-  return pairs.reshape(*angles.shape[:-1], 2 * len(periods))[..., :dim].astype(np.float32)
+  return pairs.reshape(*angles.shape[:-1], 2 * len(periods))[..., :dim].astype(
+    np.float32
+  )
 
 
 def rotate(x_BTHK, positions_BT) -> jax.Array:
@@ -78,5 +80,7 @@ def relative_buckets(distances, *, bidirectional) -> jax.Array:
   exact = buckets // 2
   fraction = jnp.log(jnp.maximum(away, exact).astype(jnp.float32) / exact)
   fraction /= np.log(_MAX_DISTANCE / exact)
-  far = jnp.minimum(exact + (fraction * (buckets - exact)).astype(jnp.int32), buckets - 1)
+  far = jnp.minimum(
+    exact + (fraction * (buckets - exact)).astype(jnp.int32), buckets - 1
+  )
   return (first + jnp.where(away < exact, away, far)).astype(jnp.int32)

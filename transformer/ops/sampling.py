@@ -35,7 +35,14 @@ class SamplingOptions(NamedTuple):
 
 
 def sample_search(
-  step, cache, limits_B, keys_B, options: SearchOptions, *, samples: int, sampling: SamplingOptions
+  step,
+  cache,
+  limits_B,
+  keys_B,
+  options: SearchOptions,
+  *,
+  samples: int,
+  sampling: SamplingOptions,
 ) -> Search:
   """Draws W hypotheses of each input, token by token and independently of each other.
 
@@ -78,7 +85,9 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
     rank_BWN = _ranks(relative_BWN)
     kept_BWN &= rank_BWN <= _rank_at_sum(rank_BWN, jnp.ones_like(relative_BWN), top_k)
   # The likeliest token is at 0, so it stays finite however low the temperature is.
-  scaled_BWN = jax.nn.log_softmax(relative_BWN / max(temperature, _SMALLEST), where=kept_BWN)
+  scaled_BWN = jax.nn.log_softmax(
+    relative_BWN / max(temperature, _SMALLEST), where=kept_BWN
+  )
   if top_p == 1.0:
     return scaled_BWN
   target = max(top_p * (1.0 - _ROUNDING), _SMALLEST)
@@ -89,9 +98,12 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
   missing_BW1 = target - jnp.sum(probs_BWN, axis=-1, keepdims=True, where=before_BWN)
   needed_BW1 = jnp.ceil(
-    missing_BW1 / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0, where=equal_BWN)
+    missing_BW1
+    / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0, where=equal_BWN)
   )
-  nucleus_BWN = before_BWN | (equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1))
+  nucleus_BWN = before_BWN | (
+    equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1)
+  )
   return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & nucleus_BWN)
 
 

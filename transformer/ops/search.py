@@ -142,7 +142,12 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
     The search, whose `Hypotheses` have W = 1.
   """
   return roll_out(
-    lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1), step, cache, limits_B, 1, options
+    lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1),
+    step,
+    cache,
+    limits_B,
+    1,
+    options,
   )
 
 
@@ -175,7 +180,9 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
     log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
     done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
-    return RollOut(t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW)
+    return RollOut(
+      t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
+    )
 
   def finish(state: RollOut) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)

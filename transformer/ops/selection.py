@@ -17,7 +17,9 @@ def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
   return values_BC, where_BC
 
 
-def top_sums(x_BWX, terms: Sequence[jax.Array], count) -> tuple[jax.Array, jax.Array, jax.Array]:
+def top_sums(
+  x_BWX, terms: Sequence[jax.Array], count
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns the largest sums of each b, and their places.
 
   The sums are those of `add_terms`. Equal sums keep the order of w, then that of i. Long rows are
@@ -35,11 +37,15 @@ def top_sums(x_BWX, terms: Sequence[jax.Array], count) -> tuple[jax.Array, jax.A
   block = _block_size(rows, width, count)
   if block == 1:
     sums_BX = add_terms(x_BWX, terms).reshape(batch, -1)
-    values_BC, where_BC = map(jax.lax.optimization_barrier, jax.lax.top_k(sums_BX, count))
+    values_BC, where_BC = map(
+      jax.lax.optimization_barrier, jax.lax.top_k(sums_BX, count)
+    )
     return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
   if blocks * block != width:
-    x_BWX = jnp.pad(x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)), constant_values=-jnp.inf)
+    x_BWX = jnp.pad(
+      x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)), constant_values=-jnp.inf
+    )
   x_BMX = x_BWX.reshape(batch, -1, block)
   maxima_BWM = add_terms(jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks), terms)
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
@@ -48,7 +54,11 @@ def top_sums(x_BWX, terms: Sequence[jax.Array], count) -> tuple[jax.Array, jax.A
   row_BC = chosen_BC // blocks
   terms = [take(term_BW, row_BC) for term_BW in terms]
   values_BC, block_BC, where_BC = top_sums(take(x_BMX, chosen_BC), terms, count)
-  return (values_BC, take(row_BC, block_BC), take(chosen_BC % blocks, block_BC) * block + where_BC)
+  return (
+    values_BC,
+    take(row_BC, block_BC),
+    take(chosen_BC % blocks, block_BC) * block + where_BC,
+  )
 
 
 def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
@@ -86,7 +96,9 @@ def take(leaf, origin_BW) -> jax.Array:
 def where_rows(condition_B, yes, no) -> Any:
   """Returns the rows [b, ...] of the pytree `yes` where the condition is True, else of `no`."""
   return jax.tree.map(
-    lambda one, other: jnp.where(condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other),
+    lambda one, other: jnp.where(
+      condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other
+    ),
     yes,
     no,
   )

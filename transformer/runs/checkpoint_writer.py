@@ -31,7 +31,14 @@ _REST = 'rest'
 _UNSEALED = '.unsealed'
 _REASONS = [
   os.strerror(number)
-  for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
+  for number in (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EROFS,
+    errno.EIO,
+  )
 ]
 
 
@@ -123,14 +130,18 @@ class CheckpointWriter(Checkpoints):
     args = ocp.args.Composite(
       **{name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
     )
-    parts = self._read(step, lambda folder: self._checkpointer.restore(folder, args=args))
+    parts = self._read(
+      step, lambda folder: self._checkpointer.restore(folder, args=args)
+    )
     skips = parts.get(_SKIPS) or jax.tree.map(
       lambda leaf: jnp.zeros_like(leaf, device=leaf.sharding), like.skips
     )
     if processes.is_first():
       self._remove_superfluous(self.history(step))
     rest = parts[_REST]
-    return TrainState(rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips)
+    return TrainState(
+      rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips
+    )
 
   def _remove_superfluous(self, history: Mapping[str, Any]):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
@@ -198,8 +209,12 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   """
   try:
     yield
-  except Exception as error:  # Orbax and TensorStore raise many types, with long messages.
-    reason = next((text for text in _REASONS if text in str(error)), type_and_message(error))
+  except (
+    Exception
+  ) as error:  # Orbax and TensorStore raise many types, with long messages.
+    reason = next(
+      (text for text in _REASONS if text in str(error)), type_and_message(error)
+    )
     refusal = UserError(
       f'a checkpoint cannot be written to {directory}: {reason}; free disk space or allow writing '
       f'there, then start again, and the run goes on from the checkpoint before'

@@ -74,9 +74,14 @@ class Checkpoints:
     if not self._steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
     latest = self._steps[-1]
-    named = {str(step): step for step in self._steps} | {'latest': latest, 'best': latest}
+    named = {str(step): step for step in self._steps} | {
+      'latest': latest,
+      'best': latest,
+    }
     # A run that was stopped before its first evaluation has only a latest.
-    if which == 'best' and (best := best_evaluation(self.history(latest)['evaluations'])):
+    if which == 'best' and (
+      best := best_evaluation(self.history(latest)['evaluations'])
+    ):
       named['best'] = best['step']
     step = named.get(which)
     if step not in self._steps:
@@ -87,17 +92,25 @@ class Checkpoints:
     self._verify(step)
     return step
 
-  def average_params(self, steps: list[int], like, sharding=None, item: str = PARAMS) -> Any:
+  def average_params(
+    self, steps: list[int], like, sharding=None, item: str = PARAMS
+  ) -> Any:
     """Reads parameters (or averages) of the shapes of `like`; of several the mean (section 6.1)."""
     total = None
     for step in steps:
-      params = self._read(step, lambda folder: _read_arrays(folder / item, like, sharding))
+      params = self._read(
+        step, lambda folder: _read_arrays(folder / item, like, sharding)
+      )
       total = params if total is None else jax.tree.map(jnp.add, total, params)
-    return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
+    return (
+      total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
+    )
 
   def history(self, step: int) -> dict[str, Any]:
     """Reads the history of a checkpoint, and nothing else."""
-    return self._read(step, lambda folder: json.loads((folder / HISTORY / 'metadata').read_bytes()))
+    return self._read(
+      step, lambda folder: json.loads((folder / HISTORY / 'metadata').read_bytes())
+    )
 
   def _read(self, step: int, function: Callable[[Path], Any]) -> Any:
     """Returns what a function reads from the folder of a checkpoint, which is verified first."""
@@ -143,7 +156,9 @@ def by_name(arrays) -> dict[str, Any]:
 def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
   """Raises `UserError` if parameters, by name, lack the names and shapes of a config's."""
   for name in sorted(wanted.keys() | given.keys()):
-    shapes = [np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)]
+    shapes = [
+      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
+    ]
     if shapes[0] != shapes[1]:
       raise UserError(
         f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'

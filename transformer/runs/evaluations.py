@@ -22,7 +22,9 @@ def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
   return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[_key(name, metric)]
 
 
-def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def best_evaluation(
+  evaluations: Sequence[Mapping[str, Any]],
+) -> Mapping[str, Any] | None:
   """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
@@ -35,7 +37,9 @@ def best_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
   """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
   # With a patience of 0, the slice is all of them.
-  return bool(evaluations) and best_evaluation(evaluations) not in evaluations[-patience:]
+  return (
+    bool(evaluations) and best_evaluation(evaluations) not in evaluations[-patience:]
+  )
 
 
 def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
@@ -60,7 +64,9 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return metric == 'f1', *(-math.inf if math.isnan(number) else number for number in (score, -loss))
+  return metric == 'f1', *(
+    -math.inf if math.isnan(number) else number for number in (score, -loss)
+  )
 
 
 def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str]):

@@ -23,7 +23,13 @@ from transformer.model.building import Model, build_model, modules_of
 from transformer.model.transformer import init_params
 from transformer.ops.attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
-from transformer.runs.checkpoints import AVERAGE, PARAMS, Checkpoints, by_name, check_alike
+from transformer.runs.checkpoints import (
+  AVERAGE,
+  PARAMS,
+  Checkpoints,
+  by_name,
+  check_alike,
+)
 from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import keep_traced
 from transformer.training.mesh import replicated, sentence_mesh
@@ -107,7 +113,9 @@ def load_run(
 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
   """Returns the error that names diverged runs and says what to do."""
-  named = ' or '.join(f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs)
+  named = ' or '.join(
+    f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs
+  )
   return UserError(
     f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
     f'with a lower learning rate'
@@ -143,9 +151,14 @@ def save_run(
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(
-    jnp.int32(steps[-1]), params, optimizer={}, average=params if config.train.ema_decay else None
+    jnp.int32(steps[-1]),
+    params,
+    optimizer={},
+    average=params if config.train.ema_decay else None,
   )
-  with contextlib.closing(CheckpointWriter(workdir / run_directory.CHECKPOINTS)) as checkpoints:
+  with contextlib.closing(
+    CheckpointWriter(workdir / run_directory.CHECKPOINTS)
+  ) as checkpoints:
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
@@ -163,7 +176,9 @@ def save_run(
 def check_params(model: Model, params: Any):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
-    raise UserError(f'parameters must be nested dicts, as run.params; got {shown(params)}')
+    raise UserError(
+      f'parameters must be nested dicts, as run.params; got {shown(params)}'
+    )
   check_alike(by_name(_shapes_of(model)), by_name(params))
 
 
@@ -191,5 +206,7 @@ def open_checkpoints(workdir: Path) -> Checkpoints:
   """Opens the checkpoints of a run, to be read."""
   folder = workdir / run_directory.CHECKPOINTS
   if not folder.is_dir():
-    raise UserError(f'{folder} does not exist, so there is no checkpoint; train the run first')
+    raise UserError(
+      f'{folder} does not exist, so there is no checkpoint; train the run first'
+    )
   return Checkpoints(folder)

@@ -40,7 +40,9 @@ class RunLock:
           is_there = os.path.samestat(os.fstat(file.fileno()), os.stat(self._path))
       with contextlib.suppress(OSError):  # On a full disk, the holder has no name.
         file.truncate(0)
-        file.write(json.dumps({'host': socket.gethostname(), 'process': os.getpid()}).encode())
+        file.write(
+          json.dumps({'host': socket.gethostname(), 'process': os.getpid()}).encode()
+        )
       self._opened = opened.pop_all()
     return self
 
@@ -65,5 +67,7 @@ class RunLock:
       ) from error
     except OSError as error:
       logging.warning(
-        '%s cannot be locked: %s; start no other run in this directory', self._path, error.strerror
+        '%s cannot be locked: %s; start no other run in this directory',
+        self._path,
+        error.strerror,
       )

@@ -87,7 +87,9 @@ def versions() -> dict[str, Any]:
   """Returns the version of Python, and those of the packages on which a run's numbers depend."""
   packages = {}
   for name in _PACKAGES:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Text files need no TFDS.
+    with contextlib.suppress(
+      importlib.metadata.PackageNotFoundError
+    ):  # Text files need no TFDS.
       packages[name] = importlib.metadata.version(name)
   return {'python': platform.python_version(), 'packages': packages}
 

@@ -56,7 +56,9 @@ def check_workdir(workdir: Path, config: Config):
   saved = read_config(workdir)
   if saved is None:
     if workdir.exists() and not holds_nothing(workdir):
-      raise UserError(f'{workdir} is not empty and holds no run; choose another --workdir')
+      raise UserError(
+        f'{workdir} is not empty and holds no run; choose another --workdir'
+      )
     return
   changed_settings(workdir, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
@@ -67,7 +69,9 @@ def check_workdir(workdir: Path, config: Config):
   check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
 
 
-def changed_settings(workdir: str | os.PathLike, config: Config) -> dict[str, dict[str, Any]]:
+def changed_settings(
+  workdir: str | os.PathLike, config: Config
+) -> dict[str, dict[str, Any]]:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
   if saved is None:
@@ -85,7 +89,9 @@ def check_same_settings(
   """
   best_by = new.get('train.best_by', '').rpartition('/')[2]
   may_not = {
-    'train.steps': SCHEDULES.get(own_code.name_of(new.get('optimizer.schedule', '')), True),
+    'train.steps': SCHEDULES.get(
+      own_code.name_of(new.get('optimizer.schedule', '')), True
+    ),
     # Only the folder may be another.
     'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
     # One of its names may decide which step is the best.
@@ -146,7 +152,11 @@ def check_same_start(
       f'since; choose another --workdir, or restore the data'
     )
   for setting, then, now in (
-    ('train.init_from', [about['origin']] if about.get('origin') else [], origin and [origin]),
+    (
+      'train.init_from',
+      [about['origin']] if about.get('origin') else [],
+      origin and [origin],
+    ),
     ('train.objective_runs', about['frozen'] or [], frozen),
   ):
     if now is not None and then != now:

@@ -95,7 +95,9 @@ def check_path(directory: str | os.PathLike):
 
 def holds_nothing(workdir: str | os.PathLike) -> bool:
   """Returns whether a directory holds nothing but files of a process killed during start-up."""
-  return all(path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir())
+  return all(
+    path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir()
+  )
 
 
 def commit() -> str:
@@ -103,7 +105,9 @@ def commit() -> str:
 
   def git(*arguments: str) -> str:
     command = ['git', '-C', str(TOP), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+      command, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
   # An installation may lie in the repository of another project.
   if not (TOP / '.git').exists():

@@ -24,7 +24,9 @@ def seal(folder: Path, step: int):
   files.flush_all(folder)
   paths = sorted(path for path in folder.rglob('*') if path.is_file())
   names = [path.relative_to(folder).as_posix() for path in paths]
-  files.write_sealed(folder / DIGESTS, {'step': step, 'files': _describe(folder, names)})
+  files.write_sealed(
+    folder / DIGESTS, {'step': step, 'files': _describe(folder, names)}
+  )
 
 
 def find_damage(folder: Path, step: int) -> str | None:

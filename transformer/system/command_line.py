@@ -71,7 +71,11 @@ def run(
       if len(argv) > 1 and not takes_arguments:
         raise UserError(
           f'unexpected argument {shown(argv[1])}; '
-          + ('leave out the -- before it' if argv[1].startswith('-') else 'flags begin with --')
+          + (
+            'leave out the -- before it'
+            if argv[1].startswith('-')
+            else 'flags begin with --'
+          )
         )
       if not launches:
         machine.keep_compiled_programs(os.environ)
@@ -86,16 +90,22 @@ def run(
       signal.signal(number, signal.SIG_IGN)
     status, message = ending
     if message:
-      with contextlib.suppress(OSError):  # The reader of standard error may have ended too.
+      with contextlib.suppress(
+        OSError
+      ):  # The reader of standard error may have ended too.
         print(message, file=sys.stderr, flush=True)
     sys.exit(status)
 
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
-  gc.set_threshold(100_000)  # Searching a million objects that stay takes a quarter of a second.
+  gc.set_threshold(
+    100_000
+  )  # Searching a million objects that stay takes a quarter of a second.
   # --help prints the docstring and the flags of the module, also in a script that pip wrote.
   module = sys.modules[main.__module__]
-  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(module.__doc__)
+  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(
+    module.__doc__
+  )
   for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
@@ -109,7 +119,9 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
     return EXIT_STATUS, str(error)
   if isinstance(error, KeyboardInterrupt):
     return 130, str(error) or 'interrupted'
-  if isinstance(error, BrokenPipeError):  # The reader of standard output has ended, as `head` does.
+  if isinstance(
+    error, BrokenPipeError
+  ):  # The reader of standard output has ended, as `head` does.
     return 0, ''
   if is_out_of_memory(error):
     return 1, installation.spell_commands(_OUT_OF_MEMORY)
@@ -129,7 +141,10 @@ def _parse(argv, hint):
     remaining = flags.FLAGS(_with_config(argv))
     _check_values(remaining[1:])
     return remaining
-  except (BrokenPipeError, SystemExit):  # absl has printed the help; its reader may have ended.
+  except (
+    BrokenPipeError,
+    SystemExit,
+  ):  # absl has printed the help; its reader may have ended.
     with contextlib.suppress(BrokenPipeError):
       sys.stdout.flush()
     os._exit(0)
@@ -138,7 +153,9 @@ def _parse(argv, hint):
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
     # absl puts words around the message of a config or a parser, which says all.
-    message = str(error.__context__ if isinstance(error.__context__, UserError) else error)
+    message = str(
+      error.__context__ if isinstance(error.__context__, UserError) else error
+    )
     added = f'; {hint}' if name and hint else ''
     sys.exit(f'error: {readable(" ".join(message.split()))}{added}')
   except Exception as error:  # ml_collections has errors of many types.
@@ -195,7 +212,9 @@ def _set_log():
   handler = logging.get_absl_handler()
   handler.addFilter(_should_show)
   if sys.stderr.isatty():  # For people.
-    handler.setFormatter(python_logging.Formatter('%(asctime)s %(levelname)s: %(message)s', '%X'))
+    handler.setFormatter(
+      python_logging.Formatter('%(asctime)s %(levelname)s: %(message)s', '%X')
+    )
   sys.unraisablehook = _print_unraisable
 
 
@@ -203,7 +222,9 @@ def _should_show(record) -> bool:
   path = os.path.abspath(record.pathname)
   if record.levelno >= python_logging.WARNING:
     # Orbax logs the traceback of an error that it also raises, and asyncio those of its tasks.
-    return not (record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio'))
+    return not (
+      record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio')
+    )
   return installation.is_ours(Path(path))
 
 

@@ -35,7 +35,9 @@ def is_ours(path: Path) -> bool:
 
 def spell_commands(text: str) -> str:
   """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
-  started_installed = Path(sys.argv[0]).name.startswith('attention-')  # Perhaps out of a checkout.
+  started_installed = Path(sys.argv[0]).name.startswith(
+    'attention-'
+  )  # Perhaps out of a checkout.
   if not started_installed and folder() == TOP:
     return text
   return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
@@ -61,8 +63,16 @@ def find_config(value: str) -> str:
   ours = folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
-  for configs in (path.absolute().parent, Path('configs').absolute(), folder() / 'configs'):
-    if configs.name == 'configs' and configs.is_dir() and str(configs.parent) not in sys.path:
+  for configs in (
+    path.absolute().parent,
+    Path('configs').absolute(),
+    folder() / 'configs',
+  ):
+    if (
+      configs.name == 'configs'
+      and configs.is_dir()
+      and str(configs.parent) not in sys.path
+    ):
       sys.path.append(str(configs.parent))
   return value if path == Path(name) else f'{path}{colon}{argument}'
 

@@ -41,9 +41,12 @@ def free_memory(root: Path = Path('/')) -> int | None:
     group = Path(line.split(':', 2)[2].strip().lstrip('/'))
     for folder in (group, *group.parents):
       limits += map(
-        int, filter(str.isdecimal, _lines(root / 'sys/fs/cgroup' / folder / 'memory.max'))
+        int,
+        filter(str.isdecimal, _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')),
       )
-  used = sum(_memory_lines(root / 'proc/self/status', 'RssAnon:'))  # Without pages of files.
+  used = sum(
+    _memory_lines(root / 'proc/self/status', 'RssAnon:')
+  )  # Without pages of files.
   return max(min(limits) - used, 0) if limits else None
 
 
@@ -62,13 +65,19 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     return []
   if 'CUDA_VISIBLE_DEVICES' in environment:
     return named_gpus(environment)
-  return [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
+  return (
+    [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
+  )
 
 
 def named_gpus(environment: Mapping[str, str]) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
-  names = [name.strip() for name in environment.get('CUDA_VISIBLE_DEVICES', '').split(',')]
-  return [*itertools.takewhile(lambda name: not name.startswith('-'), filter(None, names))]
+  names = [
+    name.strip() for name in environment.get('CUDA_VISIBLE_DEVICES', '').split(',')
+  ]
+  return [
+    *itertools.takewhile(lambda name: not name.startswith('-'), filter(None, names))
+  ]
 
 
 def keep_freed_memory():
@@ -96,7 +105,9 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
   if 'JAX_COMPILATION_CACHE_DIR' not in environment:
     try:
       home = environment.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-      folder = Path(home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}')
+      folder = Path(
+        home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}'
+      )
       folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # There may be no home.
       logging.warning(
@@ -110,7 +121,9 @@ def keep_compiled_programs(environment: MutableMapping[str, str]):
   environment.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
   # On some processors XLA logs errors about features for every program that it loads. With an
   # accelerator, errors may be about the accelerator, so they stay.
-  if not (importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')):
+  if not (
+    importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')
+  ):
     environment.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 
@@ -118,7 +131,9 @@ def _kind_of_processor() -> str:
   """Returns an id shared by the machines that can run each other's compiled programs."""
   features = platform.machine()
   with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8') as lines:
-    features = next((line for line in lines if line.startswith(('flags', 'Features'))), features)
+    features = next(
+      (line for line in lines if line.startswith(('flags', 'Features'))), features
+    )
   return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
@@ -127,4 +142,6 @@ def set_reproducible_flags(environment: MutableMapping[str, str]):
 
   XLA reads the flags when the first device is used, and takes the last of contrary ones.
   """
-  environment['XLA_FLAGS'] = f'{environment.get("XLA_FLAGS", "")} {_REPRODUCIBLE}'.strip()
+  environment['XLA_FLAGS'] = (
+    f'{environment.get("XLA_FLAGS", "")} {_REPRODUCIBLE}'.strip()
+  )

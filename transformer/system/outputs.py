@@ -35,7 +35,9 @@ def write(path: Path, content: bytes):
     with path.open('ab') as stream:
       stream.write(content)
   except OSError as error:
-    raise UserError(f'{path} cannot be written: {error.strerror}; name another file') from error
+    raise UserError(
+      f'{path} cannot be written: {error.strerror}; name another file'
+    ) from error
 
 
 def _is_stream(path: Path) -> bool:
@@ -49,7 +51,9 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
   for name in inputs:
     read = files.as_path(name)
     if path.is_file() and read.exists() and path.samefile(read):
-      raise UserError(f'--{flag}={path} would replace what is read: {name}; name another file')
+      raise UserError(
+        f'--{flag}={path} would replace what is read: {name}; name another file'
+      )
 
 
 def check_folder(flag: str, folder: Path):

@@ -82,9 +82,13 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     return None
   indices = list(range(len(visible)))
   # launch/local.py or Slurm itself has divided them already.
-  if COUNT in environ or len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', len(visible))):
+  if COUNT in environ or len(visible) < int(
+    environ.get('SLURM_GPUS_ON_NODE', len(visible))
+  ):
     return indices
-  if 'SLURM_STEP_TASKS_PER_NODE' not in environ:  # The script of sbatch itself has none.
+  if (
+    'SLURM_STEP_TASKS_PER_NODE' not in environ
+  ):  # The script of sbatch itself has none.
     raise UserError(
       '--distributed is for the processes that srun starts; put srun before the '
       'command in the script of the job'
@@ -120,7 +124,9 @@ def from_first(make: Callable[[], Any]) -> Any:
       message = json.dumps({'value': make()}).encode()
     except BaseException as error:  # The others wait for an answer in any case.
       failed = error
-      message = json.dumps({'stop': str(error) if isinstance(error, Preempted) else None}).encode()
+      message = json.dumps(
+        {'stop': str(error) if isinstance(error, Preempted) else None}
+      ).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
   content = np.frombuffer(message.ljust(size), np.uint8)
   answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
@@ -157,7 +163,9 @@ def least(number: int | None) -> int | None:
   """Returns the smallest number of all processes; None if any process gives None."""
   if jax.process_count() == 1:
     return number
-  smallest = multihost_utils.process_allgather(np.float64(-1 if number is None else number)).min()
+  smallest = multihost_utils.process_allgather(
+    np.float64(-1 if number is None else number)
+  ).min()
   return None if smallest < 0 else int(smallest)
 
 
@@ -169,7 +177,9 @@ def place(arrays, sharding: jax.sharding.NamedSharding):
   if jax.process_count() == 1:
     return arrays
   return jax.tree.map(
-    lambda array: jax.make_array_from_callback(array.shape, sharding, lambda index: array[index]),
+    lambda array: jax.make_array_from_callback(
+      array.shape, sharding, lambda index: array[index]
+    ),
     arrays,
   )
 
@@ -188,7 +198,8 @@ class StopAgreement:
     self._size = mesh.size
     self._sharding = jax.sharding.NamedSharding(mesh, axes)
     self._sum = jax.jit(
-      lambda requests: requests.sum(), out_shardings=jax.sharding.NamedSharding(mesh, one_copy)
+      lambda requests: requests.sum(),
+      out_shardings=jax.sharding.NamedSharding(mesh, one_copy),
     )
     self._pending = None
 

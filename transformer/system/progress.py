@@ -10,7 +10,9 @@ from tqdm import tqdm
 _BAR = '{desc}{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{postfix}'
 
 
-def progress_bar(total: int, initial: int = 0, description: str = '', stays: bool = False) -> tqdm:
+def progress_bar(
+  total: int, initial: int = 0, description: str = '', stays: bool = False
+) -> tqdm:
   """Returns a bar on standard error, of which `initial` steps are done.
 
   With `stays`, it stays visible once it is closed.

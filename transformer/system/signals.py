@@ -16,7 +16,11 @@ EXIT_STATUS = 75
 # A terminal sends these to all that runs in it: at Ctrl-C, and where it closes. A process that
 # `nohup`, or `&` in a script, has started ignores them, since they are meant for others.
 _OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, *_OF_TERMINAL)  # As Slurm's --signal=USR1@60.
+SIGNALS = (
+  signal.SIGTERM,
+  signal.SIGUSR1,
+  *_OF_TERMINAL,
+)  # As Slurm's --signal=USR1@60.
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5
 
@@ -62,13 +66,17 @@ class Signals(contextlib.ExitStack):
   def __enter__(self) -> 'Signals':
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    watch = threading.Thread(target=self._watch, args=(reader,), name='signals', daemon=True)
+    watch = threading.Thread(
+      target=self._watch, args=(reader,), name='signals', daemon=True
+    )
     self.callback(os.close, reader)
     self.callback(os.close, writer)
     self.callback(watch.join)
     self.callback(os.write, writer, b'\0')  # No signal has this number.
     self.enter_context(handling(self._handle))
-    self.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writer, warn_on_full_buffer=False))
+    self.callback(
+      signal.set_wakeup_fd, signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    )
     watch.start()
     return self
 
@@ -89,7 +97,9 @@ class Signals(contextlib.ExitStack):
 
   def _check(self):
     if self.requested:
-      raise Preempted(f'stopped by {self.requested}; the same command goes on with the run')
+      raise Preempted(
+        f'stopped by {self.requested}; the same command goes on with the run'
+      )
 
   def _handle(self, number, _):
     """Notes the request; Python calls this in the main thread."""

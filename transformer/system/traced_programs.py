@@ -34,7 +34,10 @@ def register_tuples(*kinds: type):
 
 
 def keep_traced(
-  function: Callable[..., Any], about: str, modules: Iterable[str], arguments: Sequence[Any]
+  function: Callable[..., Any],
+  about: str,
+  modules: Iterable[str],
+  arguments: Sequence[Any],
 ) -> Callable[..., Any]:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
@@ -57,7 +60,9 @@ def keep_traced(
     or any(module.partition('.')[0] != _CODE.name for module in modules)
   ):
     return function
-  shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+  shapes = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments
+  )
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
   versions = [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')]
   key = repr((about, shapes, settings, os.environ.get('XLA_FLAGS'), _code(), versions))
@@ -70,7 +75,9 @@ def keep_traced(
       content = bytes(exported.serialize())
     except ValueError:  # A type of its arguments or results is not registered.
       return function
-    with contextlib.suppress(UserError):  # JAX warns that it cannot write to its folder.
+    with contextlib.suppress(
+      UserError
+    ):  # JAX warns that it cannot write to its folder.
       files.write(path, zlib.compress(content, 1))
   return export.deserialize(bytearray(content)).call
 

@@ -31,7 +31,9 @@ _MODEL = flags.DEFINE_string(
 def main(_):
   """Checks the flags, and runs the tests of this package."""
   if not importlib.util.find_spec('pytest'):
-    raise UserError('the checks need pytest, which is not installed: pip install pytest')
+    raise UserError(
+      'the checks need pytest, which is not installed: pip install pytest'
+    )
   from transformer.config import Config
 
   config = Config.from_dict(_CONFIG.value.to_dict() if _CONFIG.value else {})
@@ -39,7 +41,9 @@ def main(_):
   if _MODEL.value:
     model = dataclasses.replace(model, module=_MODEL.value)
   os.environ['JAX_PLATFORMS'] = 'cpu'  # Before JAX is imported.
-  os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'  # Programs are short, and compile longer.
+  os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = (
+    'True'  # Programs are short, and compile longer.
+  )
   os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
   from transformer.testing import subject
 

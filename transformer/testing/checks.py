@@ -2,7 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from transformer.testing import forward_checks, numeric_checks, search_checks, training_checks
+from transformer.testing import (
+  forward_checks,
+  numeric_checks,
+  search_checks,
+  training_checks,
+)
 from transformer.testing.subject import Subject
 
 CHECKS: Mapping[str, Callable[[Subject], None]] = {

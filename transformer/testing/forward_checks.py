@@ -38,7 +38,9 @@ def future_targets_change_nothing(subject: Subject):
   after = subject.forward(*forced_rows(sources, changed_TT))
   differ_TT = np.any(before != after, axis=-1)
   leaks = np.argwhere(differ_TT & past_TT)
-  require(not len(leaks), f'output {leaks[:1, 1]} changes with later target tokens: {_EFFECT}')
+  require(
+    not len(leaks), f'output {leaks[:1, 1]} changes with later target tokens: {_EFFECT}'
+  )
 
 
 def _check_gradients(subject, given, target_T):
@@ -67,7 +69,9 @@ def _check_gradients(subject, given, target_T):
     leaks = np.argwhere(np.triu(influence_TT, 1))
     if len(leaks):
       output, token = leaks[0]
-      raise Broken(f'output {output} depends on target token {token}, which comes later: {_EFFECT}')
+      raise Broken(
+        f'output {output} depends on target token {token}, which comes later: {_EFFECT}'
+      )
 
 
 def neighbours_change_nothing(subject: Subject):

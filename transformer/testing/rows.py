@@ -29,7 +29,9 @@ def pair(source_length: int, target_length: int, seed: int) -> Pair:
   return source, target
 
 
-def pack(rows: Sequence[Sequence[Pair]], source_length: int = S, target_length: int = T) -> Batch:
+def pack(
+  rows: Sequence[Sequence[Pair]], source_length: int = S, target_length: int = T
+) -> Batch:
   """Returns a batch with the pairs of each row, one after the other, and padding at its end."""
   sources = [[source for source, _ in row] for row in rows]
   targets = [[target for _, target in row] for row in rows]
@@ -69,7 +71,9 @@ def full_batch() -> Batch:
   return pack(rows)
 
 
-def forced_rows(sources: Sequence[np.ndarray], inputs_BT: np.ndarray) -> tuple[np.ndarray, ...]:
+def forced_rows(
+  sources: Sequence[np.ndarray], inputs_BT: np.ndarray
+) -> tuple[np.ndarray, ...]:
   """Returns the arguments of a model for one source in each row and given decoder inputs."""
   pairs = zip(sources, inputs_BT, strict=True)
   batch = pack([[each] for each in pairs], target_length=inputs_BT.shape[1])

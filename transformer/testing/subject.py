@@ -89,7 +89,9 @@ class Subject:
   @functools.cached_property
   def shallow(self) -> 'Subject':
     """The same model with one layer in each stack, for what takes long to compile."""
-    return self.with_config(num_layers=1, decoder_layers=self.config.decoder_layers and 1)
+    return self.with_config(
+      num_layers=1, decoder_layers=self.config.decoder_layers and 1
+    )
 
   def near(self, got, wanted) -> bool:
     """Returns whether rounding in float32 explains the difference of two results.
@@ -150,7 +152,9 @@ def subject_of(config: ModelConfig) -> Subject:
     return build_model(config, vocabulary)
 
   subject = Subject(build, small(config))
-  assert subject.model is not None  # It is built now, so that an error comes before all checks.
+  assert (
+    subject.model is not None
+  )  # It is built now, so that an error comes before all checks.
   return subject
 
 

@@ -30,7 +30,9 @@ _MESHES = {8: ((8, 1, 1), (2, 2, 2)), 4: ((4, 1, 1), (1, 2, 2))}
 _DATA = DataConfig(max_length=_TARGET_LENGTH)
 _DECODE = DecodeConfig(max_extra_length=1)
 _TRAIN = TrainConfig(tokens_per_batch=_ROWS * _TARGET_LENGTH)
-_OPTIMIZER = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
+_OPTIMIZER = OptimizerConfig(
+  schedule='constant', peak_learning_rate=0.01, warmup_steps=1
+)
 
 
 def devices_make_the_steps_of_one(subject: Subject):
@@ -64,7 +66,9 @@ def resumed_training_is_uninterrupted(subject: Subject):
     'two runs with the same seed differ: a training step must depend '
     'on its state, its batch and its dropout key alone',
   )
-  require(np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train')
+  require(
+    np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train'
+  )
   half, _ = _trained(step, update.first_state(), 0, 1)
   with tempfile.TemporaryDirectory() as folder:
     writer = CheckpointWriter(folder)

@@ -24,4 +24,6 @@ def requirements(module: str) -> Iterator[None]:
     reason = f'needs {package}, which is not installed'
     if not isinstance(error, ModuleNotFoundError):
       reason = f'needs {package}, which cannot be imported: {error}'
-    raise UserError(f'this tool {reason}; install it with: {shlex.join(command)}') from error
+    raise UserError(
+      f'this tool {reason}; install it with: {shlex.join(command)}'
+    ) from error

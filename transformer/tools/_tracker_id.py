@@ -24,7 +24,9 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
     return {}
   original = Path(known['workdir']) / path.name
   if known['started'] != here['started']:
-    warn(f'{path} is of an earlier run in this directory, so the tracker gets a new run')
+    warn(
+      f'{path} is of an earlier run in this directory, so the tracker gets a new run'
+    )
     return {}
   if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
     warn(

@@ -7,7 +7,9 @@ _HYPHEN = re.compile(rb'(\S)-(\S)')  # Matches bytes, as the Perl script does.
 
 
 def bleu(
-  sources: Sequence[str], translations: Sequence[str], references: Sequence[Sequence[str]]
+  sources: Sequence[str],
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
 ) -> dict[str, float]:
   """Computes BLEU of detokenised German by Moses' tokens, with split compounds, not smoothed.
 

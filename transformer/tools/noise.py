@@ -45,7 +45,9 @@ def source_noise(
   kinds = [_but_for(vocabulary.source.symbols, change) for change in ways]
   bounds = np.cumsum(shares)
 
-  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
+  def vary(
+    source: Sentences, target: Sentences, keys: np.ndarray
+  ) -> tuple[Sentences, Sentences]:
     keys = mix(keys[0] ^ _OTHER)
     kind = np.searchsorted(bounds, fractions(keys), side='right')
     chosen = np.flatnonzero(kind < len(kinds))

@@ -20,7 +20,9 @@ from transformer.data.text.tfds_sets import languages_of, open_set
 from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
 
-_NAME = flags.DEFINE_string('name', None, 'TFDS name of the set, such as wmt14_translate/de-en.')
+_NAME = flags.DEFINE_string(
+  'name', None, 'TFDS name of the set, such as wmt14_translate/de-en.'
+)
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
 )
@@ -35,9 +37,13 @@ _FILES = types.SimpleNamespace(
 def main(_):
   """Prepares the set of the flags, and prints its folder and the sizes of its splits."""
   if not _NAME.value:
-    raise UserError('--name=SET is needed, the TFDS name of a set such as wmt14_translate/de-en')
+    raise UserError(
+      '--name=SET is needed, the TFDS name of a set such as wmt14_translate/de-en'
+    )
   builder = prepare(_NAME.value, _DATA_DIR.value)
-  sizes = [f'{name} {split.num_examples:,}' for name, split in builder.info.splits.items()]
+  sizes = [
+    f'{name} {split.num_examples:,}' for name, split in builder.info.splits.items()
+  ]
   print(f'{_NAME.value} lies in {builder.data_path}: {", ".join(sizes)}')
 
 
@@ -74,7 +80,9 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
           version=version or None,
         )
       except (ValueError, AssertionError) as error:
-        raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
+        raise UserError(
+          f'{name} cannot be opened: {type_and_message(error)}'
+        ) from error
   nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
   raise UserError(
     f'--name must name a TFDS translation set; there is no {shown(name)}; the '
@@ -109,7 +117,9 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       f'({type(error).__name__}); check the network, and run: '
       f'{_command(name, data_dir)}'
     ) from error
-  except Exception as error:  # A lack of disk space or permission, a damaged archive and more.
+  except (
+    Exception
+  ) as error:  # A lack of disk space or permission, a damaged archive and more.
     # Another process may have finished the same set in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(

@@ -18,7 +18,9 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   """Cross entropy, and the distance between two passes, by the paper's α: 5 for translation."""
   check_alpha(config.model, alpha)
   smoothing = config.train.label_smoothing
-  function = with_divergence(lambda y, targets, _: token_losses(y, targets, smoothing), alpha)
+  function = with_divergence(
+    lambda y, targets, _: token_losses(y, targets, smoothing), alpha
+  )
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = twins(batch)

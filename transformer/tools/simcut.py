@@ -42,7 +42,9 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
     targets_BT = batch.target_tokens
-    sums = chunked_loss(function, x_BTD, output_ND[:-1], weights_BT, targets_BT, devices=devices)
+    sums = chunked_loss(
+      function, x_BTD, output_ND[:-1], weights_BT, targets_BT, devices=devices
+    )
     return add_losses(sums, losses)
 
   return Objective(loss, passes=2)
@@ -64,7 +66,9 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
       tables[name] = jax.tree.map(with_zeros, params[name])
   target_size = model.vocabulary_size
   source_size = model.source_vocabulary_size or target_size
-  wider = model.clone(vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1)
+  wider = model.clone(
+    vocabulary_size=target_size + 1, source_vocabulary_size=source_size + 1
+  )
   params = {**params, **tables}
   if key is None:
     return wider, params, batch

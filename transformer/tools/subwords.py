@@ -32,8 +32,12 @@ def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   source_sampler = _Sampler(vocabulary.source, alpha)
   target_sampler = _Sampler(vocabulary.target, alpha)
 
-  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
-    return source_sampler.cut_all(source, keys[0]), target_sampler.cut_all(target, keys[1])
+  def vary(
+    source: Sentences, target: Sentences, keys: np.ndarray
+  ) -> tuple[Sentences, Sentences]:
+    return source_sampler.cut_all(source, keys[0]), target_sampler.cut_all(
+      target, keys[1]
+    )
 
   return vary
 
@@ -52,12 +56,17 @@ class _Sampler:
     self._vocabulary = vocabulary
     self._symbols = set(vocabulary.symbols.values())
     self._processor = sentencepiece.SentencePieceProcessor(
-      model_proto=vocabulary.model_bytes, enable_sampling=True, alpha=alpha, nbest_size=-1
+      model_proto=vocabulary.model_bytes,
+      enable_sampling=True,
+      alpha=alpha,
+      nbest_size=-1,
     )
 
   def cut_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
     """Returns the sentences in other pieces; each is cut by its key."""
-    cuts = (self.cut(sentences[number], int(key) % 2**32) for number, key in enumerate(keys))
+    cuts = (
+      self.cut(sentences[number], int(key) % 2**32) for number, key in enumerate(keys)
+    )
     return Sentences.ended(cuts)
 
   def cut(self, ids: np.ndarray, seed: int) -> list[int]:

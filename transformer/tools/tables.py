@@ -50,12 +50,19 @@ class Table(TextCorpus):
           if pair:
             broken += _write(source, pair[0]) + _write(target, pair[1])
         except ValueError as error:
-          raise UserError(f'{table.name}, line {number}: {error}; it is {shown(line)}') from error
-      sides = [TextFile(table.name, reopened(source)), TextFile(table.name, reopened(target))]
+          raise UserError(
+            f'{table.name}, line {number}: {error}; it is {shown(line)}'
+          ) from error
+      sides = [
+        TextFile(table.name, reopened(source)),
+        TextFile(table.name, reopened(target)),
+      ]
     sides[0].notes = table.notes
     sides[1].notes = ()
     if broken:
-      sides[0].notes += (f'{table.name}: {broken} texts have line feeds, which become spaces',)
+      sides[0].notes += (
+        f'{table.name}: {broken} texts have line feeds, which become spaces',
+      )
     return sides
 
 

@@ -30,19 +30,25 @@ def compile_within_memory(
     search_name: a name of the search for people.
     search: the compiled search of the longest validation sentences.
   """
-  logging.info('compiling the update and the evaluation, most of which the next start finds')
+  logging.info(
+    'compiling the update and the evaluation, most of which the next start finds'
+  )
   capacity = processes.least(device_memory())
   try:
     compiled = update.compile(shape)
   except jax.errors.JaxRuntimeError as error:
     if not is_out_of_memory(error):
       raise
-    raise UserError(f'the update needs more memory than a device has; {_ADVICE}') from error
+    raise UserError(
+      f'the update needs more memory than a device has; {_ADVICE}'
+    ) from error
   training = _bytes_of(compiled.train_step)
   evaluating = _bytes_of(compiled.eval_step)
   searching = _bytes_of(search)
   if None in (capacity, training, evaluating, searching):
-    logging.info('the memory of a device or of the programs is not known here, so not checked')
+    logging.info(
+      'the memory of a device or of the programs is not known here, so not checked'
+    )
     return compiled
   whole_state = _bytes_on_device(update.state)
   # What of the state is no argument of an evaluation or a search.
@@ -56,7 +62,9 @@ def compile_within_memory(
     search_name: searching + beside_search,
   }
   for name, need in needs.items():
-    message = f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'
+    message = (
+      f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'
+    )
     if need > capacity:
       raise UserError(f'{message}; {_ADVICE}')
     logging.info(message)

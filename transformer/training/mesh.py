@@ -41,7 +41,9 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
   return tuple(sizes)
 
 
-def check_shares(config: MeshConfig, rows: int, sentences: int, devices: int, processes: int):
+def check_shares(
+  config: MeshConfig, rows: int, sentences: int, devices: int, processes: int
+):
   """Refuses batches, and sentences that several processes translate, which devices cannot share."""
   data, fsdp, _ = _sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
@@ -78,7 +80,9 @@ def row_devices(mesh: Mesh | None) -> int:
   return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
 
 
-def state_shardings(mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsdp', 'tensor')):
+def state_shardings(
+  mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsdp', 'tensor')
+):
   """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
 
   An array axis stays whole if its mesh axis does not divide it, or is not among `axes`. Without
@@ -87,7 +91,9 @@ def state_shardings(mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsd
   rules = getattr(model, 'splits', {})
 
   def sharding(path, leaf):
-    names = tuple(str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:])
+    names = tuple(
+      str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:]
+    )
     splits = rules.get(names) or rules.get(names[-1:], ())
     return NamedSharding(
       mesh,

@@ -109,7 +109,12 @@ def smoothed(smoothing: float) -> Objective:
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
     return add_losses(
       smoothed_cross_entropy(
-        x_BTD, output_ND, batch.target_tokens, token_weights(batch), smoothing, devices=devices
+        x_BTD,
+        output_ND,
+        batch.target_tokens,
+        token_weights(batch),
+        smoothing,
+        devices=devices,
       ),
       losses,
     )
@@ -149,7 +154,9 @@ def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
   for path, value in jax.tree_util.tree_leaves_with_path(variables.get(LOSSES, {})):
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
     if name in SUMS:
-      raise UserError(f'an auxiliary loss of a model must not have the name {name} of another sum')
+      raise UserError(
+        f'an auxiliary loss of a model must not have the name {name} of another sum'
+      )
     losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
   return Forward(x_BTD, output_ND, losses)
 

@@ -47,22 +47,29 @@ def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedul
 
 def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
   """Rises from 0 to the peak and stays there."""
-  return optax.warmup_constant_schedule(0.0, config.peak_learning_rate, config.warmup_steps)
+  return optax.warmup_constant_schedule(
+    0.0, config.peak_learning_rate, config.warmup_steps
+  )
 
 
-def adam(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
+def adam(
+  config: OptimizerConfig, schedule: optax.Schedule
+) -> list[optax.GradientTransformation]:
   """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
   parts = [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS)]
   if config.weight_decay:
     parts.append(
       optax.add_decayed_weights(
-        config.weight_decay, functools.partial(jax.tree_util.tree_map_with_path, _is_matrix)
+        config.weight_decay,
+        functools.partial(jax.tree_util.tree_map_with_path, _is_matrix),
       )
     )
   return [*parts, optax.scale_by_learning_rate(schedule)]
 
 
-def muon(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.GradientTransformation]:
+def muon(
+  config: OptimizerConfig, schedule: optax.Schedule
+) -> list[optax.GradientTransformation]:
   """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
   algorithm = optax.contrib.muon(
     schedule,
@@ -77,17 +84,26 @@ def muon(config: OptimizerConfig, schedule: optax.Schedule) -> list[optax.Gradie
   return [algorithm]
 
 
-_SCHEDULES = {'paper': paper, 'inverse_sqrt': inverse_sqrt, 'cosine': cosine, 'constant': constant}
+_SCHEDULES = {
+  'paper': paper,
+  'inverse_sqrt': inverse_sqrt,
+  'cosine': cosine,
+  'constant': constant,
+}
 _ALGORITHMS = {'adam': adam, 'muon': muon}
 
 
-def make_schedule(config: OptimizerConfig, model_dim: int, steps: int) -> optax.Schedule:
+def make_schedule(
+  config: OptimizerConfig, model_dim: int, steps: int
+) -> optax.Schedule:
   """Returns the learning rate as a function of the number of updates already made."""
   name = own_code.name_of(config.schedule)
   if name in _SCHEDULES:
     return _SCHEDULES[name](config, steps, model_dim)
   guarded = own_code.guarded(f'the schedule {name} failed')
-  schedule = guarded(own_code.build(config.schedule, 'schedule', config, steps, model_dim))
+  schedule = guarded(
+    own_code.build(config.schedule, 'schedule', config, steps, model_dim)
+  )
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
     raise UserError(
@@ -118,7 +134,9 @@ def _custom(
       f'the algorithm {name} must return an optax.GradientTransformation; got {shown(algorithm)}'
     )
   guarded = own_code.guarded(f'the algorithm {name} failed')
-  return [optax.GradientTransformation(guarded(algorithm.init), guarded(algorithm.update))]
+  return [
+    optax.GradientTransformation(guarded(algorithm.init), guarded(algorithm.update))
+  ]
 
 
 def _matrix_axes(params):
@@ -129,7 +147,9 @@ def _matrix_axes(params):
       return None
     # The output projection has two axes of inputs; other kernels have one.
     inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
-    return optax.contrib.MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, leaf.ndim)))
+    return optax.contrib.MuonDimensionNumbers(
+      tuple(range(inputs)), tuple(range(inputs, leaf.ndim))
+    )
 
   return jax.tree_util.tree_map_with_path(matrix, params)
 

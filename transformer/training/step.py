@@ -87,7 +87,9 @@ def make_train_step(
 
   def sums(params, batch, key, frozen):
     devices = row_devices(mesh)
-    totals = check_sums(objective.loss(model, params, batch, key, frozen=frozen, devices=devices))
+    totals = check_sums(
+      objective.loss(model, params, batch, key, frozen=frozen, devices=devices)
+    )
     return totals['loss'], totals
 
   def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
@@ -97,16 +99,22 @@ def make_train_step(
     if accumulate == 1:
       gradients, totals = gradient_of(whole, batch, key, frozen)
     else:
-      gradients, totals = _add_parts(gradient_of, whole, _parts(batch, accumulate), key, frozen)
+      gradients, totals = _add_parts(
+        gradient_of, whole, _parts(batch, accumulate), key, frozen
+      )
     # Without this, XLA would shard the backward pass as the state is sharded.
     gradients = gathered(mesh, gradients, model)
-    gradients = jax.tree.map(lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients)
+    gradients = jax.tree.map(
+      lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients
+    )
     metrics = {
       **totals,
       'gradient_norm': optax.tree.norm(gradients),
       'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32),
     }
-    updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+    updates, optimizer_state = optimizer.update(
+      gradients, state.optimizer, state.params
+    )
     params = optax.apply_updates(state.params, updates)
     average = _averaged(config.ema_decay, state, params)
     new = TrainState(state.step + 1, params, optimizer_state, average, state.skips)
@@ -123,7 +131,9 @@ def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
 
   def add_part(carry, numbered):
     number, part = numbered
-    gradients_and_sums = gradient_of(params, part, jax.random.fold_in(key, number), frozen)
+    gradients_and_sums = gradient_of(
+      params, part, jax.random.fold_in(key, number), frozen
+    )
     return jax.tree.map(jnp.add, carry, gradients_and_sums), None
 
   first = jax.tree.map(lambda x: x[0], parts)
@@ -140,7 +150,9 @@ def _averaged(ema_decay: float, state: TrainState, params):
     return None
   n = state.step.astype(jnp.float32)
   decay = jnp.minimum(ema_decay, (1.0 + n) / (10.0 + n))
-  return jax.tree.map(lambda old, new: old + (1.0 - decay) * (new - old), state.average, params)
+  return jax.tree.map(
+    lambda old, new: old + (1.0 - decay) * (new - old), state.average, params
+  )
 
 
 def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
@@ -148,15 +160,21 @@ def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
   finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
   in_a_row = jnp.where(finite, 0, old.skips.in_a_row + 1)
   chosen = optax.tree.where(finite, new._replace(skips=None), old._replace(skips=None))
-  return chosen._replace(step=new.step, skips=Skips(old.skips.total + ~finite, in_a_row))
+  return chosen._replace(
+    step=new.step, skips=Skips(old.skips.total + ~finite, in_a_row)
+  )
 
 
 def _parts(batch: Batch, number: int) -> Batch:
   """Cuts a batch into parts along a new first axis; all devices have rows of each part."""
-  return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch)
+  return jax.tree.map(
+    lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch
+  )
 
 
-def make_eval_step(model: Model, mesh: Mesh | None = None, accumulate: int = 1) -> Callable:
+def make_eval_step(
+  model: Model, mesh: Mesh | None = None, accumulate: int = 1
+) -> Callable:
   """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
   The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
@@ -165,7 +183,11 @@ def make_eval_step(model: Model, mesh: Mesh | None = None, accumulate: int = 1) 
   def plain(params, batch: Batch):
     x_BTD, output_ND, _ = forward(model, params, batch)
     return smoothed_cross_entropy(
-      x_BTD, output_ND, batch.target_tokens, token_weights(batch), devices=row_devices(mesh)
+      x_BTD,
+      output_ND,
+      batch.target_tokens,
+      token_weights(batch),
+      devices=row_devices(mesh),
     )
 
   def eval_step(params, batch: Batch):

@@ -17,7 +17,12 @@ from transformer.system import processes
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
 from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.step import TrainState, init_state, make_eval_step, make_train_step
+from transformer.training.step import (
+  TrainState,
+  init_state,
+  make_eval_step,
+  make_train_step,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,9 @@ class Update:
       out_shardings=replicated(self.mesh),
     )
     train_step = self.lower(shape).compile()
-    return CompiledUpdate(self, train_step, eval_step.lower(params, self._batch(shape)).compile())
+    return CompiledUpdate(
+      self, train_step, eval_step.lower(params, self._batch(shape)).compile()
+    )
 
   def lower(self, shape: tuple[int, int, int]) -> jax.stages.Lowered:
     """Lowers the training step, for devices that this machine need not have."""

@@ -40,7 +40,10 @@ def test_the_table_has_a_row_for_each_figure():
   rows = dict(compile_for.table(result))
   assert rows['mesh'] == 'data 2 × tensor 2' and rows['memory, of 16 GB'] == '2.50 GB'
   assert rows['all-reduce'] == '5,600.0 MB in 1,234'
-  assert (rows['estimated arithmetic'], rows['utilisation, estimated']) == ('7.50 ms', '23.4%')
+  assert (rows['estimated arithmetic'], rows['utilisation, estimated']) == (
+    '7.50 ms',
+    '23.4%',
+  )
   assert dict(compile_for.table(result | {'memory': None})) == {
     'mesh': 'data 2 × tensor 2',
     'memory, of 16 GB': 'too much to compile',
@@ -66,7 +69,10 @@ def test_the_table_has_a_row_for_each_figure():
       ],
       'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out',
     ),
-    ([*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'], '--json needs a directory'),
+    (
+      [*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'],
+      '--json needs a directory',
+    ),
   ],
 )
 def test_mistakes_are_one_line(compile_command, arguments, message):
@@ -76,7 +82,8 @@ def test_mistakes_are_one_line(compile_command, arguments, message):
 
 
 needs_libtpu = pytest.mark.skipif(
-  importlib.util.find_spec('libtpu') is None, reason='needs libtpu, the compiler for TPUs'
+  importlib.util.find_spec('libtpu') is None,
+  reason='needs libtpu, the compiler for TPUs',
 )
 
 
@@ -85,7 +92,9 @@ def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
     'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time'
   )
-  status, out, err = compile_command(*TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json')
+  status, out, err = compile_command(
+    *TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json'
+  )
   assert status == 0, err
   assert out.startswith('v5e:2x2, 4 chips: 8 rows of 32 + 32 tokens, bfloat16, commit ')
   (costs,) = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))['meshes']

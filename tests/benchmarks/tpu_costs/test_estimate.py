@@ -25,9 +25,13 @@ SETTINGS = Config.from_dict(
 @pytest.fixture(autouse=True)
 def chips(monkeypatch):
   """Gives this machine's devices a memory, a clock and links."""
-  monkeypatch.setitem(estimate.CHIPS, 'cpu', estimate.Chip(memory=1e6, clock=1e9, wire=1e3))
+  monkeypatch.setitem(
+    estimate.CHIPS, 'cpu', estimate.Chip(memory=1e6, clock=1e9, wire=1e3)
+  )
   monkeypatch.setattr(estimate, 'peak_flops', lambda kind: {'cpu': 1e6}[kind])
-  monkeypatch.setattr(importlib.metadata, 'version', lambda name: {'libtpu': '0.0'}[name])
+  monkeypatch.setattr(
+    importlib.metadata, 'version', lambda name: {'libtpu': '0.0'}[name]
+  )
 
 
 @pytest.mark.long
@@ -37,11 +41,16 @@ def test_an_update_on_four_devices():
   assert (costs['chips'], costs['rows'], costs['max_length']) == (4, 8, 7)
   assert costs['commit'] == run_directory.commit()
   memory = costs['memory']
-  assert memory['total'] == sum(size for name, size in memory.items() if name != 'total')
+  assert memory['total'] == sum(
+    size for name, size in memory.items() if name != 'total'
+  )
   # Parameters and two moments; of split ones, a device holds half.
   assert 12 * 271 * 4 * 3 / 2 < memory['arguments'] < memory['total'] < 1e6
   assert estimate.fits(costs)
-  gathered, reduced = costs['collectives']['all-gather'], costs['collectives']['all-reduce']
+  gathered, reduced = (
+    costs['collectives']['all-gather'],
+    costs['collectives']['all-reduce'],
+  )
   assert gathered['count'] > 0 and reduced['bytes'] > 271 * 12 * 4
   wire = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
   flops = sum(train_flops(SETTINGS.model, 271)) * 56 / 4
@@ -52,7 +61,8 @@ def test_an_update_on_four_devices():
 
 
 @pytest.mark.parametrize(
-  ('message', 'fits'), [('RESOURCE_EXHAUSTED: of hbm', False), ('INTERNAL: of no use', None)]
+  ('message', 'fits'),
+  [('RESOURCE_EXHAUSTED: of hbm', False), ('INTERNAL: of no use', None)],
 )
 def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
   monkeypatch, message, fits
@@ -60,7 +70,9 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
   def fail(*_):
     raise jax.errors.JaxRuntimeError(message)
 
-  monkeypatch.setattr(estimate, 'make_update', lambda *_: types.SimpleNamespace(lower=fail))
+  monkeypatch.setattr(
+    estimate, 'make_update', lambda *_: types.SimpleNamespace(lower=fail)
+  )
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):
       estimate.update_cost(SETTINGS, jax.devices())
@@ -69,9 +81,14 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
 
 
 def test_unknown_slices_and_a_missing_compiler_are_refused(monkeypatch):
-  assert (estimate.TOPOLOGIES['v5e:16x16'], estimate.TOPOLOGIES['v5p:8x8x16']) == (256, 1024)
+  assert (estimate.TOPOLOGIES['v5e:16x16'], estimate.TOPOLOGIES['v5p:8x8x16']) == (
+    256,
+    1024,
+  )
   with pytest.raises(UserError, match=r"one of v5e:2x2, .*v5p:8x8x16; got 'v5e:16x32'"):
     estimate.devices_of('v5e:16x32')
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(UserError, match=r'not installed; install it with: pip install "jax\[tpu\]"'):
+  with pytest.raises(
+    UserError, match=r'not installed; install it with: pip install "jax\[tpu\]"'
+  ):
     estimate.devices_of('v5e:4x4')

@@ -82,14 +82,21 @@ def test_a_loop_turns_as_often_as_the_text_says(said, else_, turns):
 
 def test_what_a_device_sends():
   sent = {kind: hlo.Collective(kind, 3, 80, 4).sent for kind in hlo.KINDS}
-  assert sent == dict.fromkeys(hlo.KINDS, 180) | {'all-reduce': 360, 'collective-permute': 240}
+  assert sent == dict.fromkeys(hlo.KINDS, 180) | {
+    'all-reduce': 360,
+    'collective-permute': 240,
+  }
 
 
 @pytest.mark.parametrize(
   ('kind', 'shape', 'size'),
   [
     ('all-reduce', '(f32[8]{0:T(128)}, bf16[2,3]{1,0:T(8,128)(2,1)})', 8 * 4 + 6 * 2),
-    ('all-gather', '((f32[2]{0:T(128)}, bf16[3]{0}), (f32[8]{0:T(128)}, bf16[12]{0}))', 32 + 24),
+    (
+      'all-gather',
+      '((f32[2]{0:T(128)}, bf16[3]{0}), (f32[8]{0:T(128)}, bf16[12]{0}))',
+      32 + 24,
+    ),
     ('reduce-scatter', '((f32[8]{0:T(128)}), f32[2]{0:T(128)})', 2 * 4 * 4),
     ('all-to-all', '((f32[8]{0:T(128)}), f32[4,2]{1,0:T(8,128)})', 32),
     ('collective-permute', '(f32[4]{0}, f32[4]{0}, u32[]{:S(2)}, u32[]{:S(2)})', 16),
@@ -109,8 +116,16 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
 LOCAL = {
   'all-reduce': (lambda x: jax.lax.psum(x, 'a'), 5, 5 * 7 * 4),
   'all-gather': (lambda x: jax.lax.all_gather(x, 'a', tiled=True), 5, 4 * 5 * 7 * 4),
-  'reduce-scatter': (lambda x: jax.lax.psum_scatter(x, 'a', tiled=True), 20, 20 * 7 * 4),
-  'all-to-all': (lambda x: jax.lax.all_to_all(x, 'a', 0, 0, tiled=True), 20, 20 * 7 * 4),
+  'reduce-scatter': (
+    lambda x: jax.lax.psum_scatter(x, 'a', tiled=True),
+    20,
+    20 * 7 * 4,
+  ),
+  'all-to-all': (
+    lambda x: jax.lax.all_to_all(x, 'a', 0, 0, tiled=True),
+    20,
+    20 * 7 * 4,
+  ),
   'collective-permute': (
     lambda x: jax.lax.ppermute(x, 'a', [(i, (i + 1) % 4) for i in range(4)]),
     5,
@@ -123,7 +138,11 @@ def compiled(function, mesh, rows):
   """Returns the collectives of a function on each device's array of seven columns."""
   program = jax.jit(
     jax.shard_map(
-      function, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+      function,
+      mesh=mesh,
+      in_specs=PartitionSpec(),
+      out_specs=PartitionSpec(),
+      check_vma=False,
     )
   )
   return hlo.read(program.lower(jnp.zeros((rows, 7))).compile().as_text(), mesh.size)[0]
@@ -139,7 +158,9 @@ def test_collectives_of_this_machines_own_compiler(kind):
 
 def test_collectives_in_loops_and_in_groups_of_devices():
   def turn(x, _):
-    return jax.lax.scan(lambda x, _: (jax.lax.psum(x, 'b') / 2, None), x, length=3)[0], None
+    return jax.lax.scan(lambda x, _: (jax.lax.psum(x, 'b') / 2, None), x, length=3)[
+      0
+    ], None
 
   mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ('a', 'b'))
   assert compiled(lambda x: jax.lax.scan(turn, x, length=5)[0], mesh, 5) == [

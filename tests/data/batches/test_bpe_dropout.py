@@ -83,11 +83,15 @@ def test_with_every_merge_it_is_what_sentencepiece_encodes(vocabulary, merges):
 # Letters of few words make many overlapping merges; the other characters have no piece.
 @given(
   st.lists(
-    st.text(st.sampled_from('aaabnmnsi rdteh\u2581我们在é')) | st.text(), min_size=1, max_size=5
+    st.text(st.sampled_from('aaabnmnsi rdteh\u2581我们在é')) | st.text(),
+    min_size=1,
+    max_size=5,
   )
 )
 @settings(max_examples=25, deadline=None)
-def test_with_every_merge_any_text_is_what_sentencepiece_encodes(vocabulary, merges, texts):
+def test_with_every_merge_any_text_is_what_sentencepiece_encodes(
+  vocabulary, merges, texts
+):
   plain = encoded(vocabulary, texts)
   assert lists(merges.cut(plain, keys_for(len(texts)), 0.0)) == lists(plain)
 
@@ -101,7 +105,9 @@ def test_every_cut_says_the_same(vocabulary, merges, rate):
   assert all(ids[-1] == EOS_ID and EOS_ID not in ids[:-1] for ids in lists(cut))
   assert len(cut.tokens) > 1.05 * len(plain.tokens)
   if rate == 1.0:
-    assert all(token < BYTE_IDS.stop or len(vocabulary.piece(token)) == 1 for token in cut.tokens)
+    assert all(
+      token < BYTE_IDS.stop or len(vocabulary.piece(token)) == 1 for token in cut.tokens
+    )
 
 
 @pytest.mark.parametrize(('text', 'rate'), [('bananas', 0.1), ('aaaaaa', 0.5)])
@@ -109,7 +115,9 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text
   """Each segmentation of a text is as frequent in both, within six standard deviations."""
   draws = 3_000
   plain = encoded(vocabulary, [text])
-  many = Sentences(plain.tokens, plain.starts.repeat(draws), plain.lengths.repeat(draws))
+  many = Sentences(
+    plain.tokens, plain.starts.repeat(draws), plain.lengths.repeat(draws)
+  )
   ours = collections.Counter(
     tuple(ids[:-1]) for ids in lists(merges.cut(many, keys_for(draws), rate))
   )
@@ -123,7 +131,9 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary, merges, text
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
 
 
-def test_a_cut_does_not_depend_on_other_sentences_or_order(vocabulary, merges, monkeypatch):
+def test_a_cut_does_not_depend_on_other_sentences_or_order(
+  vocabulary, merges, monkeypatch
+):
   texts = SENTENCES + HOSTILE
   plain, keys = encoded(vocabulary, texts), keys_for(len(texts))
   together = lists(merges.cut(plain, keys, 0.3))
@@ -142,8 +152,11 @@ def test_each_side_is_cut_by_its_own_keys(vocabulary):
   of_source, of_target = make_bpe_dropout(vocabulary, 0.5)
   for side, vary in enumerate((of_source, of_target)):
     first, second, third = (
-      vary(plain, plain, np.stack(keys)) for keys in ((mine, mine), (others, mine), (mine, others))
+      vary(plain, plain, np.stack(keys))
+      for keys in ((mine, mine), (others, mine), (mine, others))
     )
     same, different = (third, second) if side == 0 else (second, third)
     assert lists(first[side]) == lists(same[side]) != lists(different[side])
-    assert all(lists(varied[1 - side]) == lists(plain) for varied in (first, second, third))
+    assert all(
+      lists(varied[1 - side]) == lists(plain) for varied in (first, second, third)
+    )

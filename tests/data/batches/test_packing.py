@@ -54,7 +54,9 @@ def test_every_pair_lies_in_exactly_one_row_that_holds_it(pairs, seed):
 @given(LENGTHS, st.data())
 @settings(max_examples=20, deadline=None)
 def test_rows_are_the_same_whichever_are_asked_for(pairs, data):
-  packing = Packing(*np.array(pairs, int).reshape(-1, 2).T, SOURCE_CAPACITY, TARGET_CAPACITY)
+  packing = Packing(
+    *np.array(pairs, int).reshape(-1, 2).T, SOURCE_CAPACITY, TARGET_CAPACITY
+  )
   whole = rows_of(packing.deal(np.arange(packing.num_rows), 3, 5))
   some = data.draw(st.lists(st.integers(0, packing.num_rows - 1)))
   if some:
@@ -68,13 +70,17 @@ def test_the_key_decides_who_shares_a_row():
   members = [frozenset(map(frozenset, rows_of(packing))) for packing in packings]
   assert len(set(members)) == len(packings)
   # Few rows are the same: those with lengths of only one pair.
-  again = [len(first & second) / len(first) for first, second in itertools.pairwise(members)]
+  again = [
+    len(first & second) / len(first) for first, second in itertools.pairwise(members)
+  ]
   assert max(again) < 0.35
 
 
 def test_the_key_decides_the_order_of_rows():
   lengths = like_multi30k(997)
-  orders = {tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(3)}
+  orders = {
+    tuple(sums(pack_with(lengths, seed, (64, 64)), lengths[1])) for seed in range(3)
+  }
   assert len(orders) == 3
   # The short rows, which a greedy search makes last, are at neither end of an epoch.
   packing = Packing(*lengths, 64, 64)
@@ -118,10 +124,16 @@ KEYS = np.random.SeedSequence(5).generate_state(6000, np.uint64)
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
 @settings(max_examples=25, deadline=None)
 def test_every_place_is_taken_once(size, key):
-  np.testing.assert_array_equal(np.sort(permute(np.arange(size), size, key)), np.arange(size))
+  np.testing.assert_array_equal(
+    np.sort(permute(np.arange(size), size, key)), np.arange(size)
+  )
 
 
-@given(st.lists(st.tuples(st.integers(1, 50_000_000), st.integers(0, 2**64 - 1)), max_size=20))
+@given(
+  st.lists(
+    st.tuples(st.integers(1, 50_000_000), st.integers(0, 2**64 - 1)), max_size=20
+  )
+)
 @settings(max_examples=20, deadline=None)
 def test_elements_of_many_permutations_at_once_are_those_of_each_alone(permutations):
   sizes = np.array([size for size, _ in permutations], np.int64)
@@ -138,7 +150,9 @@ def test_elements_of_many_permutations_at_once_are_those_of_each_alone(permutati
 @pytest.mark.long
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_every_order_is_as_likely_as_every_other(size):
-  orders = collections.Counter(tuple(permute(np.arange(size), size, key).tolist()) for key in KEYS)
+  orders = collections.Counter(
+    tuple(permute(np.arange(size), size, key).tolist()) for key in KEYS
+  )
   assert set(orders) == set(itertools.permutations(range(size)))
   expected = len(KEYS) / len(orders)
   # Four standard deviations.

@@ -42,7 +42,8 @@ def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPa
 def pairs_in(corpus: EncodedPairs):
   """Returns the pairs of a corpus as two tuples of ids, with counts."""
   return collections.Counter(
-    (tuple(corpus.source[i].tolist()), tuple(corpus.target[i].tolist())) for i in range(len(corpus))
+    (tuple(corpus.source[i].tolist()), tuple(corpus.target[i].tolist()))
+    for i in range(len(corpus))
   )
 
 
@@ -51,11 +52,15 @@ def sentences_in(tokens, segments, positions):
   sizes = np.bincount(segments)[1:] if segments.any() else np.zeros(0, int)
   real = sizes.sum()
   assert (sizes > 0).all()
-  np.testing.assert_array_equal(segments[:real], np.repeat(np.arange(len(sizes)) + 1, sizes))
+  np.testing.assert_array_equal(
+    segments[:real], np.repeat(np.arange(len(sizes)) + 1, sizes)
+  )
   np.testing.assert_array_equal(
     positions[:real], np.concatenate([np.zeros(0, int), *map(np.arange, sizes)])
   )
-  assert not tokens[real:].any() and not segments[real:].any() and not positions[real:].any()
+  assert (
+    not tokens[real:].any() and not segments[real:].any() and not positions[real:].any()
+  )
   return [
     tuple(sentence.tolist())
     for sentence in np.split(tokens[:real], np.cumsum(sizes)[:-1])
@@ -112,7 +117,9 @@ def test_any_order_of_asking_gives_the_sequence(weights):
 
 def test_another_seed_gives_other_batches():
   one, other = training([CORPUS], seed=7), training([CORPUS], seed=8)
-  assert not any(same(a, b) for a, b in zip(epoch(one, 0), epoch(other, 0), strict=True))
+  assert not any(
+    same(a, b) for a, b in zip(epoch(one, 0), epoch(other, 0), strict=True)
+  )
   assert not any(same(a, b) for a, b in itertools.product(epoch(one, 0), epoch(one, 1)))
   parts = [training([CORPUS], [0.5], seed=seed) for seed in (7, 8)]
   assert recover(epoch(parts[0], 0)) != recover(epoch(parts[1], 0))
@@ -130,7 +137,9 @@ def test_another_seed_gives_other_batches():
   st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=20, deadline=None, derandomize=True)
-def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, weights, seed):
+def test_an_epoch_holds_every_pair_as_often_as_it_should(
+  lengths, cut, rows, weights, seed
+):
   sides = [
     Sentences.join(
       [
@@ -140,11 +149,16 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(lengths, cut, rows, wei
     )
     for side in (0, 1)
   ]
-  parts = [part for part in (range(len(lengths))[:cut], range(len(lengths))[cut:]) if part]
-  corpora = [
-    EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {}) for part in parts
+  parts = [
+    part for part in (range(len(lengths))[:cut], range(len(lengths))[cut:]) if part
   ]
-  batches = TrainingBatches(corpora, weights[: len(corpora)], SHAPE._replace(rows=rows), seed)
+  corpora = [
+    EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {})
+    for part in parts
+  ]
+  batches = TrainingBatches(
+    corpora, weights[: len(corpora)], SHAPE._replace(rows=rows), seed
+  )
   wanted = collections.Counter()
   for corpus, weight in zip(corpora, weights, strict=False):
     for _ in range(int(weight)):
@@ -172,7 +186,8 @@ def rows_of(corpus):
 
 
 @pytest.mark.parametrize(
-  ('weight', 'epochs', 'times', 'most'), [(0.5, 2, 1, 1), (1.5, 2, 3, 2), (0.3, 10, 3, 2)]
+  ('weight', 'epochs', 'times', 'most'),
+  [(0.5, 2, 1, 1), (1.5, 2, 3, 2), (0.3, 10, 3, 2)],
 )
 def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times, most):
   corpus = make_pairs(60)
@@ -212,7 +227,8 @@ def test_the_least_weight_takes_a_row_and_an_empty_corpus_none():
 
 def test_scoring_holds_every_pair_once_always_the_same_way():
   twice = EncodedPairs(
-    *(Sentences.concatenate([side, side]) for side in (CORPUS.source, CORPUS.target)), {}
+    *(Sentences.concatenate([side, side]) for side in (CORPUS.source, CORPUS.target)),
+    {},
   )
   assert recover(scoring_batches(twice, SHAPE)) == pairs_in(CORPUS) + pairs_in(CORPUS)
   batches = scoring_batches(CORPUS, SHAPE)
@@ -238,5 +254,7 @@ def sized(source_tokens, target_tokens) -> EncodedPairs:
     ([sized(0, 0)], 64),
   ],
 )
-def test_the_source_side_is_longer_in_proportion_when_sources_are(corpora, source_length):
+def test_the_source_side_is_longer_in_proportion_when_sources_are(
+  corpora, source_length
+):
   assert batch_shape(7 * 64, 64, corpora) == Shape(7, source_length, 64)

@@ -16,7 +16,12 @@ from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import Shape, TrainingBatches
 from transformer.data.batches.variations import VariedBatches, own_variations
 from transformer.data.config import DataConfig
-from transformer.data.encoding import EncodedPairs, Sentences, encode_in_memory, keep_for_training
+from transformer.data.encoding import (
+  EncodedPairs,
+  Sentences,
+  encode_in_memory,
+  keep_for_training,
+)
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -25,9 +30,13 @@ from transformer.errors import UserError
 def some_pairs(count):
   """Returns different sentences of a few words."""
   rng = np.random.default_rng(0)
-  words = [''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)]
+  words = [
+    ''.join(rng.choice(list('abdeiklmnorst'), rng.integers(2, 9))) for _ in range(97)
+  ]
   return [
-    tuple(f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2))
+    tuple(
+      f'{" ".join(rng.choice(words, rng.integers(2, 9)))} {number}' for _ in range(2)
+    )
     for number in range(count)
   ]
 
@@ -69,7 +78,9 @@ def texts(pieces, vocabulary):
 
 def epoch(batches, number):
   """Returns the steps of an epoch, which is one window unless a test makes windows small."""
-  size = batches.real if isinstance(batches, VariedBatches) else batches.batches_in_epoch
+  size = (
+    batches.real if isinstance(batches, VariedBatches) else batches.batches_in_epoch
+  )
   return range(number * size, (number + 1) * size)
 
 
@@ -86,7 +97,10 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
 
 def test_each_side_is_cut_by_its_own_vocabulary():
   own = SeparateVocabularies(
-    *(Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side) for side in range(2))
+    *(
+      Vocabulary.train([pair[side] for pair in PAIRS], 400 + 60 * side)
+      for side in range(2)
+    )
   )
   pairs = keep_for_training(*encode_in_memory(PAIRS, own), SHAPE.target_length)
   plan = TrainingBatches([pairs], [1.0], SHAPE, seed=7)
@@ -115,7 +129,9 @@ def test_a_window_whose_pairs_fill_more_rows_than_planned_keeps_its_rows(seed=13
     for side in lengths
   ]
   plan = TrainingBatches([EncodedPairs(*sides, {})], [0.3], Shape(1, 64, 64), seed=seed)
-  batches = VariedBatches(plan, [lambda source, target, keys: (source, target)], seed=seed)
+  batches = VariedBatches(
+    plan, [lambda source, target, keys: (source, target)], seed=seed
+  )
   for window in range(8):
     planned = sum(
       len(plan.deal(step)[0].pairs)
@@ -133,7 +149,8 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
     [
       EncodedPairs(
         *(
-          Sentences.end_to_end(np.full(60, 9, np.int32), np.full(6, 10, np.int32)) for _ in range(2)
+          Sentences.end_to_end(np.full(60, 9, np.int32), np.full(6, 10, np.int32))
+          for _ in range(2)
         ),
         {},
       )
@@ -145,7 +162,8 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
 
   def of_length(length, sentences):
     return Sentences.end_to_end(
-      np.full(length * len(sentences), 7, np.int32), np.full(len(sentences), length, np.int32)
+      np.full(length * len(sentences), 7, np.int32),
+      np.full(len(sentences), length, np.int32),
     )
 
   def lengths(*variations):
@@ -163,7 +181,10 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
 
   # 25 tokens are too many, 24 are not. What is made of both sides stays together.
   assert lengths(long_source, long_target) == (10, 24)
-  assert lengths(lambda *pair: (long_source(*pair)[0], long_target(*pair)[1])) == (10, 10)
+  assert lengths(lambda *pair: (long_source(*pair)[0], long_target(*pair)[1])) == (
+    10,
+    10,
+  )
   assert lengths(lambda *pair: (both(*pair)[0], of_length(25, pair[1]))) == (10, 10)
   assert lengths(both, long_source, long_target) == (12, 24)
 
@@ -173,7 +194,9 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_FEWEST_BATCHES', 1)
   batches = VariedBatches(plan, make_bpe_dropout(vocabulary, 0.3), seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
-  epochs = next(n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0)
+  epochs = next(
+    n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0
+  )
   windows = epochs * plan.batches_in_epoch // batches.planned
   pieces = segmentations(batches, range(windows * batches.real))
   assert windows > epochs > 0
@@ -193,7 +216,8 @@ def test_batches_are_the_same_in_every_process(batches):
   """The first batch, and one of the third epoch, are those of an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
   digests = [
-    hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16] for batch in made
+    hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
+    for batch in made
   ]
   assert digests == ['a4be6a81a73d99e8', '87887dcb19539646', 'fba5ec5f2f58ec70']
 
@@ -238,7 +262,9 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
     (f'{__name__}:loses_sentences', 'must return two Sentences, each as many'),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_variation(own_parts, vocabulary, setting, fact):
+def test_a_mistake_is_one_line_that_names_the_variation(
+  own_parts, vocabulary, setting, fact
+):
   with pytest.raises(UserError, match=fact) as caught:
     said(vocabulary, [setting])
   assert '\n' not in str(caught.value)

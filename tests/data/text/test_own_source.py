@@ -76,9 +76,17 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
 @pytest.mark.parametrize(
   ('part', 'split', 'fact'),
   [
-    ('Table', 'gone', r"split 'gone', cannot be opened: FileNotFoundError: .*gone\.csv"),
+    (
+      'Table',
+      'gone',
+      r"split 'gone', cannot be opened: FileNotFoundError: .*gone\.csv",
+    ),
     ('Nameless', 'train', 'cannot be opened: AttributeError: .*fingerprint'),
-    ('Numbers', 'train', r'must hold a source and a target as text .* such as \[\(1, 2\)'),
+    (
+      'Numbers',
+      'train',
+      r'must hold a source and a target as text .* such as \[\(1, 2\)',
+    ),
     ('Short', 'train', 'got 0 of 1 pairs'),
     ('Broken', 'train', 'cannot be read: TypeError'),
     ('Empty', 'train', 'must hold at least one pair; .* is empty'),

@@ -27,14 +27,18 @@ else:
 
 PACK = {
   '.gz': gzip.compress,
-  '.zst': lambda data: zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}),
+  '.zst': lambda data: zstd.compress(
+    data, options={zstd.CompressionParameter.checksum_flag: 1}
+  ),
 }  # As the program zstd does.
 SOURCE = ''.join(f'{"ä€😀" * (i % 5)}{i}\n' for i in range(31)).encode()
 TARGET = ''.join(f'{i} words\n' for i in range(31)).encode()
 
 
 def config_of(folder, source='de', target='en') -> DataConfig:
-  return DataConfig(source='text', dir=str(folder), source_language=source, target_language=target)
+  return DataConfig(
+    source='text', dir=str(folder), source_language=source, target_language=target
+  )
 
 
 def write(folder, de: bytes = SOURCE, en: bytes = TARGET) -> DataConfig:
@@ -57,7 +61,9 @@ def small(monkeypatch):
 def test_pairs_are_line_aligned_and_in_order(tmp_path, monkeypatch):
   corpus = open_text(tmp_path, 'eins\n\nüber 😀\n'.encode(), b'one\nempty\nover\n')
   assert corpus[:] == [('eins', 'one'), ('', 'empty'), ('über 😀', 'over')]
-  assert len(corpus) == 3 and corpus.name == str(tmp_path / 'train') and corpus.notes == ()
+  assert (
+    len(corpus) == 3 and corpus.name == str(tmp_path / 'train') and corpus.notes == ()
+  )
   assert open_corpus(config_of(tmp_path, 'en', 'de'), 'train')[:1] == [('one', 'eins')]
   monkeypatch.setenv('HOME', str(tmp_path))
   assert open_corpus(config_of('~'), 'train')[:] == corpus[:]
@@ -69,13 +75,22 @@ def test_every_slice_is_what_its_pairs_are(tmp_path, monkeypatch, every, chunk):
   monkeypatch.setattr(text_files, '_EVERY', every)
   monkeypatch.setattr(text_files, '_CHUNK', chunk)
   corpus = open_text(tmp_path, SOURCE[:-1])
-  pairs = list(zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1], strict=True))
+  pairs = list(
+    zip(SOURCE.decode().split('\n')[:-1], TARGET.decode().split('\n')[:-1], strict=True)
+  )
   assert read_lines(tmp_path / 'train.de') == [source for source, _ in pairs]
   for start, stop in itertools.product(range(0, 34, 3), repeat=2):
     assert corpus[start:stop] == pairs[start:stop]
-  assert corpus[:] == pairs and corpus[-3:] == pairs[-3:] and corpus[: np.int64(5)] == pairs[:5]
+  assert (
+    corpus[:] == pairs
+    and corpus[-3:] == pairs[-3:]
+    and corpus[: np.int64(5)] == pairs[:5]
+  )
   with ThreadPoolExecutor(8) as pool:
-    assert list(pool.map(lambda place: corpus[place : place + 1][0], range(len(corpus)))) == pairs
+    assert (
+      list(pool.map(lambda place: corpus[place : place + 1][0], range(len(corpus))))
+      == pairs
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +127,9 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
   if lines:
     (tmp_path / 'text.de').write_bytes(data)
     (tmp_path / 'text.en').write_bytes(data)
-    assert open_corpus(config_of(tmp_path), 'text')[:] == [(line, line) for line in lines]
+    assert open_corpus(config_of(tmp_path), 'text')[:] == [
+      (line, line) for line in lines
+    ]
 
 
 def test_a_closed_standard_input_is_named(monkeypatch):
@@ -146,10 +163,12 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
   ]
   assert len({plain, *others}) == 5
   # That of earlier runs.
-  assert fingerprint('eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\n\ntwo\r') == (
-    'a193aabaea24cc2e6e848eb29c2426192b2ea57d6e36a82d74661b42c64be132'
-  )
-  assert fingerprint(b'eins\r\nzwei\r', b'one\ntwo\n') == (  # A last CR alone ends no line.
+  assert fingerprint(
+    'eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\n\ntwo\r'
+  ) == ('a193aabaea24cc2e6e848eb29c2426192b2ea57d6e36a82d74661b42c64be132')
+  assert fingerprint(
+    b'eins\r\nzwei\r', b'one\ntwo\n'
+  ) == (  # A last CR alone ends no line.
     'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744'
   )
 
@@ -160,7 +179,10 @@ def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
   folder = tmp_path / 'packed'
   folder.mkdir()
   (folder / f'train.de{ending}').write_bytes(PACK[ending](SOURCE))
-  parts = PACK[ending](TARGET[:100]), PACK[ending](TARGET[100:])  # As cat joins such files.
+  parts = (
+    PACK[ending](TARGET[:100]),
+    PACK[ending](TARGET[100:]),
+  )  # As cat joins such files.
   (folder / f'train.en{ending}').write_bytes(b''.join(parts))
   monkeypatch.setenv('HOME', str(folder))
   with monkeypatch.context() as patch:
@@ -169,14 +191,24 @@ def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
     corpus = open_corpus(config_of('~'), 'train')
     for path in folder.glob('train.*'):  # A file is unpacked once.
       path.write_bytes(b'')
-    assert corpus.fingerprint == plain.fingerprint and corpus.notes == () and len(corpus) == 31
-    assert all(corpus[i:j] == plain[i:j] for i, j in itertools.product(range(0, 34, 3), repeat=2))
+    assert (
+      corpus.fingerprint == plain.fingerprint
+      and corpus.notes == ()
+      and len(corpus) == 31
+    )
+    assert all(
+      corpus[i:j] == plain[i:j] for i, j in itertools.product(range(0, 34, 3), repeat=2)
+    )
     with ThreadPoolExecutor(8) as pool:
       slices = [slice(place % 31, place % 31 + 1) for place in range(310)]
       assert [pair for (pair,) in pool.map(corpus.__getitem__, slices)] == plain[:] * 10
     del corpus
     assert len(os.listdir('/dev/fd')) <= opened
-  assert {path.name for path in tmp_path.iterdir()} == {'packed', 'train.de', 'train.en'}
+  assert {path.name for path in tmp_path.iterdir()} == {
+    'packed',
+    'train.de',
+    'train.en',
+  }
   (folder / f'train.en{ending}').write_bytes(b''.join(parts))
   assert read_lines(f'~/train.en{ending}') == [target for _, target in plain[:]]
 
@@ -201,12 +233,17 @@ def test_a_compressed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, e
   wrong = whole[:20] + bytes([whole[20] ^ 255]) + whole[21:]
   for data in (b'no archive', whole[:-9], whole[:5], wrong):
     path.write_bytes(data)
-    for read in (lambda: open_corpus(config_of(tmp_path), 'train'), lambda: read_lines(path)):
+    for read in (
+      lambda: open_corpus(config_of(tmp_path), 'train'),
+      lambda: read_lines(path),
+    ):
       with pytest.raises(UserError, match=rf'^{path} cannot be unpacked; [^\n]*$'):
         read()
   monkeypatch.setitem(sys.modules, zstd.__name__, None)
   monkeypatch.setitem(sys.modules, 'gzip', None)
-  with pytest.raises(UserError, match=rf'^{path} needs .*: pip install backports\.zstd$'):
+  with pytest.raises(
+    UserError, match=rf'^{path} needs .*: pip install backports\.zstd$'
+  ):
     read_lines(path)
 
 
@@ -233,7 +270,9 @@ def test_text_that_is_not_utf8_is_located(tmp_path, monkeypatch, data, line, byt
 
 
 def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path):
-  with pytest.raises(UserError, match=r'train\.de must be UTF-8; it is full of zeros.* iconv'):
+  with pytest.raises(
+    UserError, match=r'train\.de must be UTF-8; it is full of zeros.* iconv'
+  ):
     open_text(tmp_path, 'two men\nwalk\n'.encode('utf-16-le'))
 
 
@@ -268,7 +307,9 @@ def test_opening_a_corpus_does_not_hold_its_text(tmp_path, monkeypatch, packed):
   write(tmp_path, line * 100_000, line * 100_000)  # 4 MB each.
   if packed:
     for name in ('train.de', 'train.en'):
-      (tmp_path / f'{name}.gz').write_bytes(gzip.compress((tmp_path / name).read_bytes(), 1))
+      (tmp_path / f'{name}.gz').write_bytes(
+        gzip.compress((tmp_path / name).read_bytes(), 1)
+      )
       (tmp_path / name).unlink()
   tracemalloc.start()
   try:
@@ -297,7 +338,11 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
   for changed in (lambda: change(b'wordss'), replaced, lambda: change(b'wOrDs')):
     change(b'words')
     corpus = open_corpus(config_of(tmp_path), 'train')
-    time.sleep(0.02)  # Longer than the clock of a file system takes from one time to the next.
+    time.sleep(
+      0.02
+    )  # Longer than the clock of a file system takes from one time to the next.
     changed()
-    with pytest.raises(UserError, match=r'train\.en was changed while it was being read'):
+    with pytest.raises(
+      UserError, match=r'train\.en was changed while it was being read'
+    ):
       corpus[:1]

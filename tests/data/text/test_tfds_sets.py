@@ -16,11 +16,15 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 NAME = 'wmt14_translate/de-en'
-TRAIN = {f'Satz {i}: Straße\u2028 \x00 {"sehr " * i}': f'sentence {i}' for i in range(37)}
+TRAIN = {
+  f'Satz {i}: Straße\u2028 \x00 {"sehr " * i}': f'sentence {i}' for i in range(37)
+}
 
 
 def config(folder, name=NAME, source='de', target='en') -> DataConfig:
-  return DataConfig(name=name, dir=str(folder), source_language=source, target_language=target)
+  return DataConfig(
+    name=name, dir=str(folder), source_language=source, target_language=target
+  )
 
 
 @pytest.fixture(scope='module')
@@ -40,14 +44,25 @@ def test_a_prepared_set_is_read_by_its_name_and_numbers(prepared, monkeypatch):
   pairs = corpus[:]
   assert dict(pairs) == TRAIN and len(corpus) == len(TRAIN)
   assert corpus.name == f'{NAME}:train' and corpus.notes == ()
-  for start, stop in ((0, None), (3, 11), (30, 99), (37, 57), (9, 5), (-2, None), (np.int64(3), 4)):
+  for start, stop in (
+    (0, None),
+    (3, 11),
+    (30, 99),
+    (37, 57),
+    (9, 5),
+    (-2, None),
+    (np.int64(3), 4),
+  ):
     assert corpus[start:stop] == pairs[start:stop]
   flipped = open_corpus(config(prepared, source='en', target='de'), 'train')
   assert flipped[3:4] == [corpus[3:4][0][::-1]]
   assert len(open_corpus(config(prepared), 'train[:10]+test')) == 15
   with ThreadPoolExecutor(8) as pool:
     fresh = open_corpus(config(prepared), 'train')  # The first read opens its files.
-    assert list(pool.map(lambda place: fresh[place : place + 1][0], range(len(fresh)))) == pairs
+    assert (
+      list(pool.map(lambda place: fresh[place : place + 1][0], range(len(fresh))))
+      == pairs
+    )
   monkeypatch.setenv('HOME', str(prepared.parent))
   assert dict(open_corpus(config(f'~/{prepared.name}'), 'train')[:]) == TRAIN
 
@@ -94,7 +109,9 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
   ],
 )
 def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
-  with pytest.raises(UserError, match=r'a TFDS set must be named like|is not prepared') as caught:
+  with pytest.raises(
+    UserError, match=r'a TFDS set must be named like|is not prepared'
+  ) as caught:
     open_corpus(config(prepared, name), 'train')
   assert '\n' not in str(caught.value)
 
@@ -103,7 +120,9 @@ def test_a_set_that_is_not_prepared_says_what_to_do(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
-  assert f'is not prepared in {folder}; prepare it as docs/data.md says' in str(caught.value)
+  assert f'is not prepared in {folder}; prepare it as docs/data.md says' in str(
+    caught.value
+  )
   assert not folder.exists()
 
 
@@ -111,7 +130,9 @@ def test_a_set_that_can_only_be_streamed_or_lacks_a_file_is_an_error(copied):
   info = copied / NAME / '1.0.0' / 'dataset_info.json'
   whole = info.read_text()
   info.write_text(json.dumps(json.loads(whole) | {'fileFormat': 'tfrecord'}))
-  with pytest.raises(UserError, match=rf'{info.parent} in the FileFormat.TFRECORD format'):
+  with pytest.raises(
+    UserError, match=rf'{info.parent} in the FileFormat.TFRECORD format'
+  ):
     open_corpus(config(copied), 'train')
   info.write_text(whole)
   shard = info.parent / 'wmt14_translate-train.array_record-00000-of-00001'
@@ -138,7 +159,9 @@ def rename(folder, name):
   info.write_text(json.dumps(json.loads(info.read_text()) | {'name': name}))
 
 
-def test_sets_of_other_code_and_older_versions_are_read_from_their_files(copied, prepared):
+def test_sets_of_other_code_and_older_versions_are_read_from_their_files(
+  copied, prepared
+):
   shutil.copytree(copied, copied.parent / 'older')
   older = copied.parent / 'older'
   (older / NAME / '1.0.0').rename(older / NAME / '0.0.9')
@@ -186,7 +209,9 @@ def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
 
 
 def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
-  (tmp_path / 'planted.py').write_text(f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n')
+  (tmp_path / 'planted.py').write_text(
+    f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n'
+  )
   monkeypatch.syspath_prepend(tmp_path)
   (copied / NAME.partition('/')[0]).rename(copied / 'stranger')
   for path in copied.rglob('features.json'):

@@ -105,7 +105,10 @@ def test_the_usual_vocabulary_has_the_bytes_that_it_always_had(vocabularies):
 
 
 def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
-  vocabulary, normalisation = vocabularies[kind], KINDS[kind].get('normalisation', 'identity')
+  vocabulary, normalisation = (
+    vocabularies[kind],
+    KINDS[kind].get('normalisation', 'identity'),
+  )
   assert (vocabulary.size, vocabulary.normalisation) == (SIZE, normalisation)
   assert [vocabulary.piece(token) for token in range(5)] == [
     '<pad>',
@@ -149,7 +152,9 @@ def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
     assert vocabulary.written(line) == line
 
 
-def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(vocabularies):
+def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(
+  vocabularies,
+):
   vocabulary = vocabularies['symbols with their space']
   line = '<Ort> x<Ort> <Ort>$NUM 1'
   symbols = [piece for piece in pieces(vocabulary, line) if piece in vocabulary.symbols]
@@ -176,7 +181,11 @@ def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(
 
 @pytest.mark.parametrize(
   ('kind', 'size', 'limit'),
-  [('unigram', 9000, 'at most'), ('unigram', 270, 'at least'), ('symbols', 270, 'at least')],
+  [
+    ('unigram', 9000, 'at most'),
+    ('unigram', 270, 'at least'),
+    ('symbols', 270, 'at least'),
+  ],
 )
 def test_a_size_that_does_not_suit_the_kind_says_the_nearest(kind, size, limit):
   with pytest.raises(
@@ -194,7 +203,9 @@ def test_bpe_dropout_keeps_digits_and_symbols(vocabularies, kind):
   vocabulary = vocabularies[kind]
   plain = Sentences.ended(vocabulary.encode_batch(LINES))
   keys = np.arange(len(LINES), dtype=np.uint64)
-  np.testing.assert_array_equal(Merges(vocabulary).cut(plain, keys, 0.0).tokens, plain.tokens)
+  np.testing.assert_array_equal(
+    Merges(vocabulary).cut(plain, keys, 0.0).tokens, plain.tokens
+  )
   cut = Merges(vocabulary).cut(plain, keys, 0.5)
   assert len(cut.tokens) > len(plain.tokens)
   for number, line in enumerate(LINES):
@@ -222,15 +233,39 @@ def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path
   model = vocabularies['usual'].proto()
   model.pieces.add(piece='zz', type=model.SentencePiece.UNUSED)
   (tmp_path / 'unused').write_bytes(model.SerializeToString())
-  unused = {'vocabulary': str(tmp_path / 'unused'), 'size': SIZE + 1, 'bpe_dropout': 0.1}
+  unused = {
+    'vocabulary': str(tmp_path / 'unused'),
+    'size': SIZE + 1,
+    'bpe_dropout': 0.1,
+  }
   for changes, earlier, advice in (
     (unused, None, r'data\.vocabulary; set --config\.data\.bpe_dropout=0; got 0\.1'),
-    ({**file, **KINDS['unigram']}, None, r'data\.vocabulary; set .*\.vocabulary_kind=bpe; got u'),
-    ({**file, **KINDS['digits']}, None, r'data\.vocabulary; set --config\.data\.split_digits=F'),
-    (KINDS['nfkc'], 'usual', r'train\.init_from; set .*\.normalisation=identity; got nfkc'),
-    ({}, 'nfkc', r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity'),
+    (
+      {**file, **KINDS['unigram']},
+      None,
+      r'data\.vocabulary; set .*\.vocabulary_kind=bpe; got u',
+    ),
+    (
+      {**file, **KINDS['digits']},
+      None,
+      r'data\.vocabulary; set --config\.data\.split_digits=F',
+    ),
+    (
+      KINDS['nfkc'],
+      'usual',
+      r'train\.init_from; set .*\.normalisation=identity; got nfkc',
+    ),
+    (
+      {},
+      'nfkc',
+      r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity',
+    ),
     (file | KINDS['symbols'], None, f'vocabulary_size={SIZE + 2}; got {SIZE}'),
-    ({'size': SIZE + 9}, 'usual', f'train.init_from; set .*_size={SIZE}; got {SIZE + 9}'),
+    (
+      {'size': SIZE + 9},
+      'usual',
+      f'train.init_from; set .*_size={SIZE}; got {SIZE + 9}',
+    ),
   ):
     with pytest.raises(UserError, match=advice):
       make(earlier=earlier and vocabularies[earlier], **changes)

@@ -44,7 +44,11 @@ def either(request):
 
 
 def test_each_vocabulary_learns_its_own_language_alone(separate, shared):
-  assert (separate.source.size, separate.target.size, shared.target.size) == (300, 310, 330)
+  assert (separate.source.size, separate.target.size, shared.target.size) == (
+    300,
+    310,
+    330,
+  )
   for side, vocabulary in enumerate(separate):
     alone = Vocabulary.train([pair[side] for pair in PAIRS], vocabulary.size)
     assert alone.model_bytes == vocabulary.model_bytes
@@ -69,10 +73,14 @@ def test_files_and_bytes_give_the_same_vocabularies_back(either, tmp_path):
 def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
   wanted = vocabularies.fingerprints(separate)
   vocabularies.save(SeparateVocabularies(separate.target, separate.source), tmp_path)
-  with pytest.raises(UserError, match=r'vocabulary\.source\.model .* not the one that the run be'):
+  with pytest.raises(
+    UserError, match=r'vocabulary\.source\.model .* not the one that the run be'
+  ):
     vocabularies.load(tmp_path, wanted)
   vocabularies.save(shared, tmp_path)  # The files of the other kind do not count.
-  assert vocabularies.load(tmp_path, vocabularies.fingerprints(shared)).target.size == 330
+  assert (
+    vocabularies.load(tmp_path, vocabularies.fingerprints(shared)).target.size == 330
+  )
   with pytest.raises(UserError, match='SHA-256 should be None;'):
     vocabularies.load(tmp_path, {'vocabulary.source': separate.target.fingerprint})
   (tmp_path / 'vocabulary.model').unlink()
@@ -81,7 +89,8 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
 
 
 @pytest.mark.parametrize(
-  'names', [(), ('vocabulary.source.model',), ('vocabulary.model', 'vocabulary.target.model')]
+  'names',
+  [(), ('vocabulary.source.model',), ('vocabulary.model', 'vocabulary.target.model')],
 )
 def test_models_with_other_names_are_refused(shared, names):
   with pytest.raises(
@@ -92,9 +101,13 @@ def test_models_with_other_names_are_refused(shared, names):
     vocabularies.from_model_files(dict.fromkeys(names, shared.model_bytes), 'x')
 
 
-def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(corpora, separate, tmp_path):
+def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(
+  corpora, separate, tmp_path
+):
   separate.source.save(tmp_path / 'en')
-  made = make_vocabulary(DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora)
+  made = make_vocabulary(
+    DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora
+  )
   assert vocabularies.fingerprints(made) == vocabularies.fingerprints(separate)
   for key, size in (('source_vocabulary', 310), ('vocabulary', 311)):
     config = {**SEPARATE, f'{key}_size': size, key: str(tmp_path / 'en')}
@@ -174,7 +187,9 @@ def larger():
 def test_each_piece_is_spelt_by_what_it_says(old, larger):
   def text(vocabulary, ids):
     return b''.join(
-      bytes([token - BYTE_IDS.start]) if token in BYTE_IDS else vocabulary.piece(token).encode()
+      bytes([token - BYTE_IDS.start])
+      if token in BYTE_IDS
+      else vocabulary.piece(token).encode()
       for token in ids
     )
 

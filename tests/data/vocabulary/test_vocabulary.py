@@ -6,7 +6,13 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.vocabulary.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
+from transformer.data.vocabulary.vocabulary import (
+  BOS_ID,
+  EOS_ID,
+  PAD_ID,
+  UNK_ID,
+  Vocabulary,
+)
 from transformer.errors import UserError
 
 ESCAPE = '\U000f2581'
@@ -160,7 +166,11 @@ def test_a_size_that_does_not_suit_the_text_says_the_nearest(capfd, size, limit)
 
 @pytest.mark.parametrize(
   ('sentences', 'fact'),
-  [([], 'needs text'), (['', ''], 'needs text'), (['x'], 'more than the training text can fill')],
+  [
+    ([], 'needs text'),
+    (['', ''], 'needs text'),
+    (['x'], 'more than the training text can fill'),
+  ],
 )
 def test_training_on_too_little_text_is_an_error(sentences, fact):
   with pytest.raises(UserError, match=fact):

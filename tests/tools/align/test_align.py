@@ -33,19 +33,28 @@ def check_links(path, sources, targets):
   lines = path.read_text('utf-8').splitlines()
   assert len(lines) == len(sources)
   for line, source, target in zip(lines, sources, targets, strict=True):
-    links = [tuple(map(int, re.fullmatch(r'(\d+)-(\d+)', link).groups())) for link in line.split()]
+    links = [
+      tuple(map(int, re.fullmatch(r'(\d+)-(\d+)', link).groups()))
+      for link in line.split()
+    ]
     assert sorted(j for _, j in links) == [*range(len(target) if source else 0)]
     assert links == sorted(links) and all(i < len(source) for i, _ in links)
 
 
 def test_given_translations_are_aligned_and_scored(align, folder, run, tmp_path):
-  flags = f'--workdir={run}', f'--source={folder}/test.en', f'--reference={folder}/test.de'
+  flags = (
+    f'--workdir={run}',
+    f'--source={folder}/test.en',
+    f'--reference={folder}/test.de',
+  )
   shutil.copytree(run, tmp_path / 'twin')
   outputs = []
   for more in ([], [f'--ensemble={tmp_path}/twin']):
     status, out, err = align(*flags, *more, f'--output={tmp_path}/links')
     assert status == 0 and out == '', err
-    check_links(tmp_path / 'links', words_of(folder / 'test.en'), words_of(folder / 'test.de'))
+    check_links(
+      tmp_path / 'links', words_of(folder / 'test.en'), words_of(folder / 'test.de')
+    )
     outputs.append((tmp_path / 'links').read_text('utf-8'))
   assert outputs[0] == outputs[1]  # A run twice is that run.
   assert not (run / 'eval').exists()
@@ -90,13 +99,22 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
     ('', '--source=FILE is needed'),
     (GIVEN, '--output=FILE is needed, where links go, or --gold'),
     (f'{SOURCE} --output=y', '--reference=FILE is needed'),
-    (f'{GIVEN} --gold={{folder}}/empty --output={{folder}}/empty', 'would replace what is read'),
+    (
+      f'{GIVEN} --gold={{folder}}/empty --output={{folder}}/empty',
+      'would replace what is read',
+    ),
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
     (f'{GIVEN} --output=x --beam_size=2', '--beam_size and --alpha are of a search'),
-    (f'{GIVEN} --output=x --results=y', '--results is for error rates; add --gold=FILE'),
+    (
+      f'{GIVEN} --output=x --results=y',
+      '--results is for error rates; add --gold=FILE',
+    ),
     (f'{GIVEN} --gold=-', '--gold must name a file; standard input'),
     (f'{GIVEN} --gold={{folder}}/empty', 'there are 2, and {folder}/empty has 0 lines'),
-    (f'{GIVEN} --gold={{folder}}/test.de', 'test.de:1: a link must be I-J if it is sure'),
+    (
+      f'{GIVEN} --gold={{folder}}/test.de',
+      'test.de:1: a link must be I-J if it is sure',
+    ),
   ],
 )
 def test_a_mistake_is_one_line(align, folder, trained, flags, fact):

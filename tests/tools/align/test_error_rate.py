@@ -35,15 +35,23 @@ def test_scores_are_as_counted_by_hand(wanted, links, scores):
 
 
 def test_scores_of_several_pairs_are_of_their_links_together():
-  cases = [(gold([A, B], [C]), [A, C]), (gold([A, D], [B]), [A, B, C]), (gold([B]), [B])] * 5
-  result, sentences = evaluate(['a b c'] * 15, ['p q r'] * 15, *zip(*cases, strict=True))
+  cases = [
+    (gold([A, B], [C]), [A, C]),
+    (gold([A, D], [B]), [A, B, C]),
+    (gold([B]), [B]),
+  ] * 5
+  result, sentences = evaluate(
+    ['a b c'] * 15, ['p q r'] * 15, *zip(*cases, strict=True)
+  )
   # 30 links; of 25 sure links 15 are linked, and of the possible ones 25.
   assert [row['score'] for row in result['metrics']] == pytest.approx(
     [100 * (1 - 40 / 55), 100 * 25 / 30, 60]
   )
   assert [row['name'] for row in result['metrics']] == ['AER', 'precision', 'recall']
   assert all(
-    low < row['score'] < high for row in result['metrics'] for low, high in [row['interval_95']]
+    low < row['score'] < high
+    for row in result['metrics']
+    for low, high in [row['interval_95']]
   )
   for sentence, (wanted, links) in zip(sentences, cases, strict=True):
     assert [sentence['AER'], sentence['precision'], sentence['recall']] == rates(

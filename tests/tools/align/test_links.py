@@ -66,8 +66,14 @@ def test_a_link_that_is_none_is_named_with_its_line(tmp_path, lines, fact):
     ([b'the', b' ', b' ', b' cat', b' '], [[1, 0], [0, 0], [0, 0], [0, 1], [0, 0]]),
     ([b'a\tb', b'c'], [[1, 1], [0, 1]]),  # A token of two words.
     ([b'a', b'\t', b'b'], [[1, 0], [0, 0], [0, 1]]),
-    ([b'\xc3', b'\xa9', b' \xf0\x9f', b'\x98', b'\x80'], [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]]),
-    (['a\u00a0b'.encode(), 'e\u0301 \u3000'.encode()], [[1, 0], [1, 1]]),  # No ASCII white space.
+    (
+      [b'\xc3', b'\xa9', b' \xf0\x9f', b'\x98', b'\x80'],
+      [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]],
+    ),
+    (
+      ['a\u00a0b'.encode(), 'e\u0301 \u3000'.encode()],
+      [[1, 0], [1, 1]],
+    ),  # No ASCII white space.
     ([b' '], np.zeros((1, 0))),
     ([], np.zeros((0, 0))),
   ],

@@ -19,7 +19,18 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.runs.loading import Run
 from transformer.tools.align.word_alignment import align, link_words, mean_attention
 
-WORDS = ['man', 'woman', 'dog', 'bench', 'grass', 'apple', 'child', 'rock', 'shirt', 'climbing']
+WORDS = [
+  'man',
+  'woman',
+  'dog',
+  'bench',
+  'grass',
+  'apple',
+  'child',
+  'rock',
+  'shirt',
+  'climbing',
+]
 MOST = 37, 41
 SHAPE = ModelConfig(num_layers=2, model_dim=28, ff_dim=38, num_heads=2, norm='pre')
 
@@ -58,13 +69,17 @@ def params(model):
   return jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
 
 
-def test_each_target_word_has_one_link_whatever_shares_its_batch(vocabulary, model, params):
+def test_each_target_word_has_one_link_whatever_shares_its_batch(
+  vocabulary, model, params
+):
   sources, targets = lines(5, 5), lines(5, 6)
   run = run_of(model, params, vocabulary, 4)
   together = align([run], sources, targets)
   for source, target, links in zip(sources, targets, together, strict=True):
     assert align([run], [source], [target]) == [links]
-    assert [j for _, j in sorted(links, key=lambda link: link[1])] == [*range(len(target.split()))]
+    assert [j for _, j in sorted(links, key=lambda link: link[1])] == [
+      *range(len(target.split()))
+    ]
     assert all(0 <= i < len(source.split()) for i, _ in links)
   assert len({i for links in together for i, _ in links}) > 3
   assert align([run], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
@@ -94,10 +109,14 @@ def rows(vocabulary, line, length):
 def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, params):
   other = jax.tree.map(lambda leaf: 0.5 * leaf, params)
   batch = rows(vocabulary, 'man dog', 11), rows(vocabulary, 'apple rock child', 13)
-  cross, two = (attention_weights(model, own, *forced(*batch)).cross for own in (params, other))
+  cross, two = (
+    attention_weights(model, own, *forced(*batch)).cross for own in (params, other)
+  )
   both = jnp.stack([cross, two])
   for layer in (None, 2):
-    mean = jnp.mean(both if layer is None else both[:, layer - 1 : layer], axis=(0, 1, 3))
+    mean = jnp.mean(
+      both if layer is None else both[:, layer - 1 : layer], axis=(0, 1, 3)
+    )
     weights = mean_attention([model, model], layer)([params, other], *batch)
     np.testing.assert_allclose(weights, mean, atol=1e-5)
 

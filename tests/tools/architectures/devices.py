@@ -20,7 +20,13 @@ def main(module, settings):
   jax.config.update('jax_num_cpu_devices', 8)
   jax.config.update('jax_disable_most_optimizations', True)
   config = ModelConfig(
-    num_layers=1, model_dim=16, ff_dim=24, num_heads=4, norm='pre', positions='rotary', dropout=0.2
+    num_layers=1,
+    model_dim=16,
+    ff_dim=24,
+    num_heads=4,
+    norm='pre',
+    positions='rotary',
+    dropout=0.2,
   )
   model = own_code.load(module, 'model')(config, VOCABULARY + 1, **settings)
   params = jax.device_get(init_params(model, 3))

@@ -26,13 +26,17 @@ def test_with_all_heads_it_is_the_transformer():
   assert jax.tree.structure(same) == jax.tree.structure(params)
   wanted = tiny_models.logits(model, params, batch)
   np.testing.assert_array_equal(tiny_models.logits(grouped, params, batch), wanted)
-  scaled, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0})
+  scaled, _ = tiny_models.build(
+    GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0}
+  )
   assert not np.allclose(tiny_models.logits(scaled, params, batch), wanted, atol=1e-2)
 
 
 def test_query_heads_share_the_heads_that_copies_would_have(tiny):
   model, params = tiny
-  full, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0})
+  full, _ = tiny_models.build(
+    GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0}
+  )
 
   def copied(path, leaf):
     is_shared = path[-2].key in ('key', 'value')
@@ -52,7 +56,9 @@ def test_a_scale_of_two_gives_double_positions_the_angles_of_the_plain_ones(tiny
   model, params = tiny
   plain, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 2})
   batch = tiny_models.packed()
-  doubled = [2 * array if place in (2, 5) else array for place, array in enumerate(batch)]
+  doubled = [
+    2 * array if place in (2, 5) else array for place, array in enumerate(batch)
+  ]
   np.testing.assert_allclose(
     tiny_models.logits(model, params, doubled),
     tiny_models.logits(plain, params, batch),
@@ -74,7 +80,9 @@ def test_neighbours_and_padding_change_nothing(tiny):
 
 def test_operations_are_counted_without_the_missing_heads():
   config = ModelConfig(**tiny_models.SIZES)
-  counts = [GroupedQueryTransformer(config, 37, kv_heads=heads).flops() for heads in (4, 1)]
+  counts = [
+    GroupedQueryTransformer(config, 37, kv_heads=heads).flops() for heads in (4, 1)
+  ]
   assert counts[0] == Transformer(config, 37).flops()
   # Three of four heads of keys and values: a factor 6, 16 · 4 weights each, in two layers.
   missing = 6 * 2 * 2 * 3 * 16 * 4
@@ -106,5 +114,8 @@ def test_a_run_is_trained_resumed_and_searched(train, evaluate, folder, tmp_path
     evaluate,
     folder,
     tmp_path,
-    {'positions': 'rotary', 'module': f'({MODULE!r}, {{"kv_heads": 1, "position_scale": 2.0}})'},
+    {
+      'positions': 'rotary',
+      'module': f'({MODULE!r}, {{"kv_heads": 1, "position_scale": 2.0}})',
+    },
   )

@@ -11,7 +11,11 @@ from tests.tools.architectures import tiny_models
 from transformer.data.batch import Batch
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.tools.architectures.mixture import Mixture, MixtureTransformer, load_balance
+from transformer.tools.architectures.mixture import (
+  Mixture,
+  MixtureTransformer,
+  load_balance,
+)
 from transformer.training.objective import forward
 
 MODULE = 'transformer.tools.architectures.mixture:MixtureTransformer'
@@ -46,7 +50,9 @@ def test_the_output_is_the_sum_of_the_best_experts_by_their_gates(tiny, top_k):
   model, params = tiny
   params = params['encoder_0']['feed_forward']
   x_TD = np.random.default_rng(0).normal(size=(7, 16)).astype(np.float32)
-  found = Mixture(model.config, 3, top_k, 0.5).apply({'params': params}, x_TD, deterministic=True)
+  found = Mixture(model.config, 3, top_k, 0.5).apply(
+    {'params': params}, x_TD, deterministic=True
+  )
   scores = np.exp(x_TD @ params['router']['kernel'])
   scores /= scores.sum(-1, keepdims=True)
   for x, score, y in zip(x_TD, scores, found, strict=True):
@@ -62,7 +68,9 @@ def test_the_output_is_the_sum_of_the_best_experts_by_their_gates(tiny, top_k):
 
 def test_the_balance_is_one_for_uniform_routing_and_the_number_of_experts_for_a_collapse():
   tokens = jnp.array([True] * 6 + [False] * 3)
-  uniform = jnp.eye(3)[jnp.array([0, 1, 2, 0, 1, 2, 0, 0, 0])]  # Padding is not balanced.
+  uniform = jnp.eye(3)[
+    jnp.array([0, 1, 2, 0, 1, 2, 0, 0, 0])
+  ]  # Padding is not balanced.
   assert load_balance(jnp.full((9, 3), 1 / 3), uniform, tokens) == pytest.approx(1.0)
   collapsed = jnp.eye(3)[jnp.zeros(9, int)]
   assert load_balance(collapsed, collapsed, tokens) == pytest.approx(3.0)
@@ -87,7 +95,9 @@ def test_the_router_learns_from_the_text_with_one_expert_a_token():
   def total(params):
     return jnp.sum(tiny_models.logits(model, params, tiny_models.packed()) ** 2)
 
-  gradient = jax.jit(jax.grad(total))(params)['decoder_1']['feed_forward']['router']['kernel']
+  gradient = jax.jit(jax.grad(total))(params)['decoder_1']['feed_forward']['router'][
+    'kernel'
+  ]
   assert np.all(np.abs(gradient).max(axis=0) > 0.1), gradient
 
 
@@ -122,7 +132,11 @@ def test_a_run_is_trained_resumed_and_searched_and_logs_its_balance(
   train, evaluate, folder, tmp_path
 ):
   metrics = tiny_models.check_commands(
-    train, evaluate, folder, tmp_path, {'module': f'({MODULE!r}, {SETTINGS})', 'remat': True}
+    train,
+    evaluate,
+    folder,
+    tmp_path,
+    {'module': f'({MODULE!r}, {SETTINGS})', 'remat': True},
   )
   balances = [
     row['train/load_balance']

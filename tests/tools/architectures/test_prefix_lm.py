@@ -49,7 +49,9 @@ def test_a_target_that_equals_its_source_is_told_from_it(tiny):
   without = {**params, 'source_side': 0.0 * params['source_side']}
   batch = tiny_models.packed()
   assert not np.allclose(
-    tiny_models.logits(model, params, batch), tiny_models.logits(model, without, batch), atol=1e-2
+    tiny_models.logits(model, params, batch),
+    tiny_models.logits(model, without, batch),
+    atol=1e-2,
   )
 
 

@@ -70,7 +70,9 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
   def apply(method):
     return lambda *given: model.apply({'params': params}, *given, method=method)
 
-  start = jax.jit(apply('start'), static_argnums=3)(*(array[::W] for array in batch[:3]), W)
+  start = jax.jit(apply('start'), static_argnums=3)(
+    *(array[::W] for array in batch[:3]), W
+  )
   source, state = search_state.grown(search_state.padded(start, 13), steps)
   step = jax.jit(apply('step'))
   inputs_BWT = np.full((2, W, steps), BOS_ID, np.int32)
@@ -89,7 +91,9 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
       search_state.arrays(source),
     )
     state = search_state.with_arrays(state, arrays)
-    wanted = logits(model, params, (*batch[:3], inputs_BWT.reshape(2 * W, steps), *batch[4:]))
+    wanted = logits(
+      model, params, (*batch[:3], inputs_BWT.reshape(2 * W, steps), *batch[4:])
+    )
     np.testing.assert_allclose(
       found_BWN, wanted.reshape(2, W, steps, N)[:, :, index], rtol=1e-3, atol=1e-4
     )
@@ -100,7 +104,11 @@ def check_eight_devices_are_one(module, settings):
   """Compares three updates on eight devices with those on one, in a process of its own."""
   program = f'from tests.tools.architectures import devices; devices.main({module!r}, {settings})'
   done = subprocess.run(
-    [sys.executable, '-c', program], cwd=ROOT, capture_output=True, text=True, check=False
+    [sys.executable, '-c', program],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert done.returncode == 0, done.stderr
   losses = [[float(loss) for loss in line.split()] for line in done.stdout.splitlines()]
@@ -115,7 +123,11 @@ def check_commands(train, evaluate, folder, workdir, model):
   assert status == 0, err
   status, _, err = train(f'--workdir={workdir}', '--config.train.steps=4')
   assert status == 0 and 'step 4/4' in err, err
-  (workdir / 'lines').write_text('a man eats .\nthe dog runs through grass .\n', 'utf-8')
-  status, out, err = evaluate(f'--workdir={workdir}', f'--source={workdir}/lines', '--beam_size=3')
+  (workdir / 'lines').write_text(
+    'a man eats .\nthe dog runs through grass .\n', 'utf-8'
+  )
+  status, out, err = evaluate(
+    f'--workdir={workdir}', f'--source={workdir}/lines', '--beam_size=3'
+  )
   assert status == 0 and len(out.splitlines()) == 2, err
   return (workdir / 'metrics.jsonl').read_text('utf-8')

@@ -11,7 +11,9 @@ import numpy as np
 from PIL import Image
 
 CHROMIUM = shutil.which('chromium')
-_TRIES = 3  # Where all cores are busy, Chromium sometimes closes a page that it has not drawn.
+_TRIES = (
+  3  # Where all cores are busy, Chromium sometimes closes a page that it has not drawn.
+)
 _VOID = {'meta', 'br', 'img', 'input', 'link'}
 
 
@@ -24,7 +26,9 @@ class Element(NamedTuple):
 
   @property
   def text(self):
-    return ''.join(item if isinstance(item, str) else item.text for item in self.children)
+    return ''.join(
+      item if isinstance(item, str) else item.text for item in self.children
+    )
 
   @property
   def elements(self):
@@ -67,7 +71,9 @@ class Seen(NamedTuple):
   probed: object
 
 
-def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, dark=False) -> Seen:
+def look(
+  page: bytes, folder: pathlib.Path, fragment='', *, probe=None, dark=False
+) -> Seen:
   """Opens a page in a window; `folder` is an empty one, for the browser's files.
 
   A probe is the body of an async function, which runs in the page once it is drawn; what it returns
@@ -122,7 +128,9 @@ def look(page: bytes, folder: pathlib.Path, fragment='', *, probe=None, dark=Fal
       break
   with Image.open(picture) as image:
     pixels = np.asarray(image.convert('RGB'))
-  return Seen(document, pixels, json.loads(document.by_id('probed').text) if probe else None)
+  return Seen(
+    document, pixels, json.loads(document.by_id('probed').text) if probe else None
+  )
 
 
 def percents(row):

@@ -27,7 +27,10 @@ class Pieces:
 
 def page_of(*maps, about=''):
   return attention_page(
-    maps, types.SimpleNamespace(source=Pieces, target=Pieces), about, range(1, len(maps) + 1)
+    maps,
+    types.SimpleNamespace(source=Pieces, target=Pieces),
+    about,
+    range(1, len(maps) + 1),
   )
 
 
@@ -44,7 +47,9 @@ def made_up(source, target, seed=0):
     keys = rng.integers(0, columns, values.shape[:3])
     if causal:
       keys = np.minimum(keys, np.arange(rows))
-    np.put_along_axis(values, keys[..., None], rng.random(keys.shape)[..., None] + 1, axis=-1)
+    np.put_along_axis(
+      values, keys[..., None], rng.random(keys.shape)[..., None] + 1, axis=-1
+    )
     if causal:
       values = np.tril(values)
     return (values / values.sum(-1, keepdims=True)).astype(np.float32)
@@ -53,7 +58,9 @@ def made_up(source, target, seed=0):
   return AttentionMap(
     [*source, EOS_ID],
     [*target, EOS_ID],
-    AttentionWeights(weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)),
+    AttentionWeights(
+      weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)
+    ),
     (False, False),
   )
 
@@ -62,5 +69,6 @@ def made_up(source, target, seed=0):
 def small():
   """A map in which pieces 1 and 2 of the source, and of the target 0 and 1, are a word."""
   return made_up(
-    ['▁the', '▁ze', 'bra', '▁eats'], ['▁Ze', 'bras', '▁essen', '▁hier', '▁</b>', '▁viel']
+    ['▁the', '▁ze', 'bra', '▁eats'],
+    ['▁Ze', 'bras', '▁essen', '▁hier', '▁</b>', '▁viel'],
   )

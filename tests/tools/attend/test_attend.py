@@ -19,10 +19,14 @@ def sentences_of(page):
   return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
-def test_a_sentence_and_the_translation_that_eval_finds(attend, evaluate, trained, tmp_path):
+def test_a_sentence_and_the_translation_that_eval_finds(
+  attend, evaluate, trained, tmp_path
+):
   sentence = 'two women climb a rock .'
   (tmp_path / 'in').write_text(f'{sentence}\n', encoding='utf-8')
-  _, translation, _ = evaluate(f'--workdir={trained}', f'--source={tmp_path}/in', '--beam_size=2')
+  _, translation, _ = evaluate(
+    f'--workdir={trained}', f'--source={tmp_path}/in', '--beam_size=2'
+  )
   status, out, err = attend(
     f'--workdir={trained}',
     f'--sentence={sentence}',
@@ -52,12 +56,18 @@ def test_a_file_of_sentences_with_their_translations_by_a_run_with_two_vocabular
   vocabulary, shown = load_run(separate).vocabulary, sentences_of(page)['sentences'][0]
   for side, text in (('source', 'a dog'), ('target', 'ein hund')):
     language = getattr(vocabulary, side)
-    assert shown[side][:-1] == [language.piece(token) for token in language.encode(text)]
-  status, page, err = attend(f'--workdir={trained}', *flags, '--checkpoint=latest', '--average=2')
+    assert shown[side][:-1] == [
+      language.piece(token) for token in language.encode(text)
+    ]
+  status, page, err = attend(
+    f'--workdir={trained}', *flags, '--checkpoint=latest', '--average=2'
+  )
   assert status == 0, err
   data = sentences_of(page)
   assert data['about'] == 'run, step 1, 2'
-  assert [(item['number'], item['targetWords'][0][0]) for item in data['sentences']] == [
+  assert [
+    (item['number'], item['targetWords'][0][0]) for item in data['sentences']
+  ] == [
     (1, 'ein'),
     (4, 'der'),
   ]
@@ -82,20 +92,32 @@ def test_a_sentence_that_is_too_long_is_cut_and_told(attend, trained, folder, tm
     (['--sentence=\udcff'], ['--sentence must be UTF-8', r"b'\xff'"]),
     (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
     (['--sentence=a', '--output={run}/config.json'], ['would replace what is read']),
-    (['--sentence=a', '--translation=b', '--alpha=1'], ['--beam_size and --alpha are of a search']),
+    (
+      ['--sentence=a', '--translation=b', '--alpha=1'],
+      ['--beam_size and --alpha are of a search'],
+    ),
     (
       ['--source={folder}/test.en', '--translation={folder}/unequal.de'],
       ['--translation must have a line for each', 'unequal.de has 3'],
     ),
-    (['--source={folder}/test.en', '--translation=-'], ['--translation must name a file']),
     (
-      ['--source={folder}/test.en', '--translation={folder}/test.de', '--output={folder}/test.de'],
+      ['--source={folder}/test.en', '--translation=-'],
+      ['--translation must name a file'],
+    ),
+    (
+      [
+        '--source={folder}/test.en',
+        '--translation={folder}/test.de',
+        '--output={folder}/test.de',
+      ],
       ['would replace what is read', 'test.de'],
     ),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
   ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags, facts):
+def test_a_mistake_is_one_line_and_leaves_nothing(
+  attend, folder, trained, flags, facts
+):
   message = attend.refuses(
     f'--workdir={trained}', *(flag.format(folder=folder, run=trained) for flag in flags)
   )
@@ -103,7 +125,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing(attend, folder, trained, flags
   assert not (trained / 'eval' / 'attention.html').exists()
 
 
-def test_what_no_browser_would_open_is_refused_before_the_work(attend, trained, tmp_path):
+def test_what_no_browser_would_open_is_refused_before_the_work(
+  attend, trained, tmp_path
+):
   (tmp_path / 'in').write_text(f'{"a dog and " * 40}\n' * 5000, encoding='utf-8')
   message = attend.refuses(f'--workdir={trained}', f'--source={tmp_path}/in')
   assert '100,000,000 weights at most' in message and '122,880,000' in message

@@ -15,7 +15,12 @@ pytestmark = [
 ]
 
 # The words of the small map, and their pieces.
-SOURCE_WORDS = {'the': slice(0, 1), 'zebra': slice(1, 3), 'eats': slice(3, 4), '</s>': slice(4, 5)}
+SOURCE_WORDS = {
+  'the': slice(0, 1),
+  'zebra': slice(1, 3),
+  'eats': slice(3, 4),
+  '</s>': slice(4, 5),
+}
 TARGET_WORDS = {
   'Zebras': slice(0, 2),
   'essen': slice(2, 3),
@@ -31,13 +36,20 @@ def chips(document, name):
   shown = document.by_id(name).elements
   return (
     [(chip.children[0], chip.elements[0].text) for chip in shown],
-    [i for i, chip in enumerate(shown) if chip.attributes.get('aria-pressed') == 'true'],
+    [
+      i for i, chip in enumerate(shown) if chip.attributes.get('aria-pressed') == 'true'
+    ],
   )
 
 
 @pytest.mark.parametrize(
   ('kind', 'layer', 'head', 'query'),
-  [('encoder', 1, 0, 2), ('encoder', 2, 1, 3), ('decoder', 0, 2, 5), ('cross', 1, 1, 4)],
+  [
+    ('encoder', 1, 0, 2),
+    ('encoder', 2, 1, 3),
+    ('decoder', 0, 2, 5),
+    ('cross', 1, 1, 4),
+  ],
 )
 def test_an_address_chooses_and_the_weights_printed_are_the_models(
   small, tmp_path, kind, layer, head, query
@@ -54,7 +66,9 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
   keys = ['<s>', *target[:-1]] if kind == 'decoder' else source
   result, marked = chips(document, 'queries')
   assert ([text for text, _ in result], marked) == (queries, [query])
-  assert chips(document, 'keys')[0] == list(zip(keys, browser.percents(row), strict=True))
+  assert chips(document, 'keys')[0] == list(
+    zip(keys, browser.percents(row), strict=True)
+  )
   strongest = int(np.argmax(row))
   assert document.by_id('readout').text.startswith(
     f'{queries[query]} → {keys[strongest]} {browser.percents(row)[strongest]}'
@@ -70,14 +84,23 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
   assert all(f'layer {layer}, head {head}' in title for title in titles)
 
 
-@pytest.mark.parametrize(('word', 'side'), [('target0', 'source'), ('source1', 'target')])
-def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(small, tmp_path, word, side):
+@pytest.mark.parametrize(
+  ('word', 'side'), [('target0', 'source'), ('source1', 'target')]
+)
+def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(
+  small, tmp_path, word, side
+):
   document = browser.look(page_of(small), tmp_path, f'layer=0&word={word}').document
   cross = thousandths(small.weights.cross)[0].mean(0)
   wanted = np.array(
-    [[cross[t, s].sum(-1).mean() for s in SOURCE_WORDS.values()] for t in TARGET_WORDS.values()]
+    [
+      [cross[t, s].sum(-1).mean() for s in SOURCE_WORDS.values()]
+      for t in TARGET_WORDS.values()
+    ]
   )
-  row, words = (wanted[0], SOURCE_WORDS) if side == 'source' else (wanted[:, 1], TARGET_WORDS)
+  row, words = (
+    (wanted[0], SOURCE_WORDS) if side == 'source' else (wanted[:, 1], TARGET_WORDS)
+  )
   result, _ = chips(document, f'{side}-words')
   assert [text for text, _ in result] == list(words)
   np.testing.assert_allclose(
@@ -117,13 +140,19 @@ USE = """
 def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path):
   steps = browser.look(page_of(small), tmp_path, 'layer=1&head=2', probe=USE).probed
   pointed, moved, word, head, kind, cell = steps
-  cross, encoder = (thousandths(item) for item in (small.weights.cross, small.weights.encoder))
+  cross, encoder = (
+    thousandths(item) for item in (small.weights.cross, small.weights.encoder)
+  )
 
   def strongest(row):
     return f'→ {texts_of(small.source)[int(np.argmax(row))]} {max(row) / 10:.1f}\xa0%'
 
   assert '▁hier' in pointed[0] and strongest(cross[1, 2, 3]) in pointed[1]
-  assert '▁</b>' in moved[0] and '▁hier' not in moved[0] and strongest(cross[1, 2, 4]) in moved[1]
+  assert (
+    '▁</b>' in moved[0]
+    and '▁hier' not in moved[0]
+    and strongest(cross[1, 2, 4]) in moved[1]
+  )
   assert 'hier' in word[0].split() and 'word=target2' in word[2]
   assert 'Layer 0, head 1' in head[0] and 'layer=0&head=1' in head[2]
   assert strongest(cross[0, 1, 4]) in head[1]
@@ -151,13 +180,17 @@ def strongest_cell(pixels, box, shape, dark):
 @pytest.mark.parametrize(
   ('kind', 'dark'), [('encoder', True), ('decoder', False), ('cross', False)]
 )
-def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(small, tmp_path, kind, dark):
+def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(
+  small, tmp_path, kind, dark
+):
   seen = browser.look(
     page_of(small), tmp_path, f'kind={kind}&layer=1&head=2', probe=BOXES, dark=dark
   )
   weights = thousandths(getattr(small.weights, kind))
   shape = weights.shape[2:]
-  for box, shown in zip(seen.probed, [weights[1, 2], *weights.reshape(-1, *shape)], strict=True):
+  for box, shown in zip(
+    seen.probed, [weights[1, 2], *weights.reshape(-1, *shape)], strict=True
+  ):
     cell = strongest_cell(seen.pixels, box, shape, dark)
     assert shown[cell] > shown.max() - 15, (cell, np.argmax(shown))
   corner = seen.pixels[-1, 0].astype(int).sum()

@@ -75,10 +75,13 @@ def run():
   lines = [' '.join(rng.choices(WORDS, k=6)) for _ in range(200)]
   vocabulary = Vocabulary.train([*lines, *HOSTILE * 9], 370)
   model = Transformer(
-    ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'), vocabulary.size
+    ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
+    vocabulary.size,
   )
   # Parameters wider than trained ones, so that the weights differ.
-  params = jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
+  params = jax.tree.map(
+    lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))()
+  )
   config = types.SimpleNamespace(
     data=types.SimpleNamespace(max_length=MAX_SOURCE),
     decode=types.SimpleNamespace(max_extra_length=MAX_TARGET - MAX_SOURCE),
@@ -90,7 +93,10 @@ def run():
 def page_of(run):
   """Returns the page of pairs of a source and its translation."""
   return lambda *pairs, about='about': attention_page(
-    attention_maps(run, *zip(*pairs, strict=True)), run.vocabulary, about, range(1, len(pairs) + 1)
+    attention_maps(run, *zip(*pairs, strict=True)),
+    run.vocabulary,
+    about,
+    range(1, len(pairs) + 1),
   )
 
 
@@ -99,19 +105,26 @@ def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, run):
   pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
   sentences = data_of(page_of(*pairs))['sentences']
   for (source, target), sentence in zip(pairs, sentences, strict=True):
-    source, target = ([*run.vocabulary.encode(text), EOS_ID] for text in (source, target))
+    source, target = (
+      [*run.vocabulary.encode(text), EOS_ID] for text in (source, target)
+    )
     batch = []
     for ids in (source, [BOS_ID, *target[:-1]]):
       ids = jnp.asarray([ids], jnp.int32)
       batch += [ids, jnp.ones_like(ids), jnp.arange(ids.size, dtype=jnp.int32)[None]]
-    wanted = jax.jit(lambda *batch: attention_weights(run.model, run.params, *batch))(*batch)
+    wanted = jax.jit(lambda *batch: attention_weights(run.model, run.params, *batch))(
+      *batch
+    )
     for result, exact in zip(weights_of(sentence), wanted, strict=True):
       assert np.all(result.sum(-1) == 1000)
       np.testing.assert_array_less(np.abs(result / 1000 - exact[:, 0]), 0.001 + 1e-5)
     assert sentence['source'] == [run.vocabulary.piece(token) for token in source]
     assert sentence['target'] == [run.vocabulary.piece(token) for token in target]
     assert not np.any(np.triu(weights_of(sentence)[1], 1))  # None has looked ahead.
-  assert len({item.tobytes() for item in weights_of(sentences[0])[2].reshape(L * H, -1)}) == L * H
+  assert (
+    len({item.tobytes() for item in weights_of(sentences[0])[2].reshape(L * H, -1)})
+    == L * H
+  )
 
 
 def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
@@ -130,8 +143,20 @@ def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
 
 def test_words_are_the_pieces_between_spaces(page_of):
   (data,) = data_of(page_of(('the zebra  sees', 'd"\'größe x>]"')))['sentences']
-  assert [word for word, *_ in data['sourceWords']] == ['the', 'zebra', '␣', 'sees', '</s>']
-  assert [word for word, *_ in data['targetWords']] == ['d"\'größe', 'x>', ']', '"', '</s>']
+  assert [word for word, *_ in data['sourceWords']] == [
+    'the',
+    'zebra',
+    '␣',
+    'sees',
+    '</s>',
+  ]
+  assert [word for word, *_ in data['targetWords']] == [
+    'd"\'größe',
+    'x>',
+    ']',
+    '"',
+    '</s>',
+  ]
   assert len(data['source']) > len(data['sourceWords'])
   for side in ('source', 'target'):
     words = data[f'{side}Words']
@@ -144,7 +169,9 @@ def test_words_are_the_pieces_between_spaces(page_of):
 def test_what_is_too_long_is_cut_on_either_side_and_told(page_of):
   long = ' '.join(WORDS * 9)
   just = [' '.join(['cat'] * (most - 1)) for most in (MAX_SOURCE, MAX_TARGET)]
-  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), just))['sentences']
+  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), just))[
+    'sentences'
+  ]
   for sentence in (source, fits):
     assert len(sentence['source']) == MAX_SOURCE
   for sentence in (target, fits):
@@ -181,14 +208,18 @@ def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
     if dict(attributes).get('http-equiv') == 'Content-Security-Policy'
   )
   style, _, script = tags.inside
-  allowed = {directive.split()[0]: directive.split()[1:] for directive in policy.split(';')}
+  allowed = {
+    directive.split()[0]: directive.split()[1:] for directive in policy.split(';')
+  }
   for directive, content in (('style-src', style), ('script-src', script)):
     digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
     assert allowed[directive] == [f"'sha256-{digest}'"]
   assert allowed['default-src'] == ["'none'"]
   for tag, attributes in tags.tags:
     assert not {'src', 'href', 'style'} & {name for name, _ in attributes}, tag
-  fetched_or_markup = r'https?:|url\(|@import|(inner|outer|Adjacent)HTML|document\.write'
+  fetched_or_markup = (
+    r'https?:|url\(|@import|(inner|outer|Adjacent)HTML|document\.write'
+  )
   assert not re.search(fetched_or_markup, style + script)
 
 

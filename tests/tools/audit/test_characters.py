@@ -15,7 +15,9 @@ from transformer.tools.audit.characters import (
 def by_script(kinds):
   return {
     name: number
-    for name, number in zip(script_table()[0], kinds[FIRST_SCRIPT:].tolist(), strict=True)
+    for name, number in zip(
+      script_table()[0], kinds[FIRST_SCRIPT:].tolist(), strict=True
+    )
     if number
   }
 
@@ -40,7 +42,13 @@ def test_letters_are_counted_by_script(text, letters):
 
 
 def test_counts_are_of_each_line():
-  lines = ['ab мир', '', 'a\x00\t\u2028', '\u200fש\u00adb\ufeff', '\ufffd\ue000\ud800 мир']
+  lines = [
+    'ab мир',
+    '',
+    'a\x00\t\u2028',
+    '\u200fש\u00adb\ufeff',
+    '\ufffd\ue000\ud800 мир',
+  ]
   kinds = count_kinds(lines)
   assert kinds[:, ODD].tolist() == [0, 0, 3, 3, 3]
   assert list(map(by_script, kinds)) == [
@@ -57,4 +65,6 @@ def test_what_cannot_be_seen_is_shown_by_its_code():
   assert shown('a\x00\u202eb é 😀', 99) == 'a\\u0000\\u202eb é 😀'
   assert shown('abcdef', 6) == 'abcdef' and shown('abcdefg', 6) == 'abcdef…'
   assert odd_codes('a\x00\x00 \ufffd\u00a0é') == 'U+0000 U+FFFD'
-  assert odd_codes(''.join(map(chr, range(9)))) == 'U+0000 U+0001 U+0002 U+0003 U+0004 …'
+  assert (
+    odd_codes(''.join(map(chr, range(9)))) == 'U+0000 U+0001 U+0002 U+0003 U+0004 …'
+  )

@@ -13,8 +13,30 @@ from transformer.errors import UserError
 from transformer.tools.audit import findings
 from transformer.tools.audit.report import as_table, audit
 
-ENGLISH = ['man', 'dog', 'red', 'shirt', 'runs', 'over', 'grass', 'the', 'bench', 'women']
-GERMAN = ['mann', 'hund', 'rot', 'hemd', 'läuft', 'über', 'gras', 'die', 'bank', 'frauen']
+ENGLISH = [
+  'man',
+  'dog',
+  'red',
+  'shirt',
+  'runs',
+  'over',
+  'grass',
+  'the',
+  'bench',
+  'women',
+]
+GERMAN = [
+  'mann',
+  'hund',
+  'rot',
+  'hemd',
+  'läuft',
+  'über',
+  'gras',
+  'die',
+  'bank',
+  'frauen',
+]
 MAX_LENGTH = 83
 # The faults from line 1,001 on: source, target, and the start of the finding's name.
 PLANTED = [
@@ -110,10 +132,14 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary):
   assert list(report['corpora']) == ['train/train', 'valid', 'test']
   for name, about in report['corpora'].items():
     assert made(about) == {}, name
-    assert about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
+    assert (
+      about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
+    )
     assert about['aligned'] and about['notes'] == []
   table = as_table(report)
-  assert 'NOT ALIGNED' not in table and 'en: 100.00 % Latin; tokens of a sentence: ' in table
+  assert (
+    'NOT ALIGNED' not in table and 'en: 100.00 % Latin; tokens of a sentence: ' in table
+  )
   without = audit(config_of(tmp_path, test='', valid=('valid', 'gone')), vocabulary)
   assert list(without['corpora']) == ['train/train', 'valid']
   assert 'valid/gone: NOT READ: ' in as_table(without)
@@ -129,7 +155,9 @@ def test_each_side_is_counted_by_its_own_vocabulary(tmp_path):
   )
   about = audit(config, sides)['corpora']['test']
   for side, own, words in zip(about['sides'], sides, (ENGLISH, GERMAN), strict=True):
-    assert side['lengths'][-1] == 1 + max(map(len, own.encode_batch(sentences(words, 120, 2))))
+    assert side['lengths'][-1] == 1 + max(
+      map(len, own.encode_batch(sentences(words, 120, 2)))
+    )
 
 
 def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
@@ -157,7 +185,9 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
     assert 1001 + number in kinds[name][1], what
   # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
   for what, (count, lines) in kinds.items():
-    planted = {1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])}
+    planted = {
+      1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])
+    }
     if 'bytes' not in what:
       assert count == len(lines) and set(lines) - {1002} == planted - {1002}, what
   assert (
@@ -172,14 +202,19 @@ def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch,
   for what in kinds:
     assert what in table
   assert all(line.isprintable() for line in table.split('\n'))
-  assert json.loads(json.dumps(report))['corpora']['train/train']['pairs'] == 1000 + len(PLANTED)
+  assert json.loads(json.dumps(report))['corpora']['train/train'][
+    'pairs'
+  ] == 1000 + len(PLANTED)
 
 
 def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   write_all(tmp_path)
   english, german = (sentences(words, 1000) for words in (ENGLISH, GERMAN))
   write(
-    tmp_path, 'one', [*english[:400], english[5], english[5]], [*german[:400], german[5], german[5]]
+    tmp_path,
+    'one',
+    [*english[:400], english[5], english[5]],
+    [*german[:400], german[5], german[5]],
   )
   write(tmp_path, 'two', [*english[400:], english[7]], [*german[400:], german[7]])
   write(
@@ -193,7 +228,11 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
   assert made(corpora['train/one']) == {repeated: (2, [401, 402])}
   assert notes(corpora['train/one'], repeated)[0] == (401, 'as train/one, line 6')
   assert notes(corpora['train/two'], repeated) == [(601, 'as train/one, line 8')]
-  overlap = {what: places for what, places in made(corpora['valid']).items() if 'training' in what}
+  overlap = {
+    what: places
+    for what, places in made(corpora['valid']).items()
+    if 'training' in what
+  }
   assert overlap == {
     'the pair is in training too': (1, [1]),
     'the source is in training too': (2, [1, 2]),
@@ -208,23 +247,35 @@ def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5)
   report = audit(config, vocabulary, examples=99)
-  counts = encode_corpora(config, open_corpora(config), vocabulary, 10 * MAX_LENGTH, 0).counts[
-    'train/train'
-  ]
-  lines = {what: lines for what, (_, lines) in made(report['corpora']['train/train']).items()}
+  counts = encode_corpora(
+    config, open_corpora(config), vocabulary, 10 * MAX_LENGTH, 0
+  ).counts['train/train']
+  lines = {
+    what: lines for what, (_, lines) in made(report['corpora']['train/train']).items()
+  }
   long = lines[f'a side has more than data.max_length={MAX_LENGTH} tokens']
-  assert counts['dropped: source too long'] + counts['dropped: target too long'] == len(long) == 2
-  uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(long)
+  assert (
+    counts['dropped: source too long'] + counts['dropped: target too long']
+    == len(long)
+    == 2
+  )
+  uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(
+    long
+  )
   assert counts['dropped: length ratio'] == len(uneven) > 1
 
 
-def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(tmp_path, vocabulary):
+def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(
+  tmp_path, vocabulary
+):
   write_all(tmp_path)
   english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english, german[:500] + german[501:])
   report = audit(config_of(tmp_path), vocabulary)
   about = report['corpora']['train/train']
-  assert about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
+  assert (
+    about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
+  )
   finding = about['findings'][0]
   assert (finding['what'], finding['count']) == ('the two sides look shifted', 1099)
   assert notes(about, 'the two sides') == [

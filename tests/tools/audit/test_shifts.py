@@ -21,7 +21,11 @@ def test_what_belongs_together_is_left_alone(seed):
   assert shifts(source, target) == []
   assert shifts(np.sort(source), np.sort(target)) == []  # Neighbours fit equally well.
   assert shifts(source, np.random.default_rng(9).permutation(target)) == []
-  assert shifts(source, np.full_like(target, 7)) == shifts(np.zeros_like(source), target) == []
+  assert (
+    shifts(source, np.full_like(target, 7))
+    == shifts(np.zeros_like(source), target)
+    == []
+  )
   assert shifts(source[:0], target[:0]) == []
 
 
@@ -38,7 +42,10 @@ def test_missing_lines_are_told_with_their_side_and_number(missing):
 def test_slips_of_different_sizes_are_told_apart():
   source, target = lengths(3 * WINDOW + 2)
   target = np.delete(target, [WINDOW, 2 * WINDOW + 1])
-  assert shifts(source[:-2], target) == [(WINDOW, 2 * WINDOW, -1), (2 * WINDOW, 3 * WINDOW, -2)]
+  assert shifts(source[:-2], target) == [
+    (WINDOW, 2 * WINDOW, -1),
+    (2 * WINDOW, 3 * WINDOW, -2),
+  ]
 
 
 def test_fifty_lines_are_enough():

@@ -22,7 +22,9 @@ def scored_once(trained, evaluate, tmp_path_factory):
   lines = []
   for line in path.read_text('utf-8').splitlines():
     sentence = json.loads(line)
-    lines.append(json.dumps({**sentence, 'translation': f'{sentence["references"][0]} !'}))
+    lines.append(
+      json.dumps({**sentence, 'translation': f'{sentence["references"][0]} !'})
+    )
   path.write_text('\n'.join([*lines, '']), 'utf-8')
   return workdir
 

@@ -9,7 +9,13 @@ import shutil
 import pytest
 import yaml
 
-from transformer.tools.card import edited_files, fact_tables, model_card, report, run_facts
+from transformer.tools.card import (
+  edited_files,
+  fact_tables,
+  model_card,
+  report,
+  run_facts,
+)
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -34,8 +40,14 @@ def card_of(workdir, licence=''):
 def test_the_metadata_are_those_of_the_run_and_of_its_scores(scored):
   path, result = result_of(scored)
   metadata = metadata_of(card_of(scored))
-  assert metadata['language'] == ['en', 'de'] and metadata['pipeline_tag'] == 'translation'
-  assert metadata['license'] == 'unknown' and metadata['metrics'] == ['bleu', 'chrf', 'ter']
+  assert (
+    metadata['language'] == ['en', 'de'] and metadata['pipeline_tag'] == 'translation'
+  )
+  assert metadata['license'] == 'unknown' and metadata['metrics'] == [
+    'bleu',
+    'chrf',
+    'ter',
+  ]
   ((name, results),) = (model.values() for model in metadata['model-index'])
   assert name == 'scored' and len(results) == 1
   assert results[0]['dataset']['args'] == {'sha256': result['text_sha256']}
@@ -50,11 +62,17 @@ def test_the_metadata_are_those_of_the_run_and_of_its_scores(scored):
 def test_the_hub_reads_the_card_as_the_page_says(scored, capsys):
   pytest.importorskip('huggingface_hub')
   (scored / 'README.md').write_text(card_of(scored, 'mit'), 'utf-8')
-  (block,) = re.findall(r'```python\n(.*?)```', (ROOT / 'docs/card.md').read_text('utf-8'), re.S)
+  (block,) = re.findall(
+    r'```python\n(.*?)```', (ROOT / 'docs/card.md').read_text('utf-8'), re.S
+  )
   assert "'RUN/" in block
   exec(block.replace("'RUN/", f"'{scored}/"), names := {})
   data = names['ModelCard'].load(scored / 'README.md').data
-  assert (data.license, data.language, data.model_name) == ('mit', ['en', 'de'], 'scored')
+  assert (data.license, data.language, data.model_name) == (
+    'mit',
+    ['en', 'de'],
+    'scored',
+  )
   lines = capsys.readouterr().out.splitlines()
   assert [line.split()[0] for line in lines] == ['BLEU', 'chrF2++', 'TER']
 
@@ -63,7 +81,12 @@ def test_the_card_has_digests_versions_cost_and_limits_of_the_run(scored):
   text = card_of(scored)
   record = json.loads((scored / 'run.json').read_bytes())
   _, result = result_of(scored)
-  facts = [*record['data'].values(), record['commit'], result['commit'], result['text_sha256']]
+  facts = [
+    *record['data'].values(),
+    record['commit'],
+    result['commit'],
+    result['text_sha256'],
+  ]
   facts += [f'jax {record["packages"]["jax"]}', 'FLOPs', f'{record["parameters"]:,}']
   facts += ['truncated to 64 tokens', '--config=']
   step = result['steps'][-1]
@@ -78,7 +101,12 @@ def test_the_card_has_digests_versions_cost_and_limits_of_the_run(scored):
 
 
 def test_cells_of_a_markdown_table_are_text():
-  rows = [('<b>*x*|[y]',), (fact_tables.Code('a|`b`'),), ('two\nlines',), (fact_tables.Code(''),)]
+  rows = [
+    ('<b>*x*|[y]',),
+    (fact_tables.Code('a|`b`'),),
+    ('two\nlines',),
+    (fact_tables.Code(''),),
+  ]
   lines = model_card.as_markdown(fact_tables.Table(('a',), rows)).splitlines()
   assert lines == [
     '| a |',
@@ -93,7 +121,9 @@ def test_cells_of_a_markdown_table_are_text():
 def test_converted_weights_claim_no_training(scored):
   facts = run_facts.read_facts(scored)
   assert 'was trained' in card_of(scored)
-  text = model_card.card_text(facts._replace(record={**facts.record, 'weights_of_steps': [2]}))
+  text = model_card.card_text(
+    facts._replace(record={**facts.record, 'weights_of_steps': [2]})
+  )
   assert 'was trained by' not in text and '**To fill in:** how it was trained' in text
   assert 'steps of the training' not in text
 
@@ -118,7 +148,11 @@ def test_a_run_without_scores_says_so_and_how_to_score_it(scored):
 
 def test_scores_of_other_checkpoints_are_only_in_the_report(scored):
   path, result = result_of(scored)
-  other = {**result, 'steps': [1], 'metrics': [{**result['metrics'][0], 'score': 77.125}]}
+  other = {
+    **result,
+    'steps': [1],
+    'metrics': [{**result['metrics'][0], 'score': 77.125}],
+  }
   assert result['steps'] != [1]
   path.with_name('test.step1.beam2.alpha0.6.json').write_text(json.dumps(other))
   ensemble = {**result, 'ensemble': ['RUN_B'], 'ensemble_steps': [[1]]}
@@ -146,7 +180,10 @@ def test_only_a_file_as_the_tool_wrote_it_is_replaced(tmp_path):
 @pytest.mark.long
 def test_an_edited_card_is_kept_unless_it_is_to_be_overwritten(card, scored):
   status, out, err = card(scored)
-  assert (status, out) == (0, f'wrote {scored}/README.md\nwrote {scored}/report.html\n'), err
+  assert (status, out) == (
+    0,
+    f'wrote {scored}/README.md\nwrote {scored}/report.html\n',
+  ), err
   path = scored / 'README.md'
   first = path.read_text('utf-8')
   path.write_text(first.replace('unknown', 'mit'), 'utf-8')
@@ -159,7 +196,9 @@ def test_an_edited_card_is_kept_unless_it_is_to_be_overwritten(card, scored):
 
 
 @pytest.mark.long
-def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(card, scored, tmp_path):
+def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(
+  card, scored, tmp_path
+):
   shutil.rmtree(scored / 'checkpoints')
   folder = tmp_path / 'new' / 'folder'
   status, _, err = card(scored, f'--output={folder}')

@@ -18,7 +18,9 @@ from transformer.tools.card import report, run_facts
 from transformer.tools.card.attention_table import attention_table
 
 CHROMIUM = shutil.which('chromium')
-HOSTILE = '</style><script>alert(1)</script><img src=http://x/y onerror=alert(1)>{{data}} \x00'
+HOSTILE = (
+  '</style><script>alert(1)</script><img src=http://x/y onerror=alert(1)>{{data}} \x00'
+)
 # What a browser has drawn: boxes in pixels, and the width of the curves before they are scaled.
 PROBE = """<script>addEventListener('load', () => {
   const box = (each) => {
@@ -69,12 +71,18 @@ def test_the_page_has_scores_settings_digests_and_examples(scored):
   texts = Tags(page).texts
   _, sentences = sentences_of(scored)
   for sentence in sentences:
-    assert {sentence['source'], sentence['translation'], *sentence['references']} <= {*texts}
+    assert {sentence['source'], sentence['translation'], *sentence['references']} <= {
+      *texts
+    }
   (path,) = (scored / 'eval').glob('test.*[0-9].json')
   result = json.loads(path.read_bytes())
   for metric in result['metrics']:
     low, high = metric['interval_95']
-    assert {f'{metric["score"]:.2f}', f'{low:.2f} … {high:.2f}', metric['signature']} <= {*texts}
+    assert {
+      f'{metric["score"]:.2f}',
+      f'{low:.2f} … {high:.2f}',
+      metric['signature'],
+    } <= {*texts}
   place = texts.index('model.ff_dim')
   assert texts[place : place + 3] == ['model.ff_dim', '11', '2048']
   assert 'model.dropout' not in texts  # It is the default.
@@ -89,7 +97,9 @@ def test_the_maps_have_the_weights_of_the_run(scored):
   weights_HTS = attention.cross[-1]
   tables = re.findall(r'<table class="(map|small)">(.*?)</table>', page_of(scored, 1))
   assert [kind for kind, _ in tables] == ['map'] + ['small'] * len(weights_HTS)
-  for (_, table), weights_TS in zip(tables, [weights_HTS.mean(0), *weights_HTS], strict=True):
+  for (_, table), weights_TS in zip(
+    tables, [weights_HTS.mean(0), *weights_HTS], strict=True
+  ):
     shades = np.array(re.findall(r'--w:(\d+)%', table), float).reshape(weights_TS.shape)
     np.testing.assert_allclose((shades / 100) ** 2, weights_TS, atol=0.0101)
 
@@ -99,7 +109,9 @@ def test_text_of_a_run_is_no_markup_and_the_page_fetches_nothing(scored):
   path, sentences = sentences_of(scored)
   for sentence in sentences:
     sentence['references'] = [HOSTILE]
-  path.write_text(''.join(f'{json.dumps(sentence)}\n' for sentence in sentences), 'utf-8')
+  path.write_text(
+    ''.join(f'{json.dumps(sentence)}\n' for sentence in sentences), 'utf-8'
+  )
   page = page_of(scored)
   assert [tag for tag, _ in Tags(page).tags] == [tag for tag, _ in Tags(harmless).tags]
   assert HOSTILE in Tags(page).texts
@@ -121,7 +133,9 @@ def test_the_curves_are_the_runs_and_have_no_path_of_the_machine(scored):
 
 @pytest.mark.parametrize('missing', ['matplotlib', 'transformer.tools.plot'])
 def test_without_the_packages_of_curves_a_line_says_so(scored, monkeypatch, missing):
-  for name in [name for name in sys.modules if name.startswith('transformer.tools.plot')]:
+  for name in [
+    name for name in sys.modules if name.startswith('transformer.tools.plot')
+  ]:
     monkeypatch.delitem(sys.modules, name)
   monkeypatch.setitem(sys.modules, missing, None)
   page = page_of(scored, 0)
@@ -148,7 +162,9 @@ def test_a_browser_draws_the_curves_and_the_maps(card, scored, tmp_path):
   assert found['wide'] <= pixels.shape[1]
   natural, (left, top, width, height) = found['curves']
   assert natural > 300
-  curves = pixels[int(top) : int(top + height), int(left) : int(left + width)].astype(int)
+  curves = pixels[int(top) : int(top + height), int(left) : int(left + width)].astype(
+    int
+  )
   blue = (curves[..., 2] - curves[..., 0] > 100).sum()
   assert blue > 200  # Lines of matplotlib's first colour.
   run = load(scored)
@@ -175,9 +191,18 @@ def look(page, folder: pathlib.Path, images):
   folder.mkdir()
   path, picture = folder / 'page.html', folder / 'page.png'
   path.write_text(page, 'utf-8')
-  command = [CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars']
+  command = [
+    CHROMIUM,
+    '--headless',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--hide-scrollbars',
+  ]
   command += ['--virtual-time-budget=20000', '--window-size=1200,6000', '--dump-dom']
-  command += ['--blink-settings=preferredColorScheme=1', f'--user-data-dir={folder}/user']
+  command += [
+    '--blink-settings=preferredColorScheme=1',
+    f'--user-data-dir={folder}/user',
+  ]
   done = subprocess.run(
     [*command, f'--screenshot={picture}', path.as_uri()],
     check=True,

@@ -16,17 +16,25 @@ def command(start_command):
 def test_the_command_prints_the_table_and_what_differs_most(command, tmp_path):
   first, second = write(tmp_path, 'a', GOOD), write(tmp_path, 'b', POOR, beam_size=1)
   status, out, err = command(
-    first, second, '--examples=2', f'--output={tmp_path}/found.json', '--allow_unequal_decoding'
+    first,
+    second,
+    '--examples=2',
+    f'--output={tmp_path}/found.json',
+    '--allow_unequal_decoding',
   )
   assert status == 0, err
-  assert out.count('\nsource     ') == 2 and 'Eine Katze.' in out and f'[{second}]' in out
+  assert (
+    out.count('\nsource     ') == 2 and 'Eine Katze.' in out and f'[{second}]' in out
+  )
   scores = [
     [json.loads(line)['chrF2++'] for line in path.read_text('utf-8').splitlines()]
     for run in (first, second)
     for path in Path(run).glob('eval/*.sentences.jsonl')
   ]
   shown = [
-    float(line[:9]) for line in out.splitlines() if line.endswith((f'[{first}]', f'[{second}]'))
+    float(line[:9])
+    for line in out.splitlines()
+    if line.endswith((f'[{first}]', f'[{second}]'))
   ]
   widest = max(abs(one - two) for one, two in zip(*scores, strict=True))
   assert abs(shown[0] - shown[1]) == pytest.approx(widest, abs=0.2)
@@ -51,7 +59,10 @@ def runs(tmp_path_factory):
   [
     ('{a}', 'two systems or more are needed'),
     ('{a} {a}', 'named twice'),
-    ('{e},{e}/ {a},{e}', 'systems, and the seeds of a system, must be different results;'),
+    (
+      '{e},{e}/ {a},{e}',
+      'systems, and the seeds of a system, must be different results;',
+    ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
     ('{a},gs://b {a}', 'must be a path on this machine'),

@@ -37,7 +37,9 @@ def write(
   decoding = Decoding(seed=seed, **decode)
   *_, written = report.evaluate(text, answers, 1.0, decoding.bleu_tokenize)
   (run.workdir / folder).mkdir(parents=True, exist_ok=True)
-  results.place(run.workdir / folder, results.facts(text, [run], decoding)).write(*written)
+  results.place(run.workdir / folder, results.facts(text, [run], decoding)).write(
+    *written
+  )
   return str(run.workdir)
 
 
@@ -67,12 +69,17 @@ def taken(both):
 
 
 def test_systems_are_compared_over_their_seeds(score):
-  poor, good = [score('a', POOR), score('b', GOOD)], [score('c', GOOD), score('d', GOOD)]
+  poor, good = (
+    [score('a', POOR), score('b', GOOD)],
+    [score('c', GOOD), score('d', GOOD)],
+  )
   both = compared(','.join(poor), ','.join(good))
   assert both['sentences'] == 12
   scores = both['systems'][','.join(poor)]['BLEU']
   assert scores['mean'] == pytest.approx(sum(scores['seeds']) / 2)
-  assert scores['deviation'] == pytest.approx(abs(scores['seeds'][0] - scores['seeds'][1]) / 2**0.5)
+  assert scores['deviation'] == pytest.approx(
+    abs(scores['seeds'][0] - scores['seeds'][1]) / 2**0.5
+  )
   assert both['systems'][','.join(good)]['BLEU']['deviation'] == 0
   by_metric = {row['metric']: row for row in both['differences'][','.join(good)]}
   assert by_metric['BLEU']['system'] > by_metric['BLEU']['baseline']
@@ -84,7 +91,10 @@ def test_systems_are_compared_over_their_seeds(score):
 
 @pytest.mark.parametrize(
   ('seed', 'resampling'),
-  [('', {'seed': 12345, 'source': 'default'}), ('7', {'seed': 7, 'source': 'SACREBLEU_SEED'})],
+  [
+    ('', {'seed': 12345, 'source': 'default'}),
+    ('7', {'seed': 7, 'source': 'SACREBLEU_SEED'}),
+  ],
 )
 def test_results_and_comparisons_record_the_seed_of_their_samples(
   score, untested, monkeypatch, tmp_path, seed, resampling
@@ -141,7 +151,9 @@ def test_systems_that_were_decoded_in_different_ways_are_refused(
 ):
   systems = score('a', GOOD, **ours), score('b', POOR, **theirs)
   for arguments in systems, [','.join(systems)]:  # The seeds of one system, too.
-    with pytest.raises(UserError, match=f'decoded alike; .*{facts}.*--allow_unequal_decoding'):
+    with pytest.raises(
+      UserError, match=f'decoded alike; .*{facts}.*--allow_unequal_decoding'
+    ):
       compared(*arguments)
   assert taken(compared(*systems, allow=True))
 
@@ -149,7 +161,8 @@ def test_systems_that_were_decoded_in_different_ways_are_refused(
 def test_steps_and_seeds_may_differ(score, untested):
   systems = [
     ','.join(
-      score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True) for seed in range(2)
+      score(f'{name}{seed}', text, step=5 + seed, seed=seed, sample=True)
+      for seed in range(2)
     )
     for name, text in (('a', GOOD), ('b', POOR))
   ]
@@ -159,14 +172,19 @@ def test_steps_and_seeds_may_differ(score, untested):
     system.split(',') for system in systems
   ]
   text = '\n'.join(comparison.as_table(both))
-  assert 'b1]' in text and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
+  assert (
+    'b1]' in text
+    and 'step6.samples4.alpha0.6.temperature1.top_k0.top_p1.seed1   [' in text
+  )
 
 
 def test_one_of_several_results_is_chosen_by_its_file(score, untested):
   first, second = score('a', POOR, step=50), score('b', POOR)
   score('a', POOR, step=50, average=3)
   score('a', POOR)
-  with pytest.raises(UserError, match=r'a has several results: .*; name the file of one .*\.json'):
+  with pytest.raises(
+    UserError, match=r'a has several results: .*; name the file of one .*\.json'
+  ):
     compared(first, second)
   for name in ('step50.beam4.alpha0.6', 'step50.average3.beam4.alpha0.6'):
     file = f'{first}/eval/test.{name}.json'
@@ -179,7 +197,11 @@ def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
   first, second = score('a', GOOD), score('b', POOR, folder='')
   (tmp_path / 'b' / 'eval').mkdir()
   (tmp_path / 'b' / 'eval' / 'valid.5.txt').touch()  # As a run in training writes it.
-  assert compared(first, second)['results'][second][0]['run'] == second == str(tmp_path / 'b')
+  assert (
+    compared(first, second)['results'][second][0]['run']
+    == second
+    == str(tmp_path / 'b')
+  )
 
 
 @pytest.mark.parametrize(
@@ -193,5 +215,7 @@ def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
 def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, fact):
   with pytest.raises(UserError, match=fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
-  with pytest.raises(UserError, match=r'as many seeds as each other; .*a has 1, .*c,.*d has 2'):
+  with pytest.raises(
+    UserError, match=r'as many seeds as each other; .*a has 1, .*c,.*d has 2'
+  ):
     compared(score('a', GOOD), f'{score("c", GOOD)},{score("d", GOOD)}')

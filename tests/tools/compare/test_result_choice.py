@@ -31,4 +31,6 @@ def test_the_tokenizer_of_bleu_is_compared_by_itself():
 
 def test_a_setting_that_only_one_of_two_results_has_is_named_for_both():
   with pytest.raises(UserError, match='a has avoid=none, b has avoid=4fb1;'):
-    result_choice.check_decoded_alike('ab', [result(80), result(80, more={'avoid': '4fb1'})])
+    result_choice.check_decoded_alike(
+      'ab', [result(80), result(80, more={'avoid': '4fb1'})]
+    )

@@ -11,13 +11,19 @@ from transformer.tools.parse.bracketing import Counts
 
 
 def all_differences(baseline, system, references):
-  return [differences(name, baseline, [system], references, '13a')[0] for name in metrics.NAMES]
+  return [
+    differences(name, baseline, [system], references, '13a')[0]
+    for name in metrics.NAMES
+  ]
 
 
 def test_equal_systems_do_not_differ_and_a_better_one_does():
   lines, references = TRANSLATIONS * 9, REFERENCES * 9
   for test in all_differences([lines], [lines], [references]):
-    assert test['baseline'] == test['system'] and test['bootstrap'] == test['randomisation'] == 1
+    assert (
+      test['baseline'] == test['system']
+      and test['bootstrap'] == test['randomisation'] == 1
+    )
   for test in all_differences([lines], [references], [references]):
     assert test['bootstrap'] < 0.01 and test['randomisation'] < 0.01
     assert (test['system'] < test['baseline']) == (test['metric'] == 'TER')
@@ -42,7 +48,9 @@ def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
     monkeypatch.setenv('SACREBLEU_SEED', seed)
     (bleu,) = differences('BLEU', [one], [[two]], [REFERENCES * 5], '13a')
     f1, *_ = bracketing.differences(*trees)
-    return [test[kind] for test in (bleu, f1) for kind in ('bootstrap', 'randomisation')]
+    return [
+      test[kind] for test in (bleu, f1) for kind in ('bootstrap', 'randomisation')
+    ]
 
   usual, other = p_values('12345'), p_values('7')
   assert p_values('') == usual

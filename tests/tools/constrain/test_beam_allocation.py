@@ -42,7 +42,11 @@ PHRASES = ((3, 4), ()), ((3,), (1,)), ((1, 3), (3, 3))
 
 def padded(phrases, length=2):
   return np.asarray(
-    [[(*phrase, *[PAD] * (length - len(phrase))) for phrase in item] for item in phrases], np.int32
+    [
+      [(*phrase, *[PAD] * (length - len(phrase))) for phrase in item]
+      for item in phrases
+    ],
+    np.int32,
   )
 
 
@@ -75,7 +79,9 @@ def find(width, table, phrases=PHRASES, limits=LIMITS, **kinds):
   # At least two, so that most phrases share a program.
   length = max(2, *(len(phrase) for item in phrases for phrase in item))
   return jax.device_get(
-    searcher(width, **kinds)(table, jnp.asarray(limits, jnp.int32), padded(phrases, length))
+    searcher(width, **kinds)(
+      table, jnp.asarray(limits, jnp.int32), padded(phrases, length)
+    )
   )
 
 
@@ -116,7 +122,9 @@ def test_without_phrases_it_is_beam_search_bit_for_bit(width, nbest):
 def test_what_ends_within_the_limit_contains_the_phrases_by_any_beam(seed, width):
   rng = np.random.default_rng(seed)
   phrases = tuple(
-    tuple(tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist()) for _ in range(2))
+    tuple(
+      tuple(rng.choice([1, 3, 4, 4], rng.integers(0, 3)).tolist()) for _ in range(2)
+    )
     for _ in range(B)
   )
   phrases = tuple((one, () if other == one else other) for one, other in phrases)
@@ -136,7 +144,8 @@ def test_an_input_does_not_depend_on_its_neighbours():
   for b in range(B):
     alone = find(3, table, limits=np.where(np.arange(B) == b, limits, 0))
     chex.assert_trees_all_equal(
-      jax.tree.map(lambda x, b=b: x[b], alone), jax.tree.map(lambda x, b=b: x[b], together)
+      jax.tree.map(lambda x, b=b: x[b], alone),
+      jax.tree.map(lambda x, b=b: x[b], together),
     )
   order = np.array([2, 0, 1])
   permuted = find(3, table[order], [PHRASES[b] for b in order], np.array(limits)[order])
@@ -147,7 +156,9 @@ def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
   for seed in range(5):
     result = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
     for b in range(2):  # The second has no room for the end token.
-      assert words(result, b, 0) == (3, 1, 3, 3)[: 3 + b] and not result.lengths[b, 1:].any()
+      assert (
+        words(result, b, 0) == (3, 1, 3, 3)[: 3 + b] and not result.lengths[b, 1:].any()
+      )
     assert contains(words(result, 2, 0), [(3, 1, 3, 3)], CONTINUES)
 
 
@@ -156,7 +167,9 @@ def scripted(probabilities, phrases, beam_size, continues=()):
 
   def step(tokens_BW, cache):
     row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache((), cache.common + 1)
+    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache(
+      (), cache.common + 1
+    )
 
   length, tokens = len(probabilities), padded([phrases])
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
@@ -193,6 +206,11 @@ def test_a_token_that_begins_several_phrases_does_not_hold_the_search_up():
 
 
 def test_a_likely_hypothesis_without_the_phrase_may_still_overtake_one_that_has_ended():
-  places = [[0, 0, 0, 0.1, 0.9], [0, 0, 0.5, 0.01, 0.49], [0, 0, 0.01, 0.9, 0.09], [0, 0, 1, 0, 0]]
+  places = [
+    [0, 0, 0, 0.1, 0.9],
+    [0, 0, 0.5, 0.01, 0.49],
+    [0, 0, 0.01, 0.9, 0.09],
+    [0, 0, 1, 0, 0],
+  ]
   # After two tokens, (3, END) has 0.05, (3, 4) 0.049, and (4, 4) 0.441.
   assert scripted(places, [(3,)], 4) == (4, 4, 3, END)

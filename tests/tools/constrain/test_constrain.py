@@ -21,7 +21,9 @@ def test_required_words_appear_and_have_results_of_their_own(
   status, out, err = constrain(*scored, f'--require={tmp_path}/words')
   assert status == 0 and 'lack words' not in err, err
   first, second = out.splitlines()
-  assert not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
+  assert (
+    not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
+  )
   assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.require*.json'))) == 1
   # It works with a prefix, and a list; what is forbidden, too, is missing, which is told.
   (tmp_path / 'begins').write_text('der\nein\n', encoding='utf-8')
@@ -38,7 +40,9 @@ def test_required_words_appear_and_have_results_of_their_own(
   assert status == 0 and '1 of 2 translations lack words that must appear' in err, err
   rows = [line.split(' ||| ') for line in out.splitlines()]
   assert {number for number, _, _ in rows} == {'0', '1'}
-  assert all(text.startswith('der' if number == '0' else 'ein') for number, text, _ in rows)
+  assert all(
+    text.startswith('der' if number == '0' else 'ein') for number, text, _ in rows
+  )
   assert not any('hund' in text.split() for _, text, _ in rows)
 
 
@@ -47,11 +51,17 @@ def test_required_words_appear_and_have_results_of_their_own(
   [
     ([], ['--avoid=FILE or --prefix=FILE is needed']),
     (['--source=-', '--avoid=-'], ['only --source can be standard input']),
-    (['--split=test,valid', '--avoid=x'], ['--require, --avoid and --prefix are for one text']),
+    (
+      ['--split=test,valid', '--avoid=x'],
+      ['--require, --avoid and --prefix are for one text'],
+    ),
     (['--sample', '--require=x'], ['--require needs a search', 'leave out --sample']),
     (
       ['--require={folder}/unequal.de'],
-      ['--require must have a line for each sentence; there are 2', 'unequal.de has 3 lines'],
+      [
+        '--require must have a line for each sentence; there are 2',
+        'unequal.de has 3 lines',
+      ],
     ),
     (
       ['--require={folder}/long.en'],
@@ -60,7 +70,10 @@ def test_required_words_appear_and_have_results_of_their_own(
         'decode.max_extra_length',
       ],
     ),
-    (['--avoid={folder}/empty'], ['--avoid must name a file with words or phrases', 'empty has']),
+    (
+      ['--avoid={folder}/empty'],
+      ['--avoid must name a file with words or phrases', 'empty has'],
+    ),
   ],
 )
 def test_a_mistake_is_one_line(constrain, folder, trained, flags, facts):

@@ -42,7 +42,15 @@ def test_avoided_words_are_in_no_translation(translator, params):
 @pytest.mark.long
 def test_phrases_are_in_the_translations_alone_and_in_company(translator, params):
   lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
-  phrases = [['old house'], [], ['small cat'], ['a', 'a'], [' ', ''], ['cat runs'], ['old old']]
+  phrases = [
+    ['old house'],
+    [],
+    ['small cat'],
+    ['a', 'a'],
+    [' ', ''],
+    ['cat runs'],
+    ['old old'],
+  ]
   free = translator(params, lines)
   result = translator(params, lines, constraint=Words(VOCABULARY, phrases))
   assert sum(len(answer.nbest) for answer in result) > 7
@@ -53,7 +61,10 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
     assert answer == before or ''.join(wanted).strip()
   for number in (0, 3):
     one = slice(number, number + 1)
-    assert translator(params, lines[one], constraint=Words(VOCABULARY, phrases[one])) == result[one]
+    assert (
+      translator(params, lines[one], constraint=Words(VOCABULARY, phrases[one]))
+      == result[one]
+    )
   steered = translator(
     params,
     [lines[0], lines[2]],
@@ -87,7 +98,9 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
   one = Words(VOCABULARY, prefixes=prefixes[1:2])
   assert translator(params, lines[1:2], constraint=one) == begun[1:2]
   long = Words(VOCABULARY, prefixes=['', 'x' * 99, *[''] * 5])
-  with pytest.raises(UserError, match=r'beginning of translation 12 must have fewer tokens'):
+  with pytest.raises(
+    UserError, match=r'beginning of translation 12 must have fewer tokens'
+  ):
     translator(params, lines, 10, long)
   with pytest.raises(UserError, match='there are 1 for 7 lines'):
     translator(params, lines, constraint=Words(VOCABULARY, prefixes=['a']))
@@ -98,5 +111,7 @@ def test_a_prefix_leaves_room_for_the_end_token():
   words = Words(VOCABULARY, prefixes=['the old cat'])
   ((tokens_P, _),) = words.rows(VOCABULARY, [count + 1], count + 3, 0)
   assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD_ID) == count
-  with pytest.raises(UserError, match=f'translation 6 must have .* limit, {count}; got {count};'):
+  with pytest.raises(
+    UserError, match=f'translation 6 must have .* limit, {count}; got {count};'
+  ):
     words.rows(VOCABULARY, [count], count + 3, 5)

@@ -45,9 +45,13 @@ def first_forbidden(automaton, ids):
 
 def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
   rng, (next_ZN, forbidden_ZN) = random.Random(1), automaton
-  pieces = [token for token in range(UNK_ID + 1, vocabulary.size) if token not in BYTE_IDS]
+  pieces = [
+    token for token in range(UNK_ID + 1, vocabulary.size) if token not in BYTE_IDS
+  ]
   # Pieces that stand in the phrases, so that random text would often hold them.
-  likely = [token for token in pieces if vocabulary.piece(token).strip('▁') in ' '.join(PHRASES)]
+  likely = [
+    token for token in pieces if vocabulary.piece(token).strip('▁') in ' '.join(PHRASES)
+  ]
   pieces += [PAD_ID, BOS_ID, UNK_ID] * 9
   likely += [BYTE_IDS[item] for item in ' '.join(PHRASES).encode()]
   stopped = 0
@@ -89,7 +93,9 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
     ('a „cat', '', -1),
   ],
 )  # The mark is spelt in bytes.
-def test_bytes_are_read_as_the_text_that_they_spell(vocabulary, automaton, pieces, spelt, allowed):
+def test_bytes_are_read_as_the_text_that_they_spell(
+  vocabulary, automaton, pieces, spelt, allowed
+):
   ids = vocabulary.encode(pieces) if pieces else []
   ids += [BYTE_IDS[byte] for byte in spelt.encode()]
   assert any(token in BYTE_IDS for token in ids)
@@ -99,7 +105,9 @@ def test_bytes_are_read_as_the_text_that_they_spell(vocabulary, automaton, piece
 
 def test_phrases_whose_tables_would_be_large_are_refused(vocabulary, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
-  with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in all; there are'):
+  with pytest.raises(
+    UserError, match='at most about 2 bytes of UTF-8 in all; there are'
+  ):
     avoid(PHRASES, vocabulary)
 
 
@@ -153,7 +161,9 @@ def test_phrases_that_cannot_be_met_are_refused(vocabulary):
 
 def test_pieces_that_continue_a_word_begin_with_a_part_of_one():
   trained = Vocabulary.train(['e\u0301 ' * 9 + '٣ 5 a . ba'] * 3, 264 + 9)
-  continues = {trained.piece(token): flag for token, flag in enumerate(continue_words(trained))}
+  continues = {
+    trained.piece(token): flag for token, flag in enumerate(continue_words(trained))
+  }
   for piece in ('\u0301', '٣', '5', 'a', '<pad>', '<s>', '<0x41>', '<0xC3>'):
     assert continues[piece], piece
   for piece in ('▁', '.', '</s>', '<unk>'):

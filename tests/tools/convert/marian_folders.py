@@ -36,7 +36,8 @@ def known_text(folder: Path) -> tuple[list[str], list[str]]:
     pair
     for pair in zip(*english_and_french(300, 3), strict=True)
     if not any(
-      model.unk_id() in model.encode(line) for model, line in zip(models, pair, strict=True)
+      model.unk_id() in model.encode(line)
+      for model, line in zip(models, pair, strict=True)
     )
   ]
   return [source for source, _ in pairs], [target for _, target in pairs]
@@ -69,19 +70,31 @@ def pieces_of(model: bytes) -> list[str]:
 
 
 def write_vocabularies(
-  folder: Path, equal=False, separate_tables=False, separate_vocabs=False, codes=(), kind='unigram'
+  folder: Path,
+  equal=False,
+  separate_tables=False,
+  separate_vocabs=False,
+  codes=(),
+  kind='unigram',
 ) -> int:
   """Writes the vocabularies and what describes them, and returns the number of rows of a table.
 
   The last pieces that only one of the models has get no row. The rows have another order than
   the pieces.
   """
-  models = [model_bytes(2, kind)] * 2 if equal else [model_bytes(0, kind), model_bytes(1, kind)]
+  models = (
+    [model_bytes(2, kind)] * 2
+    if equal
+    else [model_bytes(0, kind), model_bytes(1, kind)]
+  )
   for name, model in zip(('source.spm', 'target.spm'), models, strict=True):
     (folder / name).write_bytes(model)
   of_model = [pieces_of(model) for model in models]
   common = set(of_model[0]) & set(of_model[1])
-  own = [[piece for piece in pieces if equal or piece not in common][-3:] for pieces in of_model]
+  own = [
+    [piece for piece in pieces if equal or piece not in common][-3:]
+    for pieces in of_model
+  ]
   sides = [
     [piece for piece in pieces if piece not in lost]
     for pieces, lost in zip(of_model, own, strict=True)
@@ -161,13 +174,20 @@ def description(rows: int, separate_tables=False) -> dict:
 def weights(rows: int, separate_tables=False) -> dict[str, np.ndarray]:
   """Returns random tensors by the library's names; the row of padding is zero, as published."""
   rng = np.random.default_rng(5)
-  tables = ('encoder.embed_tokens', 'decoder.embed_tokens') if separate_tables else ('shared',)
+  tables = (
+    ('encoder.embed_tokens', 'decoder.embed_tokens') if separate_tables else ('shared',)
+  )
   shapes = {f'model.{name}.weight': (rows, DIM) for name in tables}
-  for side, attentions in (('encoder', ['self_attn']), ('decoder', ['self_attn', 'encoder_attn'])):
+  for side, attentions in (
+    ('encoder', ['self_attn']),
+    ('decoder', ['self_attn', 'encoder_attn']),
+  ):
     for layer in range(LAYERS):
       place = f'model.{side}.layers.{layer}'
       linear = {
-        f'{name}.{part}_proj': (DIM, DIM) for name in attentions for part in ('q', 'k', 'v', 'out')
+        f'{name}.{part}_proj': (DIM, DIM)
+        for name in attentions
+        for part in ('q', 'k', 'v', 'out')
       } | {'fc1': (INNER, DIM), 'fc2': (DIM, INNER)}
       norms = {f'{name}_layer_norm': (DIM,) for name in (*attentions, 'final')}
       for name, shape in (linear | norms).items():
@@ -175,18 +195,25 @@ def weights(rows: int, separate_tables=False) -> dict[str, np.ndarray]:
   tensors = {}
   for name, shape in shapes.items():
     around = 1.0 if 'norm.weight' in name else 0.0
-    wide = 0.6 if 'embed' in name or 'shared' in name else 0.15  # Rounding errors grow with it.
+    wide = (
+      0.6 if 'embed' in name or 'shared' in name else 0.15
+    )  # Rounding errors grow with it.
     tensors[name] = np.float32(around + wide * rng.standard_normal(shape))
   for name in tensors:
     if 'embed' in name or 'shared' in name:
       tensors[name][-1] = 0
       tensors[name][0] *= 2  # Sentences end more often.
-  return tensors | {'final_logits_bias': np.float32(0.3 * rng.standard_normal((1, rows)))}
+  return tensors | {
+    'final_logits_bias': np.float32(0.3 * rng.standard_normal((1, rows)))
+  }
 
 
 def write_folder(folder: Path, **kind) -> Path:
   """Writes a folder of a kind of `KINDS`, as a published one."""
-  rows, separate = write_vocabularies(folder, **kind), kind.get('separate_tables', False)
+  rows, separate = (
+    write_vocabularies(folder, **kind),
+    kind.get('separate_tables', False),
+  )
   (folder / 'config.json').write_text(json.dumps(description(rows, separate)), 'utf-8')
   write_tensors(folder / 'model.safetensors', weights(rows, separate), {'format': 'pt'})
   return folder

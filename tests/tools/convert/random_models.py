@@ -15,7 +15,13 @@ from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 
 # With biases, random models give more different translations.
-SHAPE = {'num_layers': 2, 'model_dim': 14, 'ff_dim': 22, 'num_heads': 2, 'attention_bias': 'all'}
+SHAPE = {
+  'num_layers': 2,
+  'model_dim': 14,
+  'ff_dim': 22,
+  'num_heads': 2,
+  'attention_bias': 'all',
+}
 # What MarianMT can represent, and CTranslate2 too.
 KINDS = {
   'published': {'attention_bias': 'none'},
@@ -46,11 +52,17 @@ def opinionated(model, strength=1.0, norms=1.0):
     looks = names[-2:-1] in (['query'], ['key'])
     wide = {'bias': 0.2, 'scale': 0.2}.get(names[-1], 1.0 if looks else 0.5)
     return np.asarray(
-      norms * (names[-1] == 'scale') + strength * wide * rng.standard_normal(leaf.shape), np.float32
+      norms * (names[-1] == 'scale')
+      + strength * wide * rng.standard_normal(leaf.shape),
+      np.float32,
     )
 
-  params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(lambda: init_params(model, 0)))
-  output = params['target_embedding']['table'] if model.config.tie_output else params['output']
+  params = jax.tree_util.tree_map_with_path(
+    draw, jax.eval_shape(lambda: init_params(model, 0))
+  )
+  output = (
+    params['target_embedding']['table'] if model.config.tie_output else params['output']
+  )
   output[EOS_ID] *= 2  # Sentences end more often.
   return params
 
@@ -60,7 +72,11 @@ def padded(rows, length):
   tokens = np.full((len(rows), length), PAD_ID, np.int32)
   for tokens_T, row in zip(tokens, rows, strict=True):
     tokens_T[: len(row)] = row
-  return tokens, (tokens != PAD_ID).astype(np.int32), np.tile(np.arange(length), (len(rows), 1))
+  return (
+    tokens,
+    (tokens != PAD_ID).astype(np.int32),
+    np.tile(np.arange(length), (len(rows), 1)),
+  )
 
 
 def logits_of(peer, sources, targets):
@@ -87,7 +103,8 @@ def change_json(path, **changes):
   """Changes entries of a JSON file; None removes one."""
   entries = json.loads(path.read_text('utf-8')) | changes
   path.write_text(
-    json.dumps({name: value for name, value in entries.items() if value is not None}), 'utf-8'
+    json.dumps({name: value for name, value in entries.items() if value is not None}),
+    'utf-8',
   )
 
 

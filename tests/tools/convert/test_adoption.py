@@ -21,7 +21,11 @@ TEXT = [
 # What spm_train does by default, and what other toolkits make of it.
 KINDS = {
   'unigram': {'model_type': 'unigram', 'vocab_size': 60, 'hard_vocab_limit': False},
-  'folded': {'model_type': 'bpe', 'vocab_size': 90, 'normalization_rule_name': 'nmt_nfkc_cf'},
+  'folded': {
+    'model_type': 'bpe',
+    'vocab_size': 90,
+    'normalization_rule_name': 'nmt_nfkc_cf',
+  },
   'symbols': {
     'model_type': 'bpe',
     'vocab_size': 90,
@@ -83,16 +87,18 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
     vocabulary = adopt(path)
   assert 'own.model is a model from elsewhere' in caplog.text
   for line in TEXT:
-    assert [vocabulary.piece(token) for token in vocabulary.encode(line)] == original.encode(
-      line, out_type=str
-    )
+    assert [
+      vocabulary.piece(token) for token in vocabulary.encode(line)
+    ] == original.encode(line, out_type=str)
   for line in [*TEXT, *HOSTILE]:
     ids = vocabulary.encode(line)
     assert vocabulary.decode(ids) == line
     assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
   # Control symbols and bytes come first, no piece is lost, and the others keep their order.
   pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
-  assert pieces[BYTE_IDS.start : BYTE_IDS.stop] == [f'<0x{byte:02X}>' for byte in range(256)]
+  assert pieces[BYTE_IDS.start : BYTE_IDS.stop] == [
+    f'<0x{byte:02X}>' for byte in range(256)
+  ]
   before, others = pieces_of(original), pieces[BYTE_IDS.stop :]
   assert set(before) <= set(pieces) and len(pieces) == len(set(pieces))
   assert others == [piece for piece in before if piece in set(others)]
@@ -108,7 +114,9 @@ def test_a_model_that_normalises_as_the_vocabulary_should_stays_as_it_is(tmp_pat
   folded = DataConfig(normalisation='nmt_nfkc_cf')
   vocabulary = Vocabulary.train(TEXT, 330, config=folded)
   vocabulary.save(tmp_path / 'own.model')
-  assert adopt(tmp_path / 'own.model', 'nmt_nfkc_cf').model_bytes == vocabulary.model_bytes
+  assert (
+    adopt(tmp_path / 'own.model', 'nmt_nfkc_cf').model_bytes == vocabulary.model_bytes
+  )
   plain = adopt(tmp_path / 'own.model')
   assert (plain.normalisation, plain.written('ﬁ A')) == ('identity', 'ﬁ A')
 
@@ -121,7 +129,9 @@ def test_the_command_writes_what_a_run_takes(command, path, tmp_path, flags):
   )
   assert status == 0, err
   vocabulary = Vocabulary.load(output)
-  assert vocabulary.normalisation == (flags[0].partition('=')[2] if flags else 'identity')
+  assert vocabulary.normalisation == (
+    flags[0].partition('=')[2] if flags else 'identity'
+  )
   assert f'--config.data.vocabulary_size={vocabulary.size}' in out
 
 
@@ -129,13 +139,17 @@ def test_what_is_no_model_of_pieces_is_refused(tmp_path):
   path = tmp_path / 'own.model'
   for content in (b'', b'\x0a\x7fno model'):
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r'own\.model should hold a SentencePiece model'):
+    with pytest.raises(
+      UserError, match=r'own\.model should hold a SentencePiece model'
+    ):
       adopt(path)
   for options in (
     {'model_type': 'word', 'vocab_size': 20},
     KINDS['unigram'] | {'treat_whitespace_as_suffix': True},
   ):
-    with pytest.raises(UserError, match=r'model_type=bpe, .* --treat_whitespace_as_suffix'):
+    with pytest.raises(
+      UserError, match=r'model_type=bpe, .* --treat_whitespace_as_suffix'
+    ):
       adopt(train(path, options))
   for missing in (tmp_path / 'gone', '~nobody_of_this_name/own.model'):
     with pytest.raises(UserError, match=f'{missing} cannot be read: No such file'):

@@ -54,7 +54,9 @@ def exported(request, tmp_path_factory):
 
 def sentences(count, longest, seed):
   rng = np.random.default_rng(seed)
-  return [rng.integers(4, VOCABULARY, rng.integers(1, longest)).tolist() for _ in range(count)]
+  return [
+    rng.integers(4, VOCABULARY, rng.integers(1, longest)).tolist() for _ in range(count)
+  ]
 
 
 def pieces(ids):
@@ -88,7 +90,9 @@ def test_a_given_translation_has_the_same_probability_token_by_token(exported):
   # The long sentence has distances beyond T5's last bucket; all share one batch.
   sources = [list(range(4, 44)) * 3 + [5] * 29, *sentences(1, 9, 0), [7]]
   targets = [list(range(43, 3, -1)) * 3 + [6] * 29, [9, 11, 4], [8]]
-  scores = translator.score_batch(*([pieces(ids) for ids in side] for side in (sources, targets)))
+  scores = translator.score_batch(
+    *([pieces(ids) for ids in side] for side in (sources, targets))
+  )
   wanted = forced_log_probs(model, params, sources, targets)
   assert len(wanted[0]) == LONG + 1 and wanted[0].std() > 0.5
   for score, log_probs in zip(scores, wanted, strict=True):
@@ -97,21 +101,29 @@ def test_a_given_translation_has_the_same_probability_token_by_token(exported):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('quantization', ['float32', 'float16', 'int16', 'int8', 'int8_float16'])
+@pytest.mark.parametrize(
+  'quantization', ['float32', 'float16', 'int16', 'int8', 'int8_float16']
+)
 def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
   model, params = random_model(0.4, **MODERN)
   sizes = []
   for kind in ('float32', quantization):
     (tmp_path / kind).mkdir(exist_ok=True)
-    write_model(tmp_path / kind, model.config, params, (PIECES, PIECES), quantization=kind)
+    write_model(
+      tmp_path / kind, model.config, params, (PIECES, PIECES), quantization=kind
+    )
     sizes.append((tmp_path / kind / 'model.bin').stat().st_size)
   assert (sizes[1] < sizes[0]) == (quantization != 'float32')
   # Computed in float32, because int8 saturates on processors without the right instructions.
-  translator = ctranslate2.Translator(str(tmp_path / quantization), compute_type='float32')
+  translator = ctranslate2.Translator(
+    str(tmp_path / quantization), compute_type='float32'
+  )
   source, target = sentences(1, SHORT, 3)[0], [9, 11, 4]
   scores = translator.score_batch([pieces(source)], [pieces(target)])[0].log_probs
   wanted = forced_log_probs(model, params, [source], [target])[0]
-  np.testing.assert_allclose(scores, wanted, atol=1e-4 if quantization == 'float32' else 0.03)
+  np.testing.assert_allclose(
+    scores, wanted, atol=1e-4 if quantization == 'float32' else 0.03
+  )
 
 
 def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
@@ -123,9 +135,15 @@ def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
       check_model(ModelConfig(**settings))
   model, params = random_model(**MODERN)
   attention = params['encoder_1']['self_attention']
-  for part, added in (attention, 'sink'), (attention['query'], 'scale'), (params, 'gate'):
+  for part, added in (
+    (attention, 'sink'),
+    (attention['query'], 'scale'),
+    (params, 'gate'),
+  ):
     part[added] = np.ones(2, np.float32)
-    with pytest.raises(UserError, match=rf'^CTranslate2 cannot hold [a-z_1.]*{added}: '):
+    with pytest.raises(
+      UserError, match=rf'^CTranslate2 cannot hold [a-z_1.]*{added}: '
+    ):
       write_model(tmp_path, model.config, params, (PIECES, PIECES))
     del part[added]
   assert not any(tmp_path.iterdir())
@@ -137,4 +155,6 @@ def test_positions_reach_the_default_or_the_requested_length(tmp_path, length, l
   model, params = random_model()
   write_model(tmp_path, model.config, params, (PIECES, PIECES), length=length)
   with pytest.raises(RuntimeError, match=f'No position encodings .* >= {longest}'):
-    ctranslate2.Translator(str(tmp_path)).translate_batch([['▁5'] * longest], max_input_length=0)
+    ctranslate2.Translator(str(tmp_path)).translate_batch(
+      [['▁5'] * longest], max_input_length=0
+    )

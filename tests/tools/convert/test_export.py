@@ -59,27 +59,35 @@ def names(folder):
 def translated(folder, text, files):
   """Returns CTranslate2's translations of a file by an exported folder and its vocabulary."""
   source, target = (
-    sentencepiece.SentencePieceProcessor(model_file=str(folder / files[side])) for side in (0, -1)
+    sentencepiece.SentencePieceProcessor(model_file=str(folder / files[side]))
+    for side in (0, -1)
   )
   translator = ctranslate2.Translator(str(folder))
   lines = []
   for line in text.read_text('utf-8').splitlines():
     pieces = source.encode(line, out_type=str)
     (result,) = translator.translate_batch(
-      [pieces], beam_size=1, min_decoding_length=0, max_decoding_length=len(pieces) + 1 + 3
+      [pieces],
+      beam_size=1,
+      min_decoding_length=0,
+      max_decoding_length=len(pieces) + 1 + 3,
     )
     lines.append(target.decode(result.hypotheses[0]))
   return lines
 
 
 def lines_of(evaluate, workdir, folder):
-  status, out, err = evaluate(f'--workdir={workdir}', f'--source={folder}/test.en', '--beam_size=1')
+  status, out, err = evaluate(
+    f'--workdir={workdir}', f'--source={folder}/test.en', '--beam_size=1'
+  )
   assert status == 0, err
   return out.split('\n')[:-1]
 
 
 @pytest.mark.long
-def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, tmp_path, folder):
+def test_ctranslate2_loads_the_folder_as_it_is(
+  export, evaluate, trained, tmp_path, folder
+):
   for kind in ('float32', 'int8'):
     output = tmp_path / kind
     out = export('ctranslate2', trained, output, f'--quantization={kind}')
@@ -97,7 +105,9 @@ def test_ctranslate2_loads_the_folder_as_it_is(export, evaluate, trained, tmp_pa
 
 
 @pytest.mark.long
-def test_an_export_carries_the_card_and_the_report_of_its_run(export, trained, tmp_path):
+def test_an_export_carries_the_card_and_the_report_of_its_run(
+  export, trained, tmp_path
+):
   pytest.importorskip('transformer.tools.card')
   run = shutil.copytree(trained, tmp_path / 'run')
   export('huggingface', run, tmp_path / 'new', '--checkpoint=1')
@@ -112,7 +122,9 @@ def test_an_export_carries_the_card_and_the_report_of_its_run(export, trained, t
 
 
 @pytest.mark.long
-def test_hugging_face_loads_the_folder_as_it_is(export, evaluate, trained, folder, tmp_path):
+def test_hugging_face_loads_the_folder_as_it_is(
+  export, evaluate, trained, folder, tmp_path
+):
   output = tmp_path / 'huggingface'
   out = export('huggingface', trained, output)
   assert out.startswith('a MarianMT model for transformers, step ')
@@ -148,7 +160,11 @@ def check_equal(params, others, rtol=0.0):
 @pytest.mark.long
 @pytest.mark.parametrize('kind', ['trained', 'separate'])
 def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, kind):
-  workdir, there, back = request.getfixturevalue(kind), tmp_path / 'there', tmp_path / 'back'
+  workdir, there, back = (
+    request.getfixturevalue(kind),
+    tmp_path / 'there',
+    tmp_path / 'back',
+  )
   old = load_run(workdir)
   export('safetensors', workdir, there)
   out = export('run', there, back)
@@ -179,7 +195,9 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   assert out.startswith('a run of weights alone, of a folder for transformers; ')
   new = load_run(tmp_path / 'same')
   assert new.config.data.target_language == 'de' or kind == 'trained'
-  assert new.config.model == dataclasses.replace(old.config.model, num_layers=1, decoder_layers=1)
+  assert new.config.model == dataclasses.replace(
+    old.config.model, num_layers=1, decoder_layers=1
+  )
   check_equal(old.params, new.params, 3e-7)
   assert len(lines_of(evaluate, tmp_path / 'same', folder)) == 2
   status, _, err = train(  # The settings of the model come from the run.
@@ -191,14 +209,18 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
     f'--config.train.init_from={tmp_path}/same',
     '--config.train.steps=1',
   )
-  assert status == 0 and load_run(tmp_path / 'tuned').config.model == new.config.model, err
+  assert (
+    status == 0 and load_run(tmp_path / 'tuned').config.model == new.config.model
+  ), err
   for run in (back, tmp_path / 'same'):
     for file in SEPARATE if kind == 'separate' else ['vocabulary.model']:
       assert (run / file).read_bytes() == (workdir / file).read_bytes()
 
 
 @pytest.mark.long
-def test_a_vocabulary_for_each_language_goes_along(export, evaluate, separate, folder, tmp_path):
+def test_a_vocabulary_for_each_language_goes_along(
+  export, evaluate, separate, folder, tmp_path
+):
   trained, run, output = load_run(separate), tmp_path / 'run', tmp_path / 'model'
   # All vocabularies have the bytes, so this run prefers to write other pieces.
   table_ND = np.random.default_rng(1).normal(size=(310, 8)).astype(np.float32)
@@ -216,7 +238,9 @@ def test_a_vocabulary_for_each_language_goes_along(export, evaluate, separate, f
   assert all(len(line) > 5 and line.isprintable() for line in lines)
 
 
-def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(command, export, weights, tmp_path):
+def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
+  command, export, weights, tmp_path
+):
   path = tmp_path / 'changed'
 
   def change(group, key, value):
@@ -255,18 +279,39 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(command, export, weights, 
       '--format=huggingface --workdir=RUN --output=OUT --quantization=int8',
       '--quantization is for --format=ctranslate2',
     ),
-    ('--format=run --weights=FILE --output=OUT --average=2', '--checkpoint and --average are for'),
-    ('--format=ctranslate2 --workdir=RUN --output=RUN', 'must be a new or empty folder'),
-    ('--format=safetensors --workdir=RUN --output=FILE', 'must be a new or empty folder'),
-    ('--format=run --weights=RUN/config.json --output=OUT', 'should be a safetensors file'),
+    (
+      '--format=run --weights=FILE --output=OUT --average=2',
+      '--checkpoint and --average are for',
+    ),
+    (
+      '--format=ctranslate2 --workdir=RUN --output=RUN',
+      'must be a new or empty folder',
+    ),
+    (
+      '--format=safetensors --workdir=RUN --output=FILE',
+      'must be a new or empty folder',
+    ),
+    (
+      '--format=run --weights=RUN/config.json --output=OUT',
+      'should be a safetensors file',
+    ),
   ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(command, trained, weights, folder, flags, message):
-  for name, path in {'RUN': trained, 'FILE': weights, 'OUT': folder / 'none' / 'x'}.items():
+def test_mistakes_are_one_line_and_leave_nothing(
+  command, trained, weights, folder, flags, message
+):
+  for name, path in {
+    'RUN': trained,
+    'FILE': weights,
+    'OUT': folder / 'none' / 'x',
+  }.items():
     flags = flags.replace(f'={name}', f'={path}')
   before = names(folder)
   assert message in command.refuses(*flags.split())
-  assert not (folder / 'none' / 'x').exists() and set(names(folder)) <= {*before, 'none'}
+  assert not (folder / 'none' / 'x').exists() and set(names(folder)) <= {
+    *before,
+    'none',
+  }
 
 
 @pytest.mark.long
@@ -292,4 +337,6 @@ def test_a_missing_package_is_named(trained, folder, one_error):
     check=False,
   )
   assert done.returncode == 1
-  assert 'needs ctranslate2, which is not installed; install it' in one_error(done.stderr)
+  assert 'needs ctranslate2, which is not installed; install it' in one_error(
+    done.stderr
+  )

@@ -92,7 +92,9 @@ def test_a_model_comes_back(export, vocabulary, settings):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
 
 
-def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export, vocabulary):
+def test_sines_come_before_cosines_and_missing_biases_are_zero(
+  exported, export, vocabulary
+):
   folder, _, params = exported
   tensors = read_tensors(folder / WEIGHTS)[1]
   np.testing.assert_array_equal(
@@ -126,15 +128,23 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(exported, export,
 def test_other_models_are_refused_by_name(base, setting, value):
   norm = {'MarianMT': 'post', 'Pegasus': 'pre'}[base]
   check_model(ModelConfig(norm=norm))
-  with pytest.raises(UserError, match=rf'^{base} cannot hold model\.{setting}={value}: .*tensors$'):
+  with pytest.raises(
+    UserError, match=rf'^{base} cannot hold model\.{setting}={value}: .*tensors$'
+  ):
     check_model(ModelConfig(**{'norm': norm, setting: value}))
 
 
-def test_a_parameter_that_the_library_lacks_is_refused_by_name(exported, tmp_path, vocabulary):
+def test_a_parameter_that_the_library_lacks_is_refused_by_name(
+  exported, tmp_path, vocabulary
+):
   _, config, params = exported
   cross, params = params['decoder_0']['cross_attention'], dict(params)
   # The config says that the tables are shared.
-  for part, added in ((cross['query'], 'scale'), (params, 'gate'), (params, 'source_embedding')):
+  for part, added in (
+    (cross['query'], 'scale'),
+    (params, 'gate'),
+    (params, 'source_embedding'),
+  ):
     part[added] = np.ones(2, np.float32)
     with pytest.raises(UserError, match=rf'^MarianMT cannot hold [a-z_0.]*{added}: '):
       write_model(tmp_path, config, params, vocabulary)
@@ -145,12 +155,24 @@ def test_a_parameter_that_the_library_lacks_is_refused_by_name(exported, tmp_pat
 @pytest.mark.parametrize(
   ('changes', 'fact'),
   [
-    ({'model_type': 'bart'}, 'model_type=bart, and this project can hold only marian or pegasus'),
-    ({'decoder_start_token_id': 0}, 'decoder_start_token_id=0, and this project can hold only 1'),
+    (
+      {'model_type': 'bart'},
+      'model_type=bart, and this project can hold only marian or pegasus',
+    ),
+    (
+      {'decoder_start_token_id': 0},
+      'decoder_start_token_id=0, and this project can hold only 1',
+    ),
     ({'decoder_layers': 3}, 'should hold model.decoder.layers.2.*; it holds none'),
-    ({'d_model': 28}, 'should hold model.shared.weight with 7980 numbers, .*; it holds 3990'),
+    (
+      {'d_model': 28},
+      'should hold model.shared.weight with 7980 numbers, .*; it holds 3990',
+    ),
     (('config.json', None), 'config.json should hold a JSON object; .*No such file'),
-    (('tokenizer_config.json', None), 'tokenizer_config.json should .* save model and tokenizer'),
+    (
+      ('tokenizer_config.json', None),
+      'tokenizer_config.json should .* save model and tokenizer',
+    ),
     (('vocabulary.model', None), 'copy it from there'),
   ],
 )
@@ -183,14 +205,21 @@ def test_narrower_types_are_read(exported, tmp_path, kind):
 
 
 def test_a_folder_without_weights_in_one_file_is_refused(exported, tmp_path):
-  refuses(exported[0], tmp_path / 'model', (WEIGHTS, None), 'should hold its weights as model.saf')
+  refuses(
+    exported[0],
+    tmp_path / 'model',
+    (WEIGHTS, None),
+    'should hold its weights as model.saf',
+  )
 
 
 def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
   monkeypatch.setitem(sys.modules, 'safetensors', None)
   for module in ('safetensors_format', 'huggingface_tensors'):
     monkeypatch.delitem(sys.modules, f'transformer.tools.convert.{module}')
-  with pytest.raises(UserError, match=r'safetensors.* -m pip install -r .*/requirements\.txt$'):
+  with pytest.raises(
+    UserError, match=r'safetensors.* -m pip install -r .*/requirements\.txt$'
+  ):
     importlib.import_module('transformer.tools.convert.huggingface_tensors')
 
 
@@ -208,8 +237,12 @@ def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_re
   exported, tmp_path
 ):
   folder = shutil.copytree(exported[0], tmp_path / 'model')
-  change_tensors(folder, final_logits_bias=lambda _: np.arange(285, dtype=np.float32)[None])
-  np.testing.assert_array_equal(read_model(folder).params['output_bias'], np.arange(285))
+  change_tensors(
+    folder, final_logits_bias=lambda _: np.arange(285, dtype=np.float32)[None]
+  )
+  np.testing.assert_array_equal(
+    read_model(folder).params['output_bias'], np.arange(285)
+  )
   name = 'model.encoder.layers.0.self_attn.q_proj.lora_A.weight'
   change_tensors(folder, **{name: lambda _: np.ones((2, 14), np.float32)})
   with pytest.raises(UserError, match=rf'model holds {name}, for which'):

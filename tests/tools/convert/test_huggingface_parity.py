@@ -26,7 +26,9 @@ from transformer.model.transformer import Transformer
 from transformer.tools.convert import huggingface_format, huggingface_reading
 
 torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
-transformers = pytest.importorskip('transformers', reason='tests/huggingface.txt has the packages')
+transformers = pytest.importorskip(
+  'transformers', reason='tests/huggingface.txt has the packages'
+)
 
 KINDS = random_models.KINDS | {
   'odd width': {'model_dim': 15, 'num_heads': 3},
@@ -91,7 +93,9 @@ def export(vocabulary, tmp_path_factory):
       folder, output_loading_info=True
     )
     assert not any(loading.values()), loading
-    return Exported(config, model, params, peer, transformers.AutoTokenizer.from_pretrained(folder))
+    return Exported(
+      config, model, params, peer, transformers.AutoTokenizer.from_pretrained(folder)
+    )
 
   return export
 
@@ -102,7 +106,9 @@ def exported(export):
 
 
 def logits(model, params, sources, targets):
-  return np.einsum('BTD,ND->BTN', *jax.jit(model.apply)({'params': params}, *sources, *targets))
+  return np.einsum(
+    'BTD,ND->BTN', *jax.jit(model.apply)({'params': params}, *sources, *targets)
+  )
 
 
 @pytest.mark.long(but=('published', 'norms before'))
@@ -124,7 +130,10 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
   real_BT = targets[1].astype(bool)
   theirs = logits_of(peer, sources, targets)
   np.testing.assert_allclose(
-    theirs[real_BT], wanted[real_BT], rtol=0, atol=1e-5 if model.config.norm == 'post' else 3e-5
+    theirs[real_BT],
+    wanted[real_BT],
+    rtol=0,
+    atol=1e-5 if model.config.norm == 'post' else 3e-5,
   )
   # MarianMT is saved without positions, so those that the library makes itself must be right.
   peer.save_pretrained(tmp_path / 'again')
@@ -140,8 +149,12 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
   back = huggingface_reading.read_model(tmp_path)
   for name in ('share_embeddings', 'norm'):
     assert getattr(back.config.model, name) == getattr(config.model, name)
-  ours = logits(Transformer(back.config.model, vocabulary.size), back.params, sources, targets)
-  np.testing.assert_allclose(ours[real_BT], logits_of(peer, sources, targets)[real_BT], atol=2e-4)
+  ours = logits(
+    Transformer(back.config.model, vocabulary.size), back.params, sources, targets
+  )
+  np.testing.assert_allclose(
+    ours[real_BT], logits_of(peer, sources, targets)[real_BT], atol=2e-4
+  )
 
 
 def test_the_folder_holds_the_settings_of_the_run(exported):
@@ -173,7 +186,8 @@ def test_the_tokenizer_cuts_alike_and_gives_text_back(exported, vocabulary, line
 
 @given(
   st.text(
-    st.sampled_from([*'aabn 012<s>/é\n\t', '\u2581', '\u2585', ESCAPE, '\U0001f600']), max_size=60
+    st.sampled_from([*'aabn 012<s>/é\n\t', '\u2581', '\u2585', ESCAPE, '\U0001f600']),
+    max_size=60,
   )
 )
 def test_the_tokenizer_cuts_any_text_alike(exported, vocabulary, text):

@@ -17,7 +17,9 @@ from transformer.ops import linear
 from transformer.tools.convert import huggingface_format, huggingface_reading
 
 torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
-transformers = pytest.importorskip('transformers', reason='tests/huggingface.txt has the packages')
+transformers = pytest.importorskip(
+  'transformers', reason='tests/huggingface.txt has the packages'
+)
 
 COUNT, LENGTH = 60, 60
 
@@ -43,8 +45,13 @@ class Both:
     self.sources, self.targets = (side[:COUNT] for side in known_text(by_hand))
     assert len(self.sources) == COUNT
     if 'codes' in KINDS[kind]:
-      self.sources = [f'{CODES[number % 2]} {line}' for number, line in enumerate(self.sources)]
-    names = 'vocab.json', 'target_vocab.json' if 'vocabulary each' in kind else 'vocab.json'
+      self.sources = [
+        f'{CODES[number % 2]} {line}' for number, line in enumerate(self.sources)
+      ]
+    names = (
+      'vocab.json',
+      'target_vocab.json' if 'vocabulary each' in kind else 'vocab.json',
+    )
     # The row of each piece in the library's tables.
     self.source_rows, self.target_rows = (
       json.loads((again / name).read_text('utf-8')) for name in names
@@ -60,10 +67,13 @@ class Both:
   def common_logits(self, ours_BTN, theirs_BTN):
     """Returns the logits of target pieces that have a row in both, where there are tokens."""
     pieces = {
-      self.vocabulary.target.piece(token): token for token in range(self.vocabulary.target.size)
+      self.vocabulary.target.piece(token): token
+      for token in range(self.vocabulary.target.size)
     }
     ids = [
-      pieces.get(piece, pieces.get(f'▁{piece}')) for piece in self.target_rows if piece != '<pad>'
+      pieces.get(piece, pieces.get(f'▁{piece}'))
+      for piece in self.target_rows
+      if piece != '<pad>'
     ]
     # Nothing that the library may write is missing here.
     assert None not in ids and len(set(ids)) == len(ids)
@@ -107,7 +117,9 @@ def test_text_is_cut_into_the_same_pieces(both):
     for line, wanted in zip(lines, theirs, strict=True):
       pieces = [vocabulary.piece(token) for token in vocabulary.encode(line)]
       rows = [
-        row_of.get(piece, row_of.get(piece[1:] if '<<' in piece else piece, row_of['<unk>']))
+        row_of.get(
+          piece, row_of.get(piece[1:] if '<<' in piece else piece, row_of['<unk>'])
+        )
         for piece in pieces
       ]
       assert [*rows, row_of['</s>']] == wanted, line
@@ -119,7 +131,10 @@ def test_logits_and_probabilities_are_the_same(both):
   x_BTD, output_ND = jax.jit(both.model.apply)(
     {'params': both.params}, *(array for batch in both.batches() for array in batch)
   )
-  logits_BTN, theirs_BTN = np.asarray(linear.logits(x_BTD, output_ND)), both.their_logits()
+  logits_BTN, theirs_BTN = (
+    np.asarray(linear.logits(x_BTD, output_ND)),
+    both.their_logits(),
+  )
   assert theirs_BTN.std() > 0.3
   ours, theirs = both.common_logits(logits_BTN, theirs_BTN)
   np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
@@ -133,11 +148,15 @@ def test_logits_and_probabilities_are_the_same(both):
   theirs_BTN = both.their_logits()
   for norm in norms:
     norm.eps = 1e-5
-  np.testing.assert_allclose(*both.common_logits(logits_BTN, theirs_BTN), rtol=0, atol=1e-5)
+  np.testing.assert_allclose(
+    *both.common_logits(logits_BTN, theirs_BTN), rtol=0, atol=1e-5
+  )
   # Probabilities are those of the library without padding, which it never writes.
   theirs_BTN[..., both.peer.config.pad_token_id] = -np.inf
   np.testing.assert_allclose(
-    *both.common_logits(*map(jax.nn.log_softmax, (logits_BTN, theirs_BTN))), rtol=0, atol=1e-5
+    *both.common_logits(*map(jax.nn.log_softmax, (logits_BTN, theirs_BTN))),
+    rtol=0,
+    atol=1e-5,
   )
 
 
@@ -150,7 +169,9 @@ def test_an_export_gives_the_library_the_same_logits(both, tmp_path):
   assert not any(loading.values()), loading
   tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
   np.testing.assert_allclose(
-    *both.common_logits(logits_of(again, *both.batches()), both.their_logits()), rtol=0, atol=1e-5
+    *both.common_logits(logits_of(again, *both.batches()), both.their_logits()),
+    rtol=0,
+    atol=1e-5,
   )
   sources, targets = ([[*ids, EOS_ID] for ids in side] for side in both.encoded())
   assert 'codes' in KINDS[both.kind] or tokenizer(both.sources)['input_ids'] == sources

@@ -7,7 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from tests.tools.convert.marian_folders import CODES, KINDS, known_text, pieces_of, write_folder
+from tests.tools.convert.marian_folders import (
+  CODES,
+  KINDS,
+  known_text,
+  pieces_of,
+  write_folder,
+)
 from tests.tools.convert.random_models import SHAPE, change_json, opinionated, refuses
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -40,7 +46,9 @@ def ids_of(folder, name='vocab.json'):
   return json.loads((folder / name).read_text('utf-8'))
 
 
-def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_folder(folder):
+def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_folder(
+  folder,
+):
   config, vocabulary, params = read_model(folder)
   tensors = read_tensors(folder / WEIGHTS)[1]
   separate = (folder / 'target_vocab.json').exists()
@@ -53,7 +61,9 @@ def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_fold
     ('target', 'target_vocab.json' if separate else 'vocab.json', 'decoder'),
   ):
     ids, own = ids_of(folder, name), getattr(vocabulary, side)
-    theirs = tensors.get('model.shared.weight', tensors.get(f'model.{part}.embed_tokens.weight'))
+    theirs = tensors.get(
+      'model.shared.weight', tensors.get(f'model.{part}.embed_tokens.weight')
+    )
     if equal and side == 'source':
       continue
     table = params[f'{side}_embedding']['table']
@@ -70,10 +80,17 @@ def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_fold
         ), piece
     if side == 'target':  # No piece of the table is lost.
       known = {own.piece(token) for token in range(own.size)}
-      assert {piece for piece in ids if piece not in known and f'▁{piece}' not in known} == set()
+      assert {
+        piece for piece in ids if piece not in known and f'▁{piece}' not in known
+      } == set()
 
   model = config.model
-  assert (model.activation, model.attention_bias, model.output_bias, model.positions) == (
+  assert (
+    model.activation,
+    model.attention_bias,
+    model.output_bias,
+    model.positions,
+  ) == (
     'silu',
     'all',
     True,
@@ -91,14 +108,23 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
   folder = write_folder(tmp_path, codes=CODES, kind=kind)
   vocabulary = read_model(folder).vocabulary
   sources, targets = known_text(folder)
-  for line in [*(f'>>fra<< {line}' for line in sources), *sources, '  two  ﬁ ежедневно>>deu<<x']:
+  for line in [
+    *(f'>>fra<< {line}' for line in sources),
+    *sources,
+    '  two  ﬁ ежедневно>>deu<<x',
+  ]:
     ids = vocabulary.source.encode(line)
     assert vocabulary.source.decode(ids) == line
     assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
-  assert vocabulary.source.piece(vocabulary.source.encode('>>fra<< a man')[0]) == '▁>>fra<<'
+  assert (
+    vocabulary.source.piece(vocabulary.source.encode('>>fra<< a man')[0]) == '▁>>fra<<'
+  )
   known = set(ids_of(folder)) | set(pieces_of((folder / 'target.spm').read_bytes()))
   for line in targets:
-    assert all(vocabulary.target.piece(token) in known for token in vocabulary.target.encode(line))
+    assert all(
+      vocabulary.target.piece(token) in known
+      for token in vocabulary.target.encode(line)
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,17 +132,28 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
   [
     ({'normalize_before': True}, 'normalize_before=True, and .* can hold only False'),
     ({'scale_embedding': None}, 'scale_embedding=False, and .* can hold only True'),
-    ({'activation_function': 'tanh'}, 'activation_function=tanh, .* relu or gelu or silu or swish'),
+    (
+      {'activation_function': 'tanh'},
+      'activation_function=tanh, .* relu or gelu or silu or swish',
+    ),
     ({'eos_token_id': 3}, 'should have the id of </s> as eos_token_id, 0; it has 3'),
-    ({'bad_words_ids': [[3, 4]]}, r'bad_words_ids=\[\[3, 4\]\]; .* single tokens alone'),
+    (
+      {'bad_words_ids': [[3, 4]]},
+      r'bad_words_ids=\[\[3, 4\]\]; .* single tokens alone',
+    ),
     ({'pad_token_id': None}, "should have an entry 'pad_token_id'"),
     (('source.spm', None), 'should hold source.spm'),
-    ((WEIGHTS, None), 'its weights as model.safetensors, .* in shards .*pickles are not read'),
+    (
+      (WEIGHTS, None),
+      'its weights as model.safetensors, .* in shards .*pickles are not read',
+    ),
     (('target.spm', b'\x01'), 'target.spm should hold a SentencePiece model'),
     (('vocab.json', b'{"a": 0}'), "vocab.json should have an entry '</s>'"),
   ],
 )
-def test_what_cannot_be_held_or_is_missing_is_named(published, tmp_path_factory, changes, fact):
+def test_what_cannot_be_held_or_is_missing_is_named(
+  published, tmp_path_factory, changes, fact
+):
   refuses(published, tmp_path_factory.mktemp('copy') / 'model', changes, fact)
 
 
@@ -124,18 +161,26 @@ def test_a_table_may_have_the_name_of_any_part_that_shares_it(published):
   tensors, wanted = read_tensors(published / WEIGHTS)[1], read_model(published).params
   table = tensors.pop('model.shared.weight')
   for name in ('lm_head', 'model.decoder.embed_tokens', 'model.encoder.embed_tokens'):
-    write_tensors(published / WEIGHTS, tensors | {f'{name}.weight': table}, {'format': 'pt'})
+    write_tensors(
+      published / WEIGHTS, tensors | {f'{name}.weight': table}, {'format': 'pt'}
+    )
     np.testing.assert_array_equal(
-      read_model(published).params['target_embedding']['table'], wanted['target_embedding']['table']
+      read_model(published).params['target_embedding']['table'],
+      wanted['target_embedding']['table'],
     )
 
 
-def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(published):
+def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(
+  published,
+):
   wanted = read_model(published).params['output_bias']
-  change_json(published / 'config.json', bad_words_ids=None)  # It is never generated either.
+  change_json(
+    published / 'config.json', bad_words_ids=None
+  )  # It is never generated either.
   np.testing.assert_array_equal(read_model(published).params['output_bias'], wanted)
   half = {
-    name: array.astype(np.float16) for name, array in read_tensors(published / WEIGHTS)[1].items()
+    name: array.astype(np.float16)
+    for name, array in read_tensors(published / WEIGHTS)[1].items()
   }
   write_tensors(published / WEIGHTS, half, {'format': 'pt'})
   assert 'tie_word_embeddings' not in ids_of(published, 'config.json')
@@ -174,7 +219,10 @@ def test_two_vocabularies_and_the_search_come_back_each_on_its_side(tmp_path):
   )
   back = read_model(tmp_path)
   chex.assert_trees_all_close(back.params, params, rtol=3e-7, atol=0)
-  assert back.config.data.source_language == 'en' and back.config.data.target_language == 'de'
+  assert (
+    back.config.data.source_language == 'en'
+    and back.config.data.target_language == 'de'
+  )
   for side in ('source', 'target'):
     line = 'a man ein mann'
     own, other = (getattr(both, side) for both in (sides, back.vocabulary))

@@ -19,7 +19,11 @@ class Changed(ModelConfig):
 @pytest.mark.parametrize(
   'check_model', [ctranslate2_format.check_model, huggingface_format.check_model]
 )
-def test_a_setting_that_a_format_does_not_know_is_refused_where_it_changes_the_model(check_model):
+def test_a_setting_that_a_format_does_not_know_is_refused_where_it_changes_the_model(
+  check_model,
+):
   check_model(Changed())
-  with pytest.raises(UserError, match=r'cannot hold model\.cap=5\.0: .* know it; .*safetensors$'):
+  with pytest.raises(
+    UserError, match=r'cannot hold model\.cap=5\.0: .* know it; .*safetensors$'
+  ):
     check_model(Changed(cap=5.0))

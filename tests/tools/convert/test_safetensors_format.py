@@ -40,7 +40,10 @@ def change(path, about=(), tensors=()):
   (length,) = struct.unpack('<Q', content[:8])
   metadata = json.loads(json.loads(content[8 : 8 + length])['__metadata__'][FORMAT])
   path.write_bytes(
-    save({**load(content), **dict(tensors)}, {FORMAT: json.dumps({**metadata, **dict(about)})})
+    save(
+      {**load(content), **dict(tensors)},
+      {FORMAT: json.dumps({**metadata, **dict(about)})},
+    )
   )
 
 
@@ -51,7 +54,9 @@ def refusal(path):
   return str(caught.value)
 
 
-def test_what_is_written_is_read_bit_for_bit_and_names_are_paths_joined_by_dots(path, tmp_path):
+def test_what_is_written_is_read_bit_for_bit_and_names_are_paths_joined_by_dots(
+  path, tmp_path
+):
   weights, tensors = read(path), load(path.read_bytes())
   assert weights[:3] == WEIGHTS[:3]
   assert tensors.keys() == {
@@ -77,7 +82,9 @@ def test_a_changed_byte_is_found_wherever_it_is(path):
     assert 'it is not, or is damaged' in refusal(path)
 
 
-def test_a_changed_file_is_read_without_its_digest_and_other_files_are_refused(path, tmp_path):
+def test_a_changed_file_is_read_without_its_digest_and_other_files_are_refused(
+  path, tmp_path
+):
   change(path, tensors={'output': np.zeros((1, 1), np.float32)})
   assert 'does not match its sha256' in refusal(path)
   change(path, {'sha256': None})

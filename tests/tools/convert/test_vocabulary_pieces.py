@@ -29,6 +29,8 @@ def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
 def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):
   assert has_merges_alone(Vocabulary.train(TEXT, 330))
   assert not has_merges_alone(extend(Vocabulary.train(TEXT, 330), ['▁>>fra<<']))
-  assert not has_merges_alone(Vocabulary.train(TEXT, 330, config=DataConfig(normalisation='nfkc')))
+  assert not has_merges_alone(
+    Vocabulary.train(TEXT, 330, config=DataConfig(normalisation='nfkc'))
+  )
   for kind in ('unigram', 'characters', 'symbols'):
     assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])))

@@ -56,7 +56,8 @@ class Machine:
       # The second teacher writes what the first one writes, but for the first line.
       pathlib.Path(given['output']).write_text(
         ''.join(
-          f'{line.upper()}{teacher if not number else ""}\n' for number, line in enumerate(lines)
+          f'{line.upper()}{teacher if not number else ""}\n'
+          for number, line in enumerate(lines)
         ),
         'utf-8',
       )
@@ -71,7 +72,9 @@ def texts(workdir):
   }
 
 
-def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text(recipe, tmp_path):
+def test_teachers_have_seeds_and_languages_of_their_own_and_the_student_all_text(
+  recipe, tmp_path
+):
   assert {
     name: (config.seed, config.data.source_language, config.data.train)
     for name, config in recipe.teachers.items()
@@ -89,7 +92,9 @@ def test_a_students_own_order_and_weights_stay_with_their_corpora(folder, tmp_pa
   models = models_of(folder)
 
   def student(train, weights, directions):
-    own = changed(models['student'], {'data.train': train, 'data.train_weights': weights})
+    own = changed(
+      models['student'], {'data.train': train, 'data.train_weights': weights}
+    )
     data = recipes.plan(models | {'student': own}, directions, 1, tmp_path).student.data
     return dict(zip(data.train, data.train_weights, strict=True))
 
@@ -109,13 +114,15 @@ def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
   machine = Machine()
   steps.carry_out(recipe, tmp_path, machine)
   teachers = ('forward_1', 'forward_2', 'back_1', 'back_2')
-  assert machine.done == [(command, name) for name in teachers for command in ('train', 'eval')] + [
-    ('train', 'student')
-  ]
+  assert machine.done == [
+    (command, name) for name in teachers for command in ('train', 'eval')
+  ] + [('train', 'student')]
   text = texts(tmp_path)
   assert text['train.en'] == (folder / 'train.en').read_text('utf-8')
   assert text['valid.de'] == (folder / 'valid.de').read_text('utf-8')
-  sources, targets = (text[f'train_forward.{language}'].splitlines() for language in ('en', 'de'))
+  sources, targets = (
+    text[f'train_forward.{language}'].splitlines() for language in ('en', 'de')
+  )
   # The first line of the second teacher differs from that of the first; all else is repeated.
   assert sources == [ENGLISH[0], *ENGLISH[1:], ENGLISH[0], ENGLISH[0]]
   assert targets == [
@@ -124,13 +131,17 @@ def test_everything_is_done_once_and_in_order(recipe, folder, tmp_path):
     ENGLISH[0].upper(),
     f'{ENGLISH[0].upper()}forward_2',
   ]
-  sources, targets = (text[f'train_back.{language}'].splitlines() for language in ('en', 'de'))
+  sources, targets = (
+    text[f'train_back.{language}'].splitlines() for language in ('en', 'de')
+  )
   assert set(targets) == set(GERMAN) and all(line[:9].isupper() for line in sources)
 
 
 def test_the_teachers_of_a_direction_translate_together(recipe, tmp_path):
   machine = Machine()
-  together = recipe._replace(translating=recipes.TRANSLATING | {'ensemble': True, 'average': 3})
+  together = recipe._replace(
+    translating=recipes.TRANSLATING | {'ensemble': True, 'average': 3}
+  )
   steps.carry_out(together, tmp_path, machine)
   assert machine.done == [
     ('train', 'forward_1'),
@@ -148,12 +159,16 @@ def test_the_teachers_of_a_direction_translate_together(recipe, tmp_path):
     *map(str.upper, ENGLISH[1:]),
     ENGLISH[0].upper(),
   ]
-  step = next(step for step in steps.steps(together, tmp_path) if step.name == 'forward')
+  step = next(
+    step for step in steps.steps(together, tmp_path) if step.name == 'forward'
+  )
   assert {f'--ensemble={tmp_path}/forward_2', '--average=3'} < set(step.command)
 
 
 @pytest.mark.parametrize('stop_at', [0, 1, 2, 4, 7, 8])
-def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(recipe, tmp_path, stop_at):
+def test_after_a_stop_anywhere_it_goes_on_and_ends_with_the_same_text(
+  recipe, tmp_path, stop_at
+):
   first, second = Machine(stop_at), Machine()
   with pytest.raises(Preempted):
     steps.carry_out(recipe, tmp_path, first)
@@ -200,7 +215,8 @@ def test_no_pair_is_in_two_of_the_students_files(own, tmp_path):
     pair
     for name in ('train_forward', 'train_back')
     for pair in zip(
-      *(text[f'{name}.{language}'].splitlines() for language in ('en', 'de')), strict=True
+      *(text[f'{name}.{language}'].splitlines() for language in ('en', 'de')),
+      strict=True,
     )
   ]
   assert pairs == [('same', 'same')]
@@ -209,9 +225,14 @@ def test_no_pair_is_in_two_of_the_students_files(own, tmp_path):
   assert settings.data.train == ('train', 'train_forward')
 
 
-def test_another_recipe_or_other_text_in_the_directory_is_refused(recipe, own, tmp_path):
+def test_another_recipe_or_other_text_in_the_directory_is_refused(
+  recipe, own, tmp_path
+):
   for other, fact in (
-    (recipe._replace(student=changed(recipe.student, {'seed': 9})), r'student\.seed was 0, is 9'),
+    (
+      recipe._replace(student=changed(recipe.student, {'seed': 9})),
+      r'student\.seed was 0, is 9',
+    ),
     (
       recipe._replace(translating=recipes.TRANSLATING | {'average': 2}),
       r'translating\.average was 1, is 2',
@@ -222,12 +243,16 @@ def test_another_recipe_or_other_text_in_the_directory_is_refused(recipe, own, t
     ),
     (own, r'back_1\.data\.dir was .*, is .*own'),
   ):
-    with pytest.raises(UserError, match=f'with another recipe: {fact}; choose another --workdir'):
+    with pytest.raises(
+      UserError, match=f'with another recipe: {fact}; choose another --workdir'
+    ):
       recipes.begin(other, tmp_path)
   (tmp_path / 'run').mkdir()
   recipes.begin(own, tmp_path / 'run')
   (tmp_path / 'own' / 'train.en').write_text('a\nc\n', 'utf-8')
-  with pytest.raises(UserError, match=r'another recipe: text\.train was .*, is .*; choose'):
+  with pytest.raises(
+    UserError, match=r'another recipe: text\.train was .*, is .*; choose'
+  ):
     recipes.begin(own, tmp_path / 'run')
 
 
@@ -240,8 +265,12 @@ def test_a_recipe_with_stages_resumes(recipe, tmp_path):
   recipes.begin(staged, tmp_path / 'staged')
 
 
-def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(recipe, tmp_path):
-  with pytest.raises(UserError, match=r'forward_1: train\.py ended with status 3, .*to go on'):
+def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(
+  recipe, tmp_path
+):
+  with pytest.raises(
+    UserError, match=r'forward_1: train\.py ended with status 3, .*to go on'
+  ):
     steps.carry_out(recipe, tmp_path, lambda command: 3)
   assert not list((tmp_path / 'translations').iterdir())
 
@@ -263,7 +292,9 @@ def test_only_a_line_feed_ends_a_translation_and_none_may_be_missing(recipe, tmp
     steps.carry_out(recipe, tmp_path, Machine())
 
 
-def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path, monkeypatch):
+def test_a_config_with_three_models_gives_each_its_own_settings(
+  launch, tmp_path, monkeypatch
+):
   monkeypatch.chdir(pathlib.Path(__file__).parents[3])
   status, out, err = launch(
     '--config=configs/multi30k.py',
@@ -274,7 +305,9 @@ def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path
   )
   assert status == 0, err
   lines = [shlex.split(line) for line in out.splitlines()]
-  assert [(pathlib.Path(line[1]).name, line[2].rpartition('/')[2]) for line in lines] == [
+  assert [
+    (pathlib.Path(line[1]).name, line[2].rpartition('/')[2]) for line in lines
+  ] == [
     *(
       pair
       for teacher in ('forward_1', 'forward_2', 'back_1', 'back_2')
@@ -285,7 +318,9 @@ def test_a_config_with_three_models_gives_each_its_own_settings(launch, tmp_path
   assert not (tmp_path / 'run').exists()
 
 
-def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(folder, tmp_path):
+def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(
+  folder, tmp_path
+):
   models = dict.fromkeys(('student', 'forward', 'back'), models_of(folder)['forward'])
   assert recipes.plan(models, ('forward',), 1, tmp_path)
   with pytest.raises(
@@ -304,8 +339,13 @@ def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(folder,
       'data.source_vocabulary_size': 400,
     }
   )
-  models = recipes.load_models(str(folder / 'tiny.py'), {}, settings, recipes.DIRECTIONS)
-  for name, wanted in ('forward', ('from', 'to', 400, 300)), ('back', ('to', 'from', 300, 400)):
+  models = recipes.load_models(
+    str(folder / 'tiny.py'), {}, settings, recipes.DIRECTIONS
+  )
+  for name, wanted in (
+    ('forward', ('from', 'to', 400, 300)),
+    ('back', ('to', 'from', 300, 400)),
+  ):
     data = models[name].data
     assert (
       data.source_vocabulary,
@@ -322,7 +362,10 @@ def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(folder,
     (None, '--config=configs/NAME.py and --workdir=DIR are both needed'),
     (['--ensemble'], '--ensemble needs --teachers=2 or more; got 1'),
     (['--average=2'], '--average=2 needs --checkpoint=latest'),
-    (['--config.data.train=/a/train'], 'names in data.train must lie below data.dir; got /a/train'),
+    (
+      ['--config.data.train=/a/train'],
+      'names in data.train must lie below data.dir; got /a/train',
+    ),
     (
       ['--checkpoint=latest', '--average=6'],
       '--average=6 needs as many checkpoints of each teacher; train.keep is 5; raise it',
@@ -336,7 +379,9 @@ def test_the_way_back_has_languages_and_vocabularies_the_other_way_round(folder,
 )
 def test_a_mistake_is_one_line(launch, folder, given, fact):
   usual = [f'--config={folder}/tiny.py', f'--workdir={folder}/x'] if given else []
-  assert fact in launch.refuses(*usual, *(flag.format(folder=folder) for flag in given or ()))
+  assert fact in launch.refuses(
+    *usual, *(flag.format(folder=folder) for flag in given or ())
+  )
   assert not (folder / 'x').exists()
 
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from tests.ops.loss_arrays import B, N, T, arrays, naive_loss, positions_at_once
-from tests.tiny_training import ROWS, SOURCE_LENGTH, TARGET_LENGTH, VOCABULARY, Settings, make_batch
+from tests.tiny_training import (
+  ROWS,
+  SOURCE_LENGTH,
+  TARGET_LENGTH,
+  VOCABULARY,
+  Settings,
+  make_batch,
+)
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.losses import chunked_loss
@@ -18,12 +25,15 @@ from transformer.training.objective import Objective, smoothed
 from transformer.training.update import make_update
 
 STUDENT = Transformer(
-  ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, norm='pre'),
+  ModelConfig(
+    num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, norm='pre'
+  ),
   VOCABULARY,
 )
 # Another shape, with dropout, which a teacher must not use.
 TEACHER = Transformer(
-  ModelConfig(num_layers=1, model_dim=6, ff_dim=22, num_heads=3, dropout=0.5), VOCABULARY
+  ModelConfig(num_layers=1, model_dim=6, ff_dim=22, num_heads=3, dropout=0.5),
+  VOCABULARY,
 )
 
 
@@ -60,17 +70,25 @@ def naive_distillation(teachers, smoothing, share, temperature):
   def loss(x, output, targets, weights):
     log_probs = jax.nn.log_softmax(x @ output.T / temperature)
     wanted = jnp.mean(
-      jnp.stack([jax.nn.softmax(own @ projection.T / temperature) for own, projection in teachers]),
+      jnp.stack(
+        [
+          jax.nn.softmax(own @ projection.T / temperature)
+          for own, projection in teachers
+        ]
+      ),
       axis=0,
     )
     term = -(temperature**2) * jnp.sum(weights[..., None] * wanted * log_probs)
-    return (1 - share) * naive_loss(x, output, targets, weights, smoothing) + share * term
+    return (1 - share) * naive_loss(
+      x, output, targets, weights, smoothing
+    ) + share * term
 
   return loss
 
 
 @pytest.mark.parametrize(
-  ('count', 'terms'), [(2, (0.0, 0.25, 1.0)), (6, (0.1, 0.5, 2.5)), (6, (0.1, 1.0, 0.5))]
+  ('count', 'terms'),
+  [(2, (0.0, 0.25, 1.0)), (6, (0.1, 0.5, 2.5)), (6, (0.1, 1.0, 0.5))],
 )
 def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, terms):
   positions_at_once(monkeypatch, count)
@@ -103,7 +121,10 @@ def update(state_params, objective, accumulate=1, mesh=None):
   settings = Settings(
     train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
     optimizer=OptimizerConfig(
-      schedule='constant', peak_learning_rate=0.01, warmup_steps=1, accumulate=accumulate
+      schedule='constant',
+      peak_learning_rate=0.01,
+      warmup_steps=1,
+      accumulate=accumulate,
     ),
   )
   mesh = make_mesh(
@@ -111,7 +132,9 @@ def update(state_params, objective, accumulate=1, mesh=None):
   )
   update = make_update(settings, STUDENT, mesh, objective)
   step = update.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
-  return step(update.first_state(state_params), make_batch(0), *update.objective.arguments)
+  return step(
+    update.first_state(state_params), make_batch(0), *update.objective.arguments
+  )
 
 
 def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
@@ -119,15 +142,23 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
 
   def losses_of(objective):
     totals = jax.jit(
-      lambda key: objective.loss(STUDENT, student, make_batch(0), key, frozen=objective.frozen)
+      lambda key: objective.loss(
+        STUDENT, student, make_batch(0), key, frozen=objective.frozen
+      )
     )
     return [float(totals(jax.random.key(key))['loss']) for key in (0, 1)]
 
-  losses = {share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)}
+  losses = {
+    share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)
+  }
   losses[0.0] = losses_of(smoothed(0.1))
   for one, other in losses.values():
-    assert one == other  # The student has no dropout either, so the key changes nothing.
-  assert losses[0.5][0] == pytest.approx((losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6)
+    assert (
+      one == other
+    )  # The student has no dropout either, so the key changes nothing.
+  assert losses[0.5][0] == pytest.approx(
+    (losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6
+  )
   assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
   # With all of the loss from teachers, the text counts nothing, however it is smoothed.
   smoother = Objective(taught_loss([TEACHER], 0.9, 1.0, 1.0), frozen=(teacher,))
@@ -145,5 +176,9 @@ def test_parts_of_a_batch_and_meshes_make_the_same_update(params):
     update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
     update(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
   ):
-    chex.assert_trees_all_close(jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5)
-    chex.assert_trees_all_close(jax.device_get(again.params), whole.params, rtol=1e-3, atol=2e-5)
+    chex.assert_trees_all_close(
+      jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5
+    )
+    chex.assert_trees_all_close(
+      jax.device_get(again.params), whole.params, rtol=1e-3, atol=2e-5
+    )

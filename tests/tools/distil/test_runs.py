@@ -38,7 +38,9 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert status == 0, err
   about = files.read_sealed(run / 'run.json', 'the record')
   plain = files.read_sealed(trained / 'run.json', 'the record')
-  assert [teacher['steps'] for teacher in about['frozen']] == [load_run(trained).steps] * 2
+  assert [teacher['steps'] for teacher in about['frozen']] == [
+    load_run(trained).steps
+  ] * 2
   # Each teacher takes a third of the update's operations.
   assert about['flops_per_update'] == pytest.approx(plain['flops_per_update'] * 5 / 3)
   assert plain['frozen'] == []
@@ -55,7 +57,9 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   status, _, err = train(*flags(tmp_path / 'moved', trained, steps=2))
   assert status == 0, err
   whole = tmp_path / 'whole'
-  status, _, err = train(*flags(tmp_path / 'moved', trained, steps=2), f'--workdir={whole}')
+  status, _, err = train(
+    *flags(tmp_path / 'moved', trained, steps=2), f'--workdir={whole}'
+  )
   assert status == 0 and len(losses(whole)) == 2, err
   assert losses(run) == losses(whole)
   alone, again = (load_run(workdir).params for workdir in (run, whole))
@@ -64,7 +68,9 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
-  assert re.search(r'began with other train\.objective_runs.*; choose another --workdir', message)
+  assert re.search(
+    r'began with other train\.objective_runs.*; choose another --workdir', message
+  )
 
 
 def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
@@ -90,7 +96,11 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
       f'{trained}/vocabulary.model, or',
     ),
     (
-      [DISTILLATION, f'--config.train.objective_runs={learned}', '--config.data.max_length=80'],
+      [
+        DISTILLATION,
+        f'--config.train.objective_runs={learned}',
+        '--config.data.max_length=80',
+      ],
       'must have positions for data.max_length=80 tokens; it has model.max_positions=67',
     ),
     ([DISTILLATION], 'name the directories of their runs in train.objective_runs'),

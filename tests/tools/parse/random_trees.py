@@ -26,7 +26,10 @@ def random_tree(random, most=11):
     for _ in range(random.choice((1, 1, 1, 2, 3)))
   ]
   brackets.sort(key=lambda bracket: (bracket.start, -bracket.stop))
-  if random.random() < 0.1 and sum(bracket[1:] == (0, words) for bracket in brackets) == 1:
+  if (
+    random.random() < 0.1
+    and sum(bracket[1:] == (0, words) for bracket in brackets) == 1
+  ):
     brackets[0] = brackets[0]._replace(label=TOP)
     if len(brackets) > 1 and brackets[1][1:] == (0, words):
       brackets[0] = brackets[0]._replace(label='S')

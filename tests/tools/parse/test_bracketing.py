@@ -28,7 +28,11 @@ CASES = [
   ('(S (ADVP (RB a)) (PRT (RP b)))', '(S (PRT XX )PRT (ADVP XX )ADVP )S', (3, 3, 3)),
   ('(S (ADVP (RB a)) (PRT (RP b)))', '(S (ADJP XX )ADJP (PP XX )PP )S', (1, 3, 3)),
   # Punctuation is no word: the spans around it are the same, inside it nothing is left.
-  ('(S (NP (NN a)) (, ,) (VP (VB b)) (. .))', '(S (NP XX XX )NP (VP XX XX )VP )S', (3, 3, 3)),
+  (
+    '(S (NP (NN a)) (, ,) (VP (VB b)) (. .))',
+    '(S (NP XX XX )NP (VP XX XX )VP )S',
+    (3, 3, 3),
+  ),
   ("(S (NN a) (: :) (`` ``) ('' ''))", '(S XX (NP XX XX XX )NP )S', (1, 1, 1)),
   ('(S (NP (NN a)) (PRN (-LRB- b)))', '(S (NP XX XX )NP )S', (1, 3, 2)),
   # The same bracket several times: as many match as both have.
@@ -36,9 +40,21 @@ CASES = [
   ('(NP (NN a) (NN b))', '(NP (NP (NP XX XX )NP )NP )NP', (1, 1, 3)),
   ('(S (NP (S (NN a))))', '(NP (S (S XX )S )S )NP', (3, 3, 3)),  # In any order.
   # Functions and indices are no part of a label; what begins with a hyphen is one, and so is |X.
-  ('(S (NP (NN a)) (VP (VB b)))', '(S-HLN=1 (NP-SBJ-2 XX )NP (VP=2 XX )VP-TMP )S', (3, 3, 3)),
-  ('(S (ADVP-TMP (RB a)) (VP|S (VB b)))', '(S (PRT-X XX )PRT-X (VP XX )VP )S', (2, 3, 3)),
-  ('(S (-LRB- (NN a) (NN b)) (NN c))', '(S (-LRB- XX XX )-LRB- (-NONE- XX )-NONE- )S', (2, 2, 2)),
+  (
+    '(S (NP (NN a)) (VP (VB b)))',
+    '(S-HLN=1 (NP-SBJ-2 XX )NP (VP=2 XX )VP-TMP )S',
+    (3, 3, 3),
+  ),
+  (
+    '(S (ADVP-TMP (RB a)) (VP|S (VB b)))',
+    '(S (PRT-X XX )PRT-X (VP XX )VP )S',
+    (2, 3, 3),
+  ),
+  (
+    '(S (-LRB- (NN a) (NN b)) (NN c))',
+    '(S (-LRB- XX XX )-LRB- (-NONE- XX )-NONE- )S',
+    (2, 2, 2),
+  ),
   # No tree at all.
   ('(S (NP (NN a)) (VP (VB b)))', '', (0, 3, 0)),
 ]
@@ -47,7 +63,9 @@ CASES = [
 @pytest.mark.parametrize(('reference', 'output', 'wanted'), CASES)
 def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   reference = tree_of(reference)
-  assert bracketing.count(reference, delinearise(output, reference.words).tree) == wanted
+  assert (
+    bracketing.count(reference, delinearise(output, reference.words).tree) == wanted
+  )
 
 
 def test_scores_of_several_sentences_are_of_their_brackets_together():
@@ -57,7 +75,9 @@ def test_scores_of_several_sentences_are_of_their_brackets_together():
     for (_, text, _), reference in zip(CASES, references, strict=True)
   ]
   result = bracketing.score(references, answers)
-  assert [sum(counts) for counts in zip(*(counts for *_, counts in CASES), strict=True)] == [
+  assert [
+    sum(counts) for counts in zip(*(counts for *_, counts in CASES), strict=True)
+  ] == [
     27,
     40,
     36,
@@ -75,21 +95,30 @@ def scores_of(result):
 def test_a_tree_is_exactly_itself_and_tags_of_the_output_do_not_count():
   drawn = random.Random(5)
   trees = [random_tree(drawn) for _ in range(100)]
-  result = bracketing.score(trees, [delinearise(linearise(tree), tree.words) for tree in trees])
+  result = bracketing.score(
+    trees, [delinearise(linearise(tree), tree.words) for tree in trees]
+  )
   assert scores_of(result) == [100.0] * 3
   assert (result['exact'], result['mended'], result['mends']) == (100.0, 0.0, {})
 
 
 def test_figures_where_one_tree_or_none_has_brackets():
-  assert bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
+  assert (
+    bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
+  )
   for counts in ((0, 3, 0), (0, 0, 3)):
     assert bracketing.figures([Counts(*counts)]) == [0, 0, 0]
-  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx([50, 100 / 3, 100])
+  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx(
+    [50, 100 / 3, 100]
+  )
 
 
 def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
   words = ' '.join(['(NN a)'] * 38 + ['(, ,)'])
-  references = [tree_of(f'(S (NP {words}) (. .))'), tree_of(f'(S (NP {words}) (. .) (NN b))')]
+  references = [
+    tree_of(f'(S (NP {words}) (. .))'),
+    tree_of(f'(S (NP {words}) (. .) (NN b))'),
+  ]
   answers = [
     delinearise(linearise(references[0]), references[0].words),
     delinearise('', references[1].words),

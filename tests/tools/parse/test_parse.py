@@ -41,7 +41,10 @@ def treebank(tmp_path_factory):
 def run(train, folder, treebank):
   workdir = treebank / 'run'
   status, _, err = train(
-    f'--config={folder}/tiny.py', f'--workdir={workdir}', *CHANGES, f'--config.data.dir={treebank}'
+    f'--config={folder}/tiny.py',
+    f'--workdir={workdir}',
+    *CHANGES,
+    f'--config.data.dir={treebank}',
   )
   assert status == 0, err
   assert re.search(r'step 4/4  valid loss .*  valid F1 \d', err), err
@@ -79,20 +82,30 @@ def f1_of(out):
 
 def test_scores_are_those_of_the_written_trees(run, scored, treebank):
   rows = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
-  assert [0 <= row['valid/f1'] <= 100 for row in rows if 'valid/loss' in row] == [True, True]
+  assert [0 <= row['valid/f1'] <= 100 for row in rows if 'valid/loss' in row] == [
+    True,
+    True,
+  ]
   out, people, result, sentences = scored
   assert [metric['name'] for metric in result['metrics']] == NAMES
   headline = result['metrics'][0]
-  assert re.search(rf'test.trees: 3 sentences .*\n  F1 +{headline["score"]:.2f} ', people)
+  assert re.search(
+    rf'test.trees: 3 sentences .*\n  F1 +{headline["score"]:.2f} ', people
+  )
   low, high = headline['interval_95']
   assert re.search(rf'{low:.2f} … {high:.2f} +evalb\|prm:COLLINS', people)
-  assert f'exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %' in people
+  assert (
+    f'exact {result["exact"]:.2f} %, no tree until mended {result["mended"]:.2f} %'
+    in people
+  )
   assert '\nreference\n(S (NP ' in f'\n{people}' and '\nparse\n(' in people
   counts = []
   for sentence, tree, line in zip(
     sentences, read_trees(treebank / 'test.mrg'), out.splitlines(), strict=True
   ):
-    assert sentence['translation'] == line and parse_tree(sentence['references'][0]) == tree
+    assert (
+      sentence['translation'] == line and parse_tree(sentence['references'][0]) == tree
+    )
     assert sentence['source'] == ' '.join(tree.words)
     counts.append(bracketing.count(tree, parse_tree(line)))
     assert sentence['brackets'] == list(counts[-1])
@@ -114,13 +127,19 @@ def test_a_file_of_words_is_parsed_and_scored_against_a_file_of_trees(
 
   assert f1_of(written(f'--reference={treebank}/test.mrg')) == f1_of(f'\n{scored[1]}')
   assert written() == scored[0]
-  lines = [line.split(' ||| ') for line in written('--nbest=2', '--beam_size=2').splitlines()]
+  lines = [
+    line.split(' ||| ') for line in written('--nbest=2', '--beam_size=2').splitlines()
+  ]
   assert {number for number, *_ in lines} == {'0', '1', '2'}
   trees = [(number, tree) for number, tree, _ in lines]
-  assert len(set(trees)) == len(trees) and all(parse_tree(tree).words for _, tree in trees)
+  assert len(set(trees)) == len(trees) and all(
+    parse_tree(tree).words for _, tree in trees
+  )
   # eval.py has the same F1 of the linearised trees.
   status, out, err = evaluate(
-    f'--workdir={run}', '--metric=transformer.tools.parse.scores:f1', f'--results={tmp_path}'
+    f'--workdir={run}',
+    '--metric=transformer.tools.parse.scores:f1',
+    f'--results={tmp_path}',
   )
   assert status == 0, err
   assert re.search(r'\n  f1 +(\S+) ', out)[1] == f1_of(f'\n{scored[1]}')
@@ -133,8 +152,14 @@ def test_a_file_of_words_is_parsed_and_scored_against_a_file_of_trees(
       ['--source={words}', '--reference={folder}/valid.mrg'],
       'words of a tree of {folder}/valid.mrg, in order; they have 3 lines and 2 trees',
     ),
-    (['--source={words}', '--reference={folder}/other.mrg'], 'must have the words of a tree'),
-    (['--source={words}', '--reference={words}'], 'must hold trees in Penn Treebank brackets'),
+    (
+      ['--source={words}', '--reference={folder}/other.mrg'],
+      'must have the words of a tree',
+    ),
+    (
+      ['--source={words}', '--reference={words}'],
+      'must hold trees in Penn Treebank brackets',
+    ),
     (['--checkpoint=all'], '--checkpoint=all is for eval.py'),
     (['--split=test', '--output={folder}/test.mrg'], 'would replace what is read'),
   ],

@@ -34,7 +34,9 @@ def test_pairs_are_words_and_linearised_trees(tmp_path):
     '(NP (NN Introduction))',
   ]
   assert trees.name == f'{tmp_path}/train.mrg' and trees.folder == tmp_path
-  assert trees.notes == (f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',)
+  assert trees.notes == (
+    f'{tmp_path}/train.mrg: trees that hold only traces were left out: 1',
+  )
   assert pickle.loads(pickle.dumps(trees))[:] == pairs
   with_words = corpus(tmp_path, name='TreesWithWords')
   assert with_words[:] == [

@@ -74,7 +74,17 @@ def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp
   assert linearise(trees[0]) == (
     '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S'
   )
-  assert trees[0].words == ('The', 'cat', 'was', 'seen', '-LRB-', 'at', 'home', '-RRB-', '.')
+  assert trees[0].words == (
+    'The',
+    'cat',
+    'was',
+    'seen',
+    '-LRB-',
+    'at',
+    'home',
+    '-RRB-',
+    '.',
+  )
   assert trees[0].brackets[:2] == (Bracket('S', 0, 9), Bracket('NP', 0, 2))
 
 
@@ -96,8 +106,14 @@ def test_lines_and_spaces_do_not_matter():
   ('text', 'message'),
   [
     ('(S (NN a))\n(S (NN a)))', r"line 2 has '\)' where it cannot stand"),
-    ('(S (NN a))\n\n(S (NN a)\n(S (NN b))\n', 'line 3 begins a tree whose brackets are not all'),
-    ('(S (NN a)\n( (S (NN b)))', r"line 2, in the tree that begins in line 1, has '\(' where"),
+    (
+      '(S (NN a))\n\n(S (NN a)\n(S (NN b))\n',
+      'line 3 begins a tree whose brackets are not all',
+    ),
+    (
+      '(S (NN a)\n( (S (NN b)))',
+      r"line 2, in the tree that begins in line 1, has '\(' where",
+    ),
     ('(S (NP))', r"line 1 has '\)'"),
     ('(S (NN a b))', "has 'b'"),
     ('A sentence.', "has 'A'"),
@@ -108,7 +124,9 @@ def test_what_is_no_tree_is_refused_by_its_line(tmp_path, text, message):
   path.write_text(text, 'utf-8')
   with pytest.raises(UserError, match=message) as caught:
     read_trees(path)
-  assert str(caught.value).startswith(f'{path} must hold trees') and '\n' not in str(caught.value)
+  assert str(caught.value).startswith(f'{path} must hold trees') and '\n' not in str(
+    caught.value
+  )
 
 
 def test_sequences_give_trees_back():
@@ -154,9 +172,21 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
       {'empty': 1, 'surplus': 1, 'unknown': 1},
     ),
     ('the NP( cat )NP S( sat VP( )VP )S', '(S (NP XX XX )NP (VP XX )VP )S', {}),
-    ('the NP( VP( cat )NP S( sat )S', '(S (NP XX (VP XX )VP )NP XX )S', {'unclosed': 1}),
-    ('the NP( cat )NP S( sat VP( )S', '(S (NP XX XX )NP (VP XX )VP )S', {'unclosed': 1}),
-    (')S the NP( cat )NP S( sat )PP', '(S (NP XX XX )NP XX )S', {'mislabelled': 1, 'unopened': 1}),
+    (
+      'the NP( VP( cat )NP S( sat )S',
+      '(S (NP XX (VP XX )VP )NP XX )S',
+      {'unclosed': 1},
+    ),
+    (
+      'the NP( cat )NP S( sat VP( )S',
+      '(S (NP XX XX )NP (VP XX )VP )S',
+      {'unclosed': 1},
+    ),
+    (
+      ')S the NP( cat )NP S( sat )PP',
+      '(S (NP XX XX )NP XX )S',
+      {'mislabelled': 1, 'unopened': 1},
+    ),
     ('the NP( VP( )VP cat )NP S( sat )S', '(S (NP XX XX )NP XX )S', {'empty': 1}),
   ],
 )
@@ -183,11 +213,19 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
     ('(S (NP XX )VP XX )S', '(S (NP XX )NP XX )S', {'mislabelled': 1}),
     ('(S (NP XX )NP XX )S )S', '(S (NP XX )NP XX )S', {'unopened': 1}),
     ('(S (NP XX )NP )S', '(S (NP XX )NP XX )S', {'missing': 1}),
-    ('(S (NP XX )NP XX XX (VP XX )VP )S', '(S (NP XX )NP XX )S', {'empty': 1, 'surplus': 2}),
+    (
+      '(S (NP XX )NP XX XX (VP XX )VP )S',
+      '(S (NP XX )NP XX )S',
+      {'empty': 1, 'surplus': 2},
+    ),
     ('(S (NP XX )NP and XX )S', '(S (NP XX )NP XX )S', {'unknown': 1}),
     ('(NP XX )NP (VP XX )VP', '(TOP (NP XX )NP (VP XX )VP )TOP', {'several roots': 1}),
     ('(S-A (NP-SBJ (VP=1 XX )VP XX )NP-1 )S-B=2', '(S (NP (VP XX )VP XX )NP )S', {}),
-    ('(-LRB- (=1 XX )=1 (NP-A XX )-LRB-', '(-LRB- (=1 XX )=1 (NP XX )NP )-LRB-', {'unclosed': 1}),
+    (
+      '(-LRB- (=1 XX )=1 (NP-A XX )-LRB-',
+      '(-LRB- (=1 XX )=1 (NP XX )NP )-LRB-',
+      {'unclosed': 1},
+    ),
     ('', '(TOP XX XX )TOP', {'missing': 2, 'no tree': 1}),
     ('(S', '(TOP XX XX )TOP', {'empty': 1, 'missing': 2, 'no tree': 1, 'unclosed': 1}),
   ],

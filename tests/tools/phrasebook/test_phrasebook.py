@@ -101,7 +101,9 @@ def test_a_config_names_it_in_either_order():
   )
   assert [pair[::-1] for pair in back[:9]] == forth[:9] == pairs_of('validation')[:9]
   assert len(forth) == 500 and forth.fingerprint != back.fingerprint
-  with pytest.raises(UserError, match="splits train, validation, test in en and fr; got 'valid'"):
+  with pytest.raises(
+    UserError, match="splits train, validation, test in en and fr; got 'valid'"
+  ):
     open_corpus(DataConfig(source=SOURCE), 'valid')
   with pytest.raises(UserError, match=r'in en and fr; .*target_language=de'):
     open_corpus(DataConfig(source=SOURCE, target_language='de'), 'train')
@@ -109,7 +111,8 @@ def test_a_config_names_it_in_either_order():
 
 def test_the_sentences_stay_as_they_are(corpus):  # Figures in docs are about these.
   digests = {
-    split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16] for split, pairs in corpus.items()
+    split: hashlib.sha256(repr(pairs).encode()).hexdigest()[:16]
+    for split, pairs in corpus.items()
   }
   assert digests == DIGESTS
   french = dict(pair for pairs in corpus.values() for pair in pairs)

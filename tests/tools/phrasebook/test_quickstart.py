@@ -21,7 +21,10 @@ from transformer.tools.phrasebook import pairs_of
 
 pytestmark = pytest.mark.long
 ROOT = pathlib.Path(__file__).parents[3]
-PAGES = ('README.md', *sorted(f'docs/{page.name}' for page in (ROOT / 'docs').glob('*.md')))
+PAGES = (
+  'README.md',
+  *sorted(f'docs/{page.name}' for page in (ROOT / 'docs').glob('*.md')),
+)
 APPLES = 'The cats see the big green apples.'
 # The sentences of README and the pages.
 SHOWN = {
@@ -161,7 +164,9 @@ def test_it_is_sure_of_each_token(model):
     for source, tokens in zip(pairs, pieces, strict=True)
   }
   assert {
-    source: piece for source, (piece, log_prob) in least.items() if np.exp(log_prob) < 0.6
+    source: piece
+    for source, (piece, log_prob) in least.items()
+    if np.exp(log_prob) < 0.6
   } == {}
 
 
@@ -173,7 +178,9 @@ def test_each_word_attends_to_the_word_that_it_translates(model):
   found = model.attention(APPLES, SHOWN[APPLES])
   words = ['The', 'cats', 'see', 'the', 'big', 'apples', 'green']
   weights_TS = found.cross[-1].mean(0)[: len(words)]
-  assert [found.source[best] for best in weights_TS.argmax(-1)] == [f'▁{word}' for word in words]
+  assert [found.source[best] for best in weights_TS.argmax(-1)] == [
+    f'▁{word}' for word in words
+  ]
   assert weights_TS[5].max() > 0.8 and weights_TS[6].max() > 0.8
 
 
@@ -206,7 +213,9 @@ def test_commands_print_what_the_page_shows(sandbox, block):
     stderr=subprocess.DEVNULL,
   ) as process:
     os.close(theirs)
-    typed = [f'{line}\n'.encode() for line in re.findall('^> (.*)', block, re.M)] + [b'\x04']
+    typed = [f'{line}\n'.encode() for line in re.findall('^> (.*)', block, re.M)] + [
+      b'\x04'
+    ]
     said = b''
     while typed and select.select([ours], [], [], 100)[0]:
       said += os.read(ours, 4096)

@@ -22,7 +22,9 @@ def plot(start_command):
 
 def write_lines(workdir, *rows):
   workdir.mkdir(exist_ok=True)
-  (workdir / 'metrics.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+  (workdir / 'metrics.jsonl').write_text(
+    ''.join(f'{json.dumps(row)}\n' for row in rows)
+  )
   return workdir
 
 
@@ -32,7 +34,13 @@ def drawn(path):
   for group in ElementTree.parse(path).iter(f'{SVG}g'):
     number, _, metric = group.get('id', '').partition('/')
     if metric and number.isdecimal():
-      line = group.find(f'{SVG}path').get('d', '').replace('M', ' ').replace('L', ' ').split()
+      line = (
+        group.find(f'{SVG}path')
+        .get('d', '')
+        .replace('M', ' ')
+        .replace('L', ' ')
+        .split()
+      )
       lines[int(number), metric] = np.array(line, float).reshape(-1, 2)
   return lines
 
@@ -56,9 +64,16 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
     }
     for n in range(1, 31)
   ]
-  rows[10:10] = [{'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}]
+  rows[10:10] = [
+    {'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}
+  ]
   rows += [
-    {'step': 92 + n, 'valid/loss': 2.5 - n, 'valid/bleu': 11.0 - n, 'valid/a/talks/bleu': 1.0 * n}
+    {
+      'step': 92 + n,
+      'valid/loss': 2.5 - n,
+      'valid/bleu': 11.0 - n,
+      'valid/a/talks/bleu': 1.0 * n,
+    }
     for n in (1, 3)
   ]
   write_lines(tmp_path, *rows)
@@ -79,14 +94,18 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
       row['train/nll'] = math.log(row['train/perplexity'])
   for (_, metric), pixels in lines.items():
     points = [(row['step'], row[metric]) for row in rows if metric in row]
-    assert curves.read_points(tmp_path)[metric] == tuple(map(list, zip(*points, strict=True)))
+    assert curves.read_points(tmp_path)[metric] == tuple(
+      map(list, zip(*points, strict=True))
+    )
     for pixel, value in zip(pixels.T, zip(*points, strict=True), strict=True):
       assert is_on_a_line(pixel, value), metric
 
 
 @pytest.mark.parametrize('rows', [[], [{'step': 4, 'train/loss': None}]])
 def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
-  monkeypatch.delitem(sys.modules, 'matplotlib.pyplot', raising=False)  # Of other tests.
+  monkeypatch.delitem(
+    sys.modules, 'matplotlib.pyplot', raising=False
+  )  # Of other tests.
   write_lines(tmp_path, *rows)
   for suffix, content in (('svg', b'<?xml'), ('png', b'\x89PNG'), ('pdf', b'%PDF')):
     curves.draw([tmp_path], tmp_path / f'curves.{suffix}')
@@ -107,7 +126,11 @@ def test_the_bars_of_a_score_end_at_its_interval(monkeypatch, tmp_path):
     json.dumps(
       {
         'checkpoints': [
-          {'step': 1, 'BLEU': 50.0, 'BLEU_interval_95': [50.25, 55.0]},  # Few sentences may do so.
+          {
+            'step': 1,
+            'BLEU': 50.0,
+            'BLEU_interval_95': [50.25, 55.0],
+          },  # Few sentences may do so.
           {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]},
         ]
       }
@@ -117,7 +140,9 @@ def test_the_bars_of_a_score_end_at_its_interval(monkeypatch, tmp_path):
   assert given == [([1, 2], [50.0, 40.0], [[0.0, 0.5], [5.0, 1.0]])]
 
 
-def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, tmp_path):
+def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(
+  plot, tmp_path
+):
   runs = [
     write_lines(
       tmp_path / name,
@@ -139,11 +164,14 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(plot, t
   )
   assert plot(runs[0])[0] == 0 and (runs[0] / 'curves.svg').exists()
   status, out, err = plot(*runs, f'--output={tmp_path}/new/all.svg')
-  assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), err
+  assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), (
+    err
+  )
   heights = [pixels[0, 1] for pixels in drawn(tmp_path / 'new' / 'all.svg').values()]
   assert heights == sorted(heights, reverse=True) and len(set(heights)) == 4
   texts = [
-    group.text for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(f'{SVG}text')
+    group.text
+    for group in ElementTree.parse(tmp_path / 'new' / 'all.svg').iter(f'{SVG}text')
   ]
   assert {f'{run}: train' for run in runs} < set(texts)
   assert any('without label smoothing' in text for text in texts if text)
@@ -156,7 +184,9 @@ def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
     file.write(line + b'\n{"step": 2, "train/loss": 3.0}\n')
   assert curves.read_points(tmp_path) == {'train/loss': ([1, 2], [1.0, 3.0])}
-  assert f'{tmp_path}/metrics.jsonl has damaged lines, which are left out: 1' in caplog.text
+  assert (
+    f'{tmp_path}/metrics.jsonl has damaged lines, which are left out: 1' in caplog.text
+  )
 
 
 @pytest.mark.parametrize(
@@ -164,9 +194,15 @@ def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
   [
     ([], 'which runs?'),
     (['{run}', '{run}'], '--output=FILE is needed where runs are several'),
-    (['{run}', '--output=x.gif'], "--output must end in one of .svg, .png, .pdf; got 'x.gif'"),
+    (
+      ['{run}', '--output=x.gif'],
+      "--output must end in one of .svg, .png, .pdf; got 'x.gif'",
+    ),
     (['{run}/no'], '{run}/no/metrics.jsonl cannot be read'),
-    (['{run}', '--output={run}/linked.svg'], '--output={run}/linked.svg would replace what is'),
+    (
+      ['{run}', '--output={run}/linked.svg'],
+      '--output={run}/linked.svg would replace what is',
+    ),
   ],
 )
 def test_a_mistake_is_one_line(plot, tmp_path, arguments, fact):

@@ -6,7 +6,12 @@ import sacrebleu
 from transformer.tools.rerank.minimum_risk import choose
 
 SENTENCES = [
-  ['the cat sat on the mat', 'a cat sat on the mat', 'the cat sat on a mat', 'no such thing'],
+  [
+    'the cat sat on the mat',
+    'a cat sat on the mat',
+    'the cat sat on a mat',
+    'no such thing',
+  ],
   ['yes', 'no', 'no'],  # Counted twice, so it is the likeliest.
   ['one two', 'two one'],  # Equal; the first stays.
   ['alone', 'alone'],
@@ -18,7 +23,8 @@ def test_the_expectation_is_over_all_candidates():
   chosen_texts = choose(SENTENCES, 1)
   for texts, chosen in zip(SENTENCES, chosen_texts, strict=True):
     expected = [
-      sum(metric.sentence_score(text, [other]).score for other in texts) for text in texts
+      sum(metric.sentence_score(text, [other]).score for other in texts)
+      for text in texts
     ]
     assert chosen == texts[expected.index(max(expected))]
   assert chosen_texts[1:3] == ['no', 'one two'] and choose([[]], 1) == ['']

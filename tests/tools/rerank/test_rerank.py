@@ -43,13 +43,18 @@ def test_samples_are_weighed_and_scored(rerank, samples, tmp_path):
   lines = out.removesuffix('\n').split('\n')
   chosen = path.with_name(f'{path.stem}.mbrchrF2++.4.json')
   result = json.loads(chosen.read_text('utf-8'))
-  assert f'also in {chosen}' in err and result['more'] == {'bleu': 'char', 'mbr': 'chrF2++.4'}
+  assert f'also in {chosen}' in err and result['more'] == {
+    'bleu': 'char',
+    'mbr': 'chrF2++.4',
+  }
   scores = {metric['name']: metric for metric in result['metrics']}
   assert scores['words']['score'] == sum(len(line.split()) for line in lines) / 2
   assert '|tok:char|' in scores['BLEU']['signature']
   sentences = [
     json.loads(line)
-    for line in chosen.with_name(f'{chosen.stem}.sentences.jsonl').read_text('utf-8').splitlines()
+    for line in chosen.with_name(f'{chosen.stem}.sentences.jsonl')
+    .read_text('utf-8')
+    .splitlines()
   ]
   assert [sentence['translation'] for sentence in sentences] == lines
   kept = ('text', 'steps', 'seed', 'decode', 'workdir', 'text_sha256')
@@ -67,7 +72,8 @@ def test_without_a_result_it_writes_the_choices(rerank, tmp_path):
     'the cat sat on a mat',
   ]
   (tmp_path / 'nbest').write_text(
-    ''.join(f'0 ||| {text} ||| -1.5\n' for text in texts) + '1 |||  ||| 0.000000\n', 'utf-8'
+    ''.join(f'0 ||| {text} ||| -1.5\n' for text in texts) + '1 |||  ||| 0.000000\n',
+    'utf-8',
   )
   status, out, err = rerank(f'--nbest={tmp_path}/nbest')
   assert (status, out) == (0, 'the cat sat on the mat\n\n'), err
@@ -93,4 +99,6 @@ def test_a_mistake_is_one_line(rerank, samples, tmp_path, flags, fact):
   }
   names['other'].write_text('0 ||| a ||| -1\n2 ||| a ||| -1\n')
   names['short'].write_text('0 ||| a ||| -1\n')
-  assert fact.format(**names) in rerank.refuses(*(flag.format(**names) for flag in flags))
+  assert fact.format(**names) in rerank.refuses(
+    *(flag.format(**names) for flag in flags)
+  )

@@ -109,7 +109,10 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
     json.loads(path.read_text('utf-8'))
     for path in folder.glob('wandb/offline-run-*/files/media/table/valid/*.json')
   ]
-  assert sorted(text['data'] for text in texts) == [[['a', 'b', 'c']], [['a | b', 'ü', '']]]
+  assert sorted(text['data'] for text in texts) == [
+    [['a', 'b', 'c']],
+    [['a | b', 'ü', '']],
+  ]
 
   runs = [[record.run for record in part if record.HasField('run')] for part in parts]
   assert len({run.run_id for part in runs for run in part}) == 1
@@ -122,11 +125,20 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
   ]
   assert steps == [40, 50]
   assert [
-    record.exit.exit_code for part in parts for record in part if record.HasField('exit')
+    record.exit.exit_code
+    for part in parts
+    for record in part
+    if record.HasField('exit')
   ] == [1, 0]
-  assert [sum(record.HasField('preempting') for record in part) for part in parts] == [1, 0]
+  assert [sum(record.HasField('preempting') for record in part) for part in parts] == [
+    1,
+    0,
+  ]
   assert {
-    record.metric.step_metric for part in parts for record in part if record.HasField('metric')
+    record.metric.step_metric
+    for part in parts
+    for record in part
+    if record.HasField('metric')
   } == {'step'}
   (copy,) = folder.parent.glob('b/wandb/offline-run-*/*.wandb')
   assert not {record.run.run_id for record in records(copy)} & {
@@ -143,7 +155,9 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
   ],
   ids=['no library', 'no key'],
 )
-def test_what_is_missing_is_an_error_before_training(tmp_path, tell, before, environment, words):
+def test_what_is_missing_is_an_error_before_training(
+  tmp_path, tell, before, environment, words
+):
   done = tell(tmp_path, before, environment)
   assert done.returncode == 1 and words in done.stderr.splitlines()[-1], done.stderr
   assert 'UserError' in done.stderr.splitlines()[-1]

@@ -77,7 +77,9 @@ class Merges:
     for number in np.unique(chunks):
       some = np.flatnonzero(chunks == number)
       tokens = sentences.take(some)
-      parts.append(self._cut_together(sentences.lengths[some], tokens, keys[some], rate))
+      parts.append(
+        self._cut_together(sentences.lengths[some], tokens, keys[some], rate)
+      )
     return Sentences.concatenate(parts)
 
   def _piece(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -90,9 +92,13 @@ class Merges:
     return np.where(self._keys[places] == keys, self._pieces[places], self.size + 1)
 
   def _cut_together(self, lengths, tokens, keys, rate) -> Sentences:
-    in_sentence = np.add.reduceat(self._spelling.lengths[tokens], np.cumsum(lengths) - lengths)
+    in_sentence = np.add.reduceat(
+      self._spelling.lengths[tokens], np.cumsum(lengths) - lengths
+    )
     symbols = self._spelling.take(tokens)
-    draws = mix(np.repeat(keys, in_sentence) + count_from_zero(in_sentence).astype(np.uint64))
+    draws = mix(
+      np.repeat(keys, in_sentence) + count_from_zero(in_sentence).astype(np.uint64)
+    )
 
     def costs_of(first, second, end):
       """Returns the costs of merges of two places; the merge with the lowest cost comes next.
@@ -133,7 +139,11 @@ class Merges:
       ends = np.cumsum(sizes)
       costs[left] = _NEVER
       changed = np.concatenate([left[left > ends - sizes] - 1, left[left < ends - 2]])
-      costs[changed] = costs_of(places[changed], places[changed + 1], places[changed + 2])
+      costs[changed] = costs_of(
+        places[changed], places[changed + 1], places[changed + 2]
+      )
     kept = symbols != _JOINED
-    lengths = np.add.reduceat(kept, np.cumsum(in_sentence) - in_sentence, dtype=np.int32)
+    lengths = np.add.reduceat(
+      kept, np.cumsum(in_sentence) - in_sentence, dtype=np.int32
+    )
     return Sentences.end_to_end(symbols[kept], lengths)

@@ -28,7 +28,9 @@ class Rows(NamedTuple):
 class Packing:
   """A greedy packing with every pair in exactly one of `num_rows` rows."""
 
-  def __init__(self, source_lengths, target_lengths, source_capacity: int, target_capacity: int):
+  def __init__(
+    self, source_lengths, target_lengths, source_capacity: int, target_capacity: int
+  ):
     """Finds the fillings for pairs of such lengths in rows of such capacities.
 
     There is at least one pair, and each fits into a row. Lengths are at least 1.

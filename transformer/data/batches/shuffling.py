@@ -5,7 +5,9 @@ import numpy as np
 _ROUNDS = 8
 
 
-def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) -> np.ndarray:
+def permute(
+  index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int
+) -> np.ndarray:
   """Returns the images of elements 0 … size − 1 under random permutations that keys choose.
 
   A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is permuted
@@ -19,7 +21,9 @@ def permute(index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int) ->
   right = -(-size // left)
   outside = np.arange(len(value))
   while len(outside):
-    value[outside] = _rounds(value[outside], left[outside], right[outside], key[outside])
+    value[outside] = _rounds(
+      value[outside], left[outside], right[outside], key[outside]
+    )
     outside = outside[value[outside] >= size[outside]]
   return value
 

@@ -25,7 +25,9 @@ class Shape(NamedTuple):
   target_length: int
 
 
-def batch_shape(tokens_per_batch: int, max_length: int, corpora: Sequence[EncodedPairs]) -> Shape:
+def batch_shape(
+  tokens_per_batch: int, max_length: int, corpora: Sequence[EncodedPairs]
+) -> Shape:
   """Chooses the shape of a run's batches of `tokens_per_batch` target positions.
 
   If the sources have more tokens than the targets, their side of a row is longer in proportion.
@@ -59,7 +61,11 @@ class TrainingBatches(BatchesByStep):
   """
 
   def __init__(
-    self, corpora: Sequence[EncodedPairs], weights: Sequence[float], shape: Shape, seed: int
+    self,
+    corpora: Sequence[EncodedPairs],
+    weights: Sequence[float],
+    shape: Shape,
+    seed: int,
   ):
     """Plans batches over corpora, given how many times an epoch uses each of them."""
     by_weight: dict[float, list[int]] = {}
@@ -173,7 +179,10 @@ def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
 
 
 def assemble(
-  corpora: Sequence[EncodedPairs], rows: Rows, shape: Shape, corpus_of: np.ndarray | None = None
+  corpora: Sequence[EncodedPairs],
+  rows: Rows,
+  shape: Shape,
+  corpus_of: np.ndarray | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
 
@@ -181,7 +190,9 @@ def assemble(
   """
   num_rows, source_length, target_length = shape
   source = _fill([pairs.source for pairs in corpora], rows, num_rows, source_length)
-  target = _fill([pairs.target for pairs in corpora], rows, num_rows, target_length, corpus_of)
+  target = _fill(
+    [pairs.target for pairs in corpora], rows, num_rows, target_length, corpus_of
+  )
   return Batch(*source, *target)
 
 
@@ -223,7 +234,9 @@ def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   return Sentences.end_to_end(tokens, lengths)
 
 
-def _find(collections: Sequence[Sized], numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _find(
+  collections: Sequence[Sized], numbers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
   """Returns the place of each number's collection, and the number within this collection."""
   firsts = np.cumsum([0, *map(len, collections)])
   owner = np.searchsorted(firsts, numbers, side='right') - 1

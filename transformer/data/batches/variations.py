@@ -16,7 +16,12 @@ from transformer import own_code
 from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing, Rows
 from transformer.data.batches.shuffling import mix
-from transformer.data.batches.training_batches import BatchesByStep, TrainingBatches, assemble, take
+from transformer.data.batches.training_batches import (
+  BatchesByStep,
+  TrainingBatches,
+  assemble,
+  take,
+)
 from transformer.data.config import DataConfig
 from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.data.vocabulary.vocabularies import RunVocabulary
@@ -26,9 +31,15 @@ from transformer.errors import UserError
 # (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
 Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
 
-_WINDOW_PAIRS = 32_768  # approximate number of pairs that are varied and packed together
-_FEWEST_BATCHES = 16  # in a window, which has one more than planned: few would be half empty
-_SPARE = 0.01  # spare rows in each window, as a share of the rows that the first window needs
+_WINDOW_PAIRS = (
+  32_768  # approximate number of pairs that are varied and packed together
+)
+_FEWEST_BATCHES = (
+  16  # in a window, which has one more than planned: few would be half empty
+)
+_SPARE = (
+  0.01  # spare rows in each window, as a share of the rows that the first window needs
+)
 
 
 def fractions(keys: np.ndarray) -> np.ndarray:
@@ -63,7 +74,9 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
       varied = vary(source, target, own_keys)
       sizes = [len(side) for side in varied if isinstance(side, Sentences)]
     if sizes != [len(source)] * 2:
-      raise UserError(f'the variation {spec} must return two Sentences, each as many as it got')
+      raise UserError(
+        f'the variation {spec} must return two Sentences, each as many as it got'
+      )
     return varied
 
   return checked
@@ -142,7 +155,9 @@ class VariedBatches(BatchesByStep):
     for corpus in self._plan.corpora:
       place = np.flatnonzero((pairs >= first) & (pairs < first + len(corpus)))
       if len(place):
-        read = [side.select(pairs[place] - first) for side in (corpus.source, corpus.target)]
+        read = [
+          side.select(pairs[place] - first) for side in (corpus.source, corpus.target)
+        ]
         parts.append([*read, *self._vary_corpus(read, keys[:, place])])
         places.append(place)
       first += len(corpus)
@@ -151,12 +166,16 @@ class VariedBatches(BatchesByStep):
     sizes = np.concatenate([rows.sizes for rows, _ in dealt])
     return _Window(sides[:2], sides[2:], pairs, sizes)
 
-  def _vary_corpus(self, read: Sequence[Sentences], keys: np.ndarray) -> list[Sentences]:
+  def _vary_corpus(
+    self, read: Sequence[Sentences], keys: np.ndarray
+  ) -> list[Sentences]:
     """Returns both sides of pairs of one corpus, varied; a side that is too long stays as read.
 
     What a variation makes of both sides, such as paragraphs, counts as read if both are short.
     """
-    most = self.shape.target_length  # data.max_length, the most that any sentence may have
+    most = (
+      self.shape.target_length
+    )  # data.max_length, the most that any sentence may have
     sides = read
     for vary in self._variations:
       before = sides

@@ -35,7 +35,9 @@ class Corpus:
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
-    self[:1]  # A class whose pairs are no texts is refused before anything is learned from them.
+    self[
+      :1
+    ]  # A class whose pairs are no texts is refused before anything is learned from them.
 
   def __len__(self) -> int:
     return self._length
@@ -64,7 +66,9 @@ def _class_of(source: str) -> Callable:
   return own_code.load(source, 'source')
 
 
-def open_corpus(config: DataConfig, split: str, dir_flag: str = '--config.data.dir') -> Corpus:
+def open_corpus(
+  config: DataConfig, split: str, dir_flag: str = '--config.data.dir'
+) -> Corpus:
   """Opens a TFDS split, such as `train[:10%]`, the prefix of text files, or a split of one's own.
 
   Errors name `dir_flag` as the flag that sets the place of the data.
@@ -74,4 +78,6 @@ def open_corpus(config: DataConfig, split: str, dir_flag: str = '--config.data.d
   except UserError as error:
     if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
       raise
-    raise UserError(f'{error}; if the data lies elsewhere, give {dir_flag}=DIR') from error
+    raise UserError(
+      f'{error}; if the data lies elsewhere, give {dir_flag}=DIR'
+    ) from error

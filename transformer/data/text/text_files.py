@@ -25,7 +25,9 @@ from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
 _CHUNK = 1 << 24  # bytes read together
-_EVERY = 128  # lines from one known offset to the next; a read begins and ends at such offsets
+_EVERY = (
+  128  # lines from one known offset to the next; a read begins and ends at such offsets
+)
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
 # Unicode's categories of white space, controls, and marks that need a letter to be seen.
@@ -89,8 +91,12 @@ class TextFile:
     self.notes = ()
     if file is None:
       forms = [name + ending for ending in ('', *files.PACKED)]
-      self.name, *others = [form for form in forms if files.as_path(form).exists()] or [name]
-      self.notes = tuple(f'{self.name} is read, and not {path}; remove one' for path in others)
+      self.name, *others = [form for form in forms if files.as_path(form).exists()] or [
+        name
+      ]
+      self.notes = tuple(
+        f'{self.name} is read, and not {path}; remove one' for path in others
+      )
       file = _open(self.name)
     self._file = file
     weakref.finalize(self, file.close)
@@ -129,7 +135,9 @@ class TextFile:
       try:
         chunk.decode('utf-8')
       except UnicodeDecodeError as error:
-        raise _not_utf8(self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error) from error
+        raise _not_utf8(
+          self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error
+        ) from error
       if chunk.count(0) > _MOST_ZEROS * len(chunk):
         raise UserError(
           f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
@@ -183,7 +191,9 @@ class TextCorpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     start, stop, _ = pairs.indices(len(self))
-    return list(zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True))
+    return list(
+      zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True)
+    )
 
 
 def reopened(file: BinaryIO) -> BinaryIO:
@@ -203,7 +213,10 @@ def _open(name: str | os.PathLike) -> BinaryIO:
     file = path.open('rb')
   except OSError as error:
     names = [other.name for other in path.parent.glob('*')]
-    nearest = ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0)) or 'no files'
+    nearest = (
+      ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0))
+      or 'no files'
+    )
     there = f'{path.parent} holds {nearest}'
     if not path.parent.is_dir():
       there = f'there is no folder {path.parent}'

@@ -35,14 +35,19 @@ class TfdsCorpus:
       )
     self._examples = builder.as_data_source(split)
     info = builder.info
-    sizes = {key: [part.num_bytes, list(part.shard_lengths)] for key, part in info.splits.items()}
+    sizes = {
+      key: [part.num_bytes, list(part.shard_lengths)]
+      for key, part in info.splits.items()
+    }
     record = {
       'set': info.full_name,
       'split': split,
       'languages': list(self._languages),
       'splits': sizes,
     }
-    self.fingerprint = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    self.fingerprint = hashlib.sha256(
+      json.dumps(record, sort_keys=True).encode()
+    ).hexdigest()
     self.folder = Path(builder.data_path)
 
   def __len__(self) -> int:
@@ -51,13 +56,18 @@ class TfdsCorpus:
   def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
     source, target = self._languages
     examples = self._examples.__getitems__(range(*pairs.indices(len(self))))
-    return [(example[source].decode(), example[target].decode()) for example in examples]
+    return [
+      (example[source].decode(), example[target].decode()) for example in examples
+    ]
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
   failure = 'a TFDS set must be named like set/config or set/config:version'
-  with own_code.guarded(f'{failure}; {shown(name)} cannot be opened'), _own_features_only():
+  with (
+    own_code.guarded(f'{failure}; {shown(name)} cannot be opened'),
+    _own_features_only(),
+  ):
     try:
       return read_only_builder.builder_from_files(
         name, data_dir=os.path.expanduser(data_dir) or None
@@ -93,7 +103,9 @@ def _own_features_only():
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
   """Returns the languages of a set; a set that is no translation set is a `UserError`."""
   texts = [
-    key for key, feature in builder.info.features.items() if isinstance(feature, tfds.features.Text)
+    key
+    for key, feature in builder.info.features.items()
+    if isinstance(feature, tfds.features.Text)
   ]
   if len(texts) < 2:
     raise UserError(

@@ -9,7 +9,11 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
+from transformer.data.vocabulary.vocabularies import (
+  RunVocabulary,
+  SeparateVocabularies,
+  is_shared,
+)
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -53,7 +57,9 @@ def make_vocabulary(
   )
 
 
-def _make(config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | None) -> Vocabulary:
+def _make(
+  config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | None
+) -> Vocabulary:
   """Returns the vocabulary that the file of a `key` or an `earlier` run has, or learns it."""
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier
@@ -63,10 +69,14 @@ def _make(config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | 
     return given
   size = config.sizes[key]
   name = key.replace('_', ' ')
-  logging.info('training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS)
+  logging.info(
+    'training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS
+  )
   sentences = corpora.training_text(VOCABULARY_PAIRS)
   if not config.shared_vocabulary:  # Each source comes before its target.
-    sentences = itertools.islice(sentences, 0 if key == 'source_vocabulary' else 1, None, 2)
+    sentences = itertools.islice(
+      sentences, 0 if key == 'source_vocabulary' else 1, None, 2
+    )
   return Vocabulary.train(sentences, size, f'{key}_size', config)
 
 
@@ -80,7 +90,12 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
   size = config.sizes[key]
   normalisation = given.normalisation
   for name, fits, wanted, got in (
-    ('vocabulary_kind', is_unigram or config.vocabulary_kind == 'bpe', 'bpe', 'unigram'),
+    (
+      'vocabulary_kind',
+      is_unigram or config.vocabulary_kind == 'bpe',
+      'bpe',
+      'unigram',
+    ),
     ('split_digits', about.split_digits or not config.split_digits, False, True),
     (
       'normalisation',
@@ -100,9 +115,15 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
 def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
   """Returns, for each piece, the ids of the earlier pieces that spell it: itself, if it is one."""
   model = earlier.proto()
-  model.normalizer_spec.add_dummy_prefix = False  # A piece within a word begins with no space.
-  model.normalizer_spec.ClearField('precompiled_charsmap')  # No piece becomes an empty text.
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+  model.normalizer_spec.add_dummy_prefix = (
+    False  # A piece within a word begins with no space.
+  )
+  model.normalizer_spec.ClearField(
+    'precompiled_charsmap'
+  )  # No piece becomes an empty text.
+  processor = sentencepiece.SentencePieceProcessor(
+    model_proto=model.SerializeToString()
+  )
   own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
   pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]
   return [[token] for token in range(BYTE_IDS.stop)] + [

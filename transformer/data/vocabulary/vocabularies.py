@@ -32,7 +32,9 @@ def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
 
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
   """Returns the SHA-256 of each model, by the name of its file without `.model`."""
-  return {Path(name).stem: side.fingerprint for name, side in _by_file(vocabulary).items()}
+  return {
+    Path(name).stem: side.fingerprint for name, side in _by_file(vocabulary).items()
+  }
 
 
 def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
@@ -40,7 +42,9 @@ def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
   return dict(zip(names, (vocabulary.source, vocabulary.target), strict=False))
 
 
-def from_model_files(models: Mapping[str, bytes], place: str | os.PathLike) -> RunVocabulary:
+def from_model_files(
+  models: Mapping[str, bytes], place: str | os.PathLike
+) -> RunVocabulary:
   """Returns the vocabulary of such models, as of `model_files`; an error names their place."""
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
     if models.keys() == set(names):
@@ -59,7 +63,9 @@ def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
     side.save(Path(folder, name))
 
 
-def load(folder: str | os.PathLike, wanted: Mapping[str, str] | None = None) -> RunVocabulary:
+def load(
+  folder: str | os.PathLike, wanted: Mapping[str, str] | None = None
+) -> RunVocabulary:
   """Reads the vocabulary of a run's directory, whose models must have the `wanted` fingerprints.
 
   They are named as `fingerprints` does; other entries do not count. None reads what is there.

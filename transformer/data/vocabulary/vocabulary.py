@@ -32,13 +32,21 @@ _UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
 _RESERVED = re.compile('|'.join(ESCAPED))
 _SEQUENCE = re.compile('|'.join(_UNESCAPED))
 
-_CHARACTER_COVERAGE = 0.99999  # of the training text; the rarest characters are spelt in bytes
-_LONGEST_LINE = 2**30  # SentencePiece skips longer training lines, and accepts no larger value.
+_CHARACTER_COVERAGE = (
+  0.99999  # of the training text; the rarest characters are spelt in bytes
+)
+_LONGEST_LINE = (
+  2**30
+)  # SentencePiece skips longer training lines, and accepts no larger value.
 _ERRORS_ONLY = 2
 # What SentencePiece says of a size that does not suit the text, and what it means.
 _SIZE_ERRORS = (
   (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
-  (r'smaller than required_chars\. \d+ vs (\d+)', 'is too few for its characters', 'at least'),
+  (
+    r'smaller than required_chars\. \d+ vs (\d+)',
+    'is too few for its characters',
+    'at least',
+  ),
 )
 # What each of `NORMALISATIONS` makes of a text. Another comes back if a model lacks bytes,
 # trims or joins spaces, normalises otherwise, or is truncated in a way that can still be parsed.
@@ -75,7 +83,12 @@ class Vocabulary:
     normalisation = None
     try:
       processor.LoadFromSerializedProto(model_bytes)
-      ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+      ids = (
+        processor.pad_id(),
+        processor.bos_id(),
+        processor.eos_id(),
+        processor.unk_id(),
+      )
       names = [self.piece(token) for token in BYTE_IDS]
       if ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID) and names == _BYTES:
         normalisation = _PROBES.get(self.written(_PROBE))
@@ -118,7 +131,9 @@ class Vocabulary:
     sentences = [_escape(sentence) for sentence in sentences]
     model = io.BytesIO()
     if not any(sentences):
-      raise UserError('a vocabulary needs text to be trained on; the training corpora hold none')
+      raise UserError(
+        'a vocabulary needs text to be trained on; the training corpora hold none'
+      )
     try:
       sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
@@ -149,7 +164,9 @@ class Vocabulary:
     if not config.symbols:
       return cls(model.getvalue())
     made = ModelProto.FromString(model.getvalue())
-    made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)  # Symbols follow bytes.
+    made.pieces.sort(
+      key=lambda piece: piece.type not in _FIRST_TYPES
+    )  # Symbols follow bytes.
     return cls(made.SerializeToString(deterministic=True))
 
   @classmethod
@@ -189,7 +206,11 @@ class Vocabulary:
     if EOS_ID in ids:
       ids = ids[: ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
-    return _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
+    return (
+      _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text)
+      if _ESCAPE in text
+      else text
+    )
 
   def written(self, text: str) -> str:
     """Returns a text as it comes back: normalised, if the vocabulary does that."""

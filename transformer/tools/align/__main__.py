@@ -21,7 +21,9 @@ from transformer.tools.align.links import alignment_lines, read_gold
 _FLAGS = shared_flags.define_request(
   'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size'
 )
-_OUTPUT = flags.DEFINE_string('output', None, 'Where links go, or - for standard output.')
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'Where links go, or - for standard output.'
+)
 _GOLD = flags.DEFINE_string(
   'gold',
   None,
@@ -46,7 +48,11 @@ def main(_):
   from transformer.trained_run import load
 
   run = load(
-    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+    request.workdir,
+    request.checkpoint,
+    request.average,
+    request.ensemble,
+    request.batch_size,
   )
   check_layer([member.model for member in run.members], _LAYER.value)
   (text,) = request.read_texts(run.config.data)
@@ -74,8 +80,14 @@ def _request() -> Request:
       not (_OUTPUT.value or _GOLD.value),
       '--output=FILE is needed, where links go, or --gold=FILE, with which they are compared',
     ),
-    (_GOLD.value == STANDARD_INPUT, '--gold must name a file; standard input is for --source'),
-    (request.results and not _GOLD.value, '--results is for error rates; add --gold=FILE'),
+    (
+      _GOLD.value == STANDARD_INPUT,
+      '--gold must name a file; standard input is for --source',
+    ),
+    (
+      request.results and not _GOLD.value,
+      '--results is for error rates; add --gold=FILE',
+    ),
     (
       (request.beam_size, request.alpha) != (None, None),
       '--beam_size and --alpha are of a search, and an alignment makes none',

@@ -57,7 +57,9 @@ def evaluate(
   }
   lines = alignment_lines(alignments)
   sentences = []
-  for source, target, line, numbers in zip(sources, targets, lines, counts, strict=True):
+  for source, target, line, numbers in zip(
+    sources, targets, lines, counts, strict=True
+  ):
     scores = dict(zip(NAMES, rates(numbers).tolist(), strict=True))
     about = {'source': source, 'references': [target], 'alignment': line}
     sentences.append(about | scores)
@@ -66,4 +68,8 @@ def evaluate(
 
 def more_lines(result: dict[str, Any]) -> list[str]:
   """Returns a line for people with the numbers of links."""
-  return ['  {found:,} found, {sure:,} sure, {possible:,} possible links'.format(**result['links'])]
+  return [
+    '  {found:,} found, {sure:,} sure, {possible:,} possible links'.format(
+      **result['links']
+    )
+  ]

@@ -40,7 +40,9 @@ def read_gold(
   """
   gold = []
   lines = read_beside('gold', path, sources)
-  for number, (line, source, target) in enumerate(zip(lines, sources, targets, strict=True), 1):
+  for number, (line, source, target) in enumerate(
+    zip(lines, sources, targets, strict=True), 1
+  ):
     source_words = len(source.encode().split())
     target_words = len(target.encode().split())
     sure = set()

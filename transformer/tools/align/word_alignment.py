@@ -37,7 +37,9 @@ def align(
   params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
   links: list[list[Link]] = [[] for _ in sources]
   sides = (source_ids, target_ids)
-  for indices, source_BS, target_BT in pair_batches(sides, most, config.decode.batch_size):
+  for indices, source_BS, target_BT in pair_batches(
+    sides, most, config.decode.batch_size
+  ):
     weights_BTS = jax.device_get(attention(params, source_BS, target_BT))
     check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in indices))
     for weights_TS, index in zip(weights_BTS, indices, strict=False):
@@ -67,7 +69,9 @@ def check_layer(models: Sequence[Model], layer: int | None):
     )
 
 
-def mean_attention(models: Sequence[Model], layer: int | None = None) -> Callable[..., jax.Array]:
+def mean_attention(
+  models: Sequence[Model], layer: int | None = None
+) -> Callable[..., jax.Array]:
   """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
 
   Ids are padded, with end tokens. Row t is for target token t. `layer` counts from 1 at the bottom;

@@ -41,7 +41,9 @@ class GroupedQueryAttention(MultiHeadAttention):
     return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
 
   def attend_to_itself(self, x_BTD, layout, *, deterministic=True):
-    return super().attend_to_itself(x_BTD, self._scaled(layout), deterministic=deterministic)
+    return super().attend_to_itself(
+      x_BTD, self._scaled(layout), deterministic=deterministic
+    )
 
   def extend(self, x_BWD, cache, layout, index):
     return super().extend(x_BWD, cache, self._scaled(layout), index)
@@ -107,7 +109,9 @@ class GroupedQueryTransformer(Transformer):
     """
     config = self.config
     heads = config.num_heads - self.kv_heads
-    missing = 6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)
+    missing = (
+      6.0 * config.model_dim * heads * (config.head_key_dim + config.head_value_dim)
+    )
     source, target = super().flops(source_length, target_length)
     return (
       source - missing * (config.num_layers + config.decoder_depth),

@@ -43,14 +43,18 @@ class Mixture(nn.Module):
     _, best_BTK = jax.lax.top_k(probabilities_BTE, self.top_k)
     chosen_BTE = jnp.sum(jax.nn.one_hot(best_BTK, self.experts), axis=-2)
     gates_BTE = chosen_BTE * probabilities_BTE
-    if self.top_k > 1:  # A single gate stays a probability, so that the router gets its gradient.
+    if (
+      self.top_k > 1
+    ):  # A single gate stays a probability, so that the router gets its gradient.
       gates_BTE /= jnp.sum(gates_BTE, axis=-1, keepdims=True)
     is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
     if layout.mask_BTS is not None:
       is_token_BT = jnp.any(layout.mask_BTS, axis=-1)
     balance = load_balance(probabilities_BTE, chosen_BTE / self.top_k, is_token_BT)
     self.sow('losses', 'load_balance', self.balance * balance)
-    outputs_EBTD = jnp.stack([expert(x_BTD, deterministic=deterministic) for expert in self.expert])
+    outputs_EBTD = jnp.stack(
+      [expert(x_BTD, deterministic=deterministic) for expert in self.expert]
+    )
     return jnp.einsum('E...D,...E->...D', outputs_EBTD, gates_BTE.astype(x_BTD.dtype))
 
 

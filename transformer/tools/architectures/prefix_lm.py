@@ -38,7 +38,10 @@ class PrefixLayer(Layer):
       keys_values = attention.keys_values(h_BTD, layout)
       visible = keys_values
       if source is not None:
-        visible = [jnp.concatenate(both, axis=-3) for both in zip(source, keys_values, strict=True)]
+        visible = [
+          jnp.concatenate(both, axis=-3)
+          for both in zip(source, keys_values, strict=True)
+        ]
       return attention(h_BTD, visible, layout, deterministic=deterministic)
 
     x_BTD = self.apply_sublayers(x_BTD, layout, attend, None, deterministic)
@@ -77,7 +80,9 @@ class PrefixLM(Transformer):
 
   def __post_init__(self):
     if self.config.positions == 'relative':
-      raise UserError('the prefix LM has no relative positions; set model.positions=rotary')
+      raise UserError(
+        'the prefix LM has no relative positions; set model.positions=rotary'
+      )
     super().__post_init__()
 
   def setup(self):
@@ -101,7 +106,9 @@ class PrefixLM(Transformer):
     to_target_BTT = segment_mask(segments_BT, segments_BT)
     to_target_BTT &= jnp.broadcast_to(causal_mask(length), to_target_BTT.shape)
     to_source_BTS = segment_mask(segments_BT, source_segments_BS)
-    layout = Layout(jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT)
+    layout = Layout(
+      jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT
+    )
     places_BTD = self.target_position(positions_BT, length)
     x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
     call = self.layer_call(deterministic=deterministic)
@@ -115,7 +122,9 @@ class PrefixLM(Transformer):
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
     """Returns the last layer's output, and for each layer the keys and values."""
-    added_BSD = jnp.broadcast_to(self.source_side, (*tokens_BS.shape, self.config.model_dim))
+    added_BSD = jnp.broadcast_to(
+      self.source_side, (*tokens_BS.shape, self.config.model_dim)
+    )
     places_BSD = self.source_position(positions_BS, tokens_BS.shape[-1])
     if places_BSD is not None:
       added_BSD += places_BSD

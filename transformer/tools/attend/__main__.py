@@ -26,7 +26,9 @@ from transformer.system import command_line, outputs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _SENTENCE = flags.DEFINE_string('sentence', None, 'A sentence to look at.')
-_SOURCE = flags.DEFINE_string('source', None, 'A file of sentences, or - for standard input.')
+_SOURCE = flags.DEFINE_string(
+  'source', None, 'A file of sentences, or - for standard input.'
+)
 _TRANSLATION = flags.DEFINE_string(
   'translation',
   None,
@@ -35,7 +37,9 @@ _TRANSLATION = flags.DEFINE_string(
   '--source.',
 )
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'Where the page goes, or - for standard output; default: RUN/eval/attention.html.'
+  'output',
+  None,
+  'Where the page goes, or - for standard output; default: RUN/eval/attention.html.',
 )
 _CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
   'checkpoint', 'average', 'beam_size', 'alpha'
@@ -52,7 +56,9 @@ def main(_):
   if (_SENTENCE.value is None) == (_SOURCE.value is None):
     raise UserError("one of --sentence='…' and --source=FILE is needed, and not both")
   if _TRANSLATION.value and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):
-    raise UserError('--beam_size and --alpha are of a search, and --translation makes none')
+    raise UserError(
+      '--beam_size and --alpha are of a search, and --translation makes none'
+    )
   shared_flags.check_at_least(1, _AVERAGE)
   # With --sentence the translation is no file.
   read = [_SOURCE.value, _TRANSLATION.value] if _SOURCE.value else []
@@ -67,7 +73,9 @@ def main(_):
   sources, translations = _read()
   shown = [place for place, line in enumerate(sources) if not is_blank(line)]
   if not shown:
-    raise UserError(f'there is nothing to look at: {_SOURCE.value or "--sentence"} is blank')
+    raise UserError(
+      f'there is nothing to look at: {_SOURCE.value or "--sentence"} is blank'
+    )
   _check_size(run, sources)
   if translations is None:
     translations = [answer.text for answer in run.answers(sources, decoding)]
@@ -90,8 +98,12 @@ def _read() -> tuple[list[str], list[str] | None]:
   if _SENTENCE.value is not None:
     for flag in (_SENTENCE, _TRANSLATION):  # Python turns other bytes into surrogates.
       if any('\ud800' <= character <= '\udfff' for character in flag.value or ''):
-        raise UserError(f'--{flag.name} must be UTF-8; got {shown(os.fsencode(flag.value))}')
-    return [_SENTENCE.value], None if _TRANSLATION.value is None else [_TRANSLATION.value]
+        raise UserError(
+          f'--{flag.name} must be UTF-8; got {shown(os.fsencode(flag.value))}'
+        )
+    return [_SENTENCE.value], None if _TRANSLATION.value is None else [
+      _TRANSLATION.value
+    ]
   if _TRANSLATION.value == STANDARD_INPUT:
     raise UserError('--translation must name a file; standard input is for --source')
   sources = read_lines(_SOURCE.value)
@@ -105,7 +117,9 @@ def _check_size(run, sources):
   shape = run.config.model
   most = run.config.data.max_length
   # A translation is about as long as its source.
-  lengths = [min(len(ids) + 1, most) for ids in run.vocabulary.source.encode_batch(sources)]
+  lengths = [
+    min(len(ids) + 1, most) for ids in run.vocabulary.source.encode_batch(sources)
+  ]
   maps = shape.num_heads * (shape.num_layers + 2 * shape.decoder_depth)
   weights = maps * sum(length**2 for length in lengths)
   if weights > _MOST_WEIGHTS:

@@ -36,7 +36,9 @@ def attention_maps(
   """
   most_source, most_target = longest(run.config)
   maps = []
-  for source, target in zip(*encode_pairs(run.vocabulary, sources, translations), strict=True):
+  for source, target in zip(
+    *encode_pairs(run.vocabulary, sources, translations), strict=True
+  ):
     source_ids = _cut(source, most_source)
     target_ids = _cut(target, most_target)
     weights = run.attention_of(source_ids, target_ids)

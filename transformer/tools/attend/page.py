@@ -32,7 +32,10 @@ _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
 def page_of_run(
-  run: TrainedRun, sources: Sequence[str], translations: Sequence[str], numbers: Sequence[int]
+  run: TrainedRun,
+  sources: Sequence[str],
+  translations: Sequence[str],
+  numbers: Sequence[int],
 ) -> bytes:
   """Builds the page for sentences and their translations by a run; warns where they are cut.
 
@@ -49,7 +52,9 @@ def page_of_run(
   ):
     cut = sum(shown.cut[side] for shown in maps)
     if cut:
-      logging.warning('%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most)
+      logging.warning(
+        '%d of %d %s were longer than %s and were cut', cut, len(maps), kind, most
+      )
   about = f'{run.workdir.resolve().name}, step {", ".join(map(str, run.steps))}'
   return attention_page(maps, run.vocabulary, about, numbers)
 
@@ -76,7 +81,8 @@ def attention_page(
     'encoderLayers': len(maps[0].weights.encoder),
     'precision': PRECISION,
     'sentences': [
-      _sentence(shown, vocabulary, number) for shown, number in zip(maps, numbers, strict=True)
+      _sentence(shown, vocabulary, number)
+      for shown, number in zip(maps, numbers, strict=True)
     ],
   }
   style = (_FOLDER / 'page.css').read_text(encoding='utf-8')
@@ -86,7 +92,9 @@ def attention_page(
     f"base-uri 'none'; form-action 'none'"
   )
   # A `<` would end the script element, or begin a comment in it, wherever it stands.
-  text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace('<', '\\u003c')
+  text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace(
+    '<', '\\u003c'
+  )
   parts = {'policy': policy, 'style': style, 'script': script, 'data': text}
   template = (_FOLDER / 'page.html').read_text(encoding='utf-8')
   return _PLACE.sub(lambda match: parts[match[1]], template).encode('utf-8')
@@ -127,7 +135,9 @@ def _token(piece: str) -> str:
 
 def _sentence(shown: AttentionMap, vocabulary, number: int) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated and in base64."""
-  weights = b''.join(thousandths(kind).astype('<u2').tobytes() for kind in shown.weights)
+  weights = b''.join(
+    thousandths(kind).astype('<u2').tobytes() for kind in shown.weights
+  )
   data = {
     'number': number,
     'cut': shown.cut,

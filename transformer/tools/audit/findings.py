@@ -19,7 +19,9 @@ from transformer.tools.audit.shifts import shifts
 _CHUNK = 20_000  # pairs read together
 _CUT = 200  # characters of a sentence that an example keeps
 _RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
-_USUAL = 0.05  # the least share of the letters of a script that a language is written in
+_USUAL = (
+  0.05  # the least share of the letters of a script that a language is written in
+)
 
 
 class Findings:
@@ -31,7 +33,11 @@ class Findings:
     self._kinds: dict[str, tuple[int, list]] = {}
 
   def add(
-    self, what: str, badness: np.ndarray, note: Callable[[int], str] = lambda _: '', first: int = 0
+    self,
+    what: str,
+    badness: np.ndarray,
+    note: Callable[[int], str] = lambda _: '',
+    first: int = 0,
   ):
     """Counts the pairs of a kind, whose `badness` is above 0; keeps the worst, or the first.
 
@@ -53,7 +59,9 @@ class Findings:
   def as_json(self) -> list[dict[str, Any]]:
     """Returns all kinds, the commonest first; lines are numbered from 1, and text is cut."""
     found = []
-    for what, (count, kept) in sorted(self._kinds.items(), key=lambda item: -item[1][0]):
+    for what, (count, kept) in sorted(
+      self._kinds.items(), key=lambda item: -item[1][0]
+    ):
       examples = [self._example(index, note) for _, index, note in kept]
       found.append({'what': what, 'count': count, 'examples': examples})
     return found
@@ -61,7 +69,12 @@ class Findings:
   def _example(self, index: int, note: str) -> dict[str, Any]:
     """Returns the line number, the note and the beginning of the texts of a pair."""
     ((source, target),) = self._corpus[index : index + 1]
-    return {'line': index + 1, 'note': note, 'source': source[:_CUT], 'target': target[:_CUT]}
+    return {
+      'line': index + 1,
+      'note': note,
+      'source': source[:_CUT],
+      'target': target[:_CUT],
+    }
 
 
 class _Side:
@@ -105,8 +118,14 @@ class _Side:
         scripts[names[number]] = int(self._letters[number])
     lengths = []
     if self.tokens.any():
-      lengths = np.percentile(self.tokens, (50, 99, 100), method='inverted_cdf').tolist()
-    return {'language': self._language, 'scripts': scripts, 'lengths': list(map(int, lengths))}
+      lengths = np.percentile(
+        self.tokens, (50, 99, 100), method='inverted_cdf'
+      ).tolist()
+    return {
+      'language': self._language,
+      'scripts': scripts,
+      'lengths': list(map(int, lengths)),
+    }
 
 
 def examine(
@@ -136,7 +155,9 @@ def examine(
     _add_lengths(findings, config, [side.tokens[here] for side in sides], blank, first)
   for first, last, shift in shifts(sides[0].characters, sides[1].characters):
     note = f'to line {last}: line n seems to be translated by line n{shift:+d}'
-    findings.keep('the two sides look shifted', last - first, [(first - last, first, note)])
+    findings.keep(
+      'the two sides look shifted', last - first, [(first - last, first, note)]
+    )
   return findings, [side.as_json() for side in sides], keys
 
 
@@ -196,7 +217,9 @@ def _add_lengths(
   findings.add(
     f'a side has more than {ratio:g} times the tokens of the other '
     f'(data.max_length_ratio drops the pair in training)',
-    longer / np.minimum(source, target) * (~blank & differ_in_length(source, target, ratio)),
+    longer
+    / np.minimum(source, target)
+    * (~blank & differ_in_length(source, target, ratio)),
     note,
     first,
   )
@@ -205,6 +228,7 @@ def _add_lengths(
 def keys_of(lines: Sequence[str]) -> np.ndarray:
   """Returns a 64-bit key of each line, the same on every machine."""
   digests = (
-    hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest() for line in lines
+    hashlib.blake2b(line.encode('utf-8', 'surrogatepass'), digest_size=8).digest()
+    for line in lines
   )
   return np.frombuffer(b''.join(digests), '<u8').astype(np.uint64)

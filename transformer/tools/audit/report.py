@@ -116,11 +116,15 @@ class _Known:
     self._keys = np.concatenate([self._keys, keys], axis=1)
     places = first_places(keys[2], self._keys[2])
     repeats = places < first + np.arange(len(places))
-    findings.add('the pair repeats an earlier one', repeats, lambda i: self._line(places[i]))
+    findings.add(
+      'the pair repeats an earlier one', repeats, lambda i: self._line(places[i])
+    )
 
   def find(self, keys: np.ndarray, findings: Findings):
     """Finds the sides and pairs of other text that are known."""
-    for what, few, many in zip(('source', 'target', 'pair'), keys, self._keys, strict=True):
+    for what, few, many in zip(
+      ('source', 'target', 'pair'), keys, self._keys, strict=True
+    ):
       places = first_places(few, many)
       findings.add(
         f'the {what} is in training too',
@@ -183,9 +187,13 @@ def _side(side: Mapping[str, Any]) -> str:
   """Returns the line about a language: its commonest scripts, and the lengths of its sentences."""
   letters = sum(side['scripts'].values())
   commonest = list(side['scripts'].items())[:3]
-  parts = [f'{_share(number, letters)} {name.capitalize()}' for name, number in commonest]
+  parts = [
+    f'{_share(number, letters)} {name.capitalize()}' for name, number in commonest
+  ]
   if side['lengths']:
-    lengths = 'tokens of a sentence: median {:,}, 99 % have at most {:,}, the longest {:,}'
+    lengths = (
+      'tokens of a sentence: median {:,}, 99 % have at most {:,}, the longest {:,}'
+    )
     parts.append(lengths.format(*side['lengths']))
   return f'  {side["language"]}: {"; ".join(parts)}'
 

@@ -18,16 +18,24 @@ from transformer.system.installation import spell_commands
 
 _OUTPUT = flags.DEFINE_string('output', None, 'The folder to write into; default: RUN.')
 _LICENSE = flags.DEFINE_string(
-  'license', None, 'The licence of the model, an id of Hugging Face; default: a line to fill in.'
+  'license',
+  None,
+  'The licence of the model, an id of Hugging Face; default: a line to fill in.',
 )
-_EXAMPLES = flags.DEFINE_integer('examples', 3, 'The number of sentences in the report.')
-_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace files that were edited, too.')
+_EXAMPLES = flags.DEFINE_integer(
+  'examples', 3, 'The number of sentences in the report.'
+)
+_OVERWRITE = flags.DEFINE_bool(
+  'overwrite', False, 'Replace files that were edited, too.'
+)
 
 
 def main(argv):
   """Writes the card and the report of the run of the command line."""
   if len(argv) != 2:
-    raise UserError(spell_commands('give one run: python -m transformer.tools.card RUN'))
+    raise UserError(
+      spell_commands('give one run: python -m transformer.tools.card RUN')
+    )
   check_range('--examples', _EXAMPLES.value, least=0)
   from transformer.tools.card import edited_files, model_card, report, run_facts
 
@@ -40,7 +48,9 @@ def main(argv):
     outputs.check_file('output', folder / name)
   run = None
   with optional('there is no checkpoint to load', logging.warning):
-    from transformer import load  # JAX is imported only now, so that a mistake answers at once.
+    from transformer import (
+      load,
+    )  # JAX is imported only now, so that a mistake answers at once.
 
     run = load(workdir)
     facts = facts._replace(steps=run.steps)

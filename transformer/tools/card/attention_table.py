@@ -23,7 +23,9 @@ def attention_table(
 
 def _label(piece: str) -> str:
   """Returns a piece as a heading; characters that cannot be seen are replaced."""
-  letters = [letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in piece]
+  letters = [
+    letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in piece
+  ]
   return f'<th><span>{html.escape("".join(letters))}</span></th>'
 
 

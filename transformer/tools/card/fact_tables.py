@@ -53,7 +53,13 @@ def evaluation_table(scores: Iterable[Scored]) -> Table:
     commit = Code(content.get('commit', NOT_RECORDED))
     text = Code(content['text_sha256'])
     rows.append((scored.path.name, checkpoint, commit, versions_of(content), text))
-  head = 'result', 'SHA-256 of the checkpoint', 'commit', 'versions', 'SHA-256 of the text'
+  head = (
+    'result',
+    'SHA-256 of the checkpoint',
+    'commit',
+    'versions',
+    'SHA-256 of the text',
+  )
   return Table(head, rows)
 
 
@@ -90,7 +96,9 @@ def training_table(facts: RunFacts) -> Table:
     ('started', record['started']),
     ('command', Code(shlex.join(record['command']))),
   ]
-  if WEIGHTS_ALONE not in record:  # Otherwise, the settings of training are the defaults.
+  if (
+    WEIGHTS_ALONE not in record
+  ):  # Otherwise, the settings of training are the defaults.
     train = facts.config.train
     rows.append(('steps of the training', f'{train.steps:,}'))
     rows.append(('target positions in a batch', f'{train.tokens_per_batch:,}'))

@@ -58,7 +58,9 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
   if not isinstance(architecture, str):
     architecture = str(architecture[0])  # Its settings follow.
   direction = f'from `{data.source_language}` into `{data.target_language}`'
-  trained = f'It was trained by attention-is-all-you-need-jax at commit `{record["commit"]}`.'
+  trained = (
+    f'It was trained by attention-is-all-you-need-jax at commit `{record["commit"]}`.'
+  )
   if WEIGHTS_ALONE in record:
     trained = _CONVERTED
   given = licence or _to_fill_in('under which licence the model may be used')
@@ -87,7 +89,10 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
     given,
   ]
   if scores:
-    sections += ['## How the scores were computed', as_markdown(evaluation_table(scores))]
+    sections += [
+      '## How the scores were computed',
+      as_markdown(evaluation_table(scores)),
+    ]
   return front_matter(facts, licence) + '\n' + '\n\n'.join(sections) + '\n\n'
 
 

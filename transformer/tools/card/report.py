@@ -33,7 +33,9 @@ _MAPS = (
   'column for each piece of the source. The shade is the root of the weight; point at a cell for '
   'its weight.'
 )
-_NOT_SCORED = '<p>Not scored yet. Score the run: <code>python eval.py --workdir=RUN</code></p>'
+_NOT_SCORED = (
+  '<p>Not scored yet. Score the run: <code>python eval.py --workdir=RUN</code></p>'
+)
 
 
 def report_text(facts: RunFacts, run: Any, count: int) -> str:
@@ -82,9 +84,8 @@ def _curves(workdir: Path) -> str:
     return _missing(f'no curves: there is no {error.name} here')
   except UserError as error:
     return _missing(f'no curves: {error}')
-  return (
-    f'<img alt="Losses, scores, learning rate and speed" src="data:image/svg+xml;base64,{content}">'
-  )
+  alt = 'Losses, scores, learning rate and speed'
+  return f'<img alt="{alt}" src="data:image/svg+xml;base64,{content}">'
 
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
@@ -97,7 +98,9 @@ def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
     yield '<p>There are no examples before the run is scored.</p>'
     return
   count = min(count, len(sentences))
-  yield _note(f'{count} of {len(sentences):,} sentences of {scored.path.name}, evenly spaced.')
+  yield _note(
+    f'{count} of {len(sentences):,} sentences of {scored.path.name}, evenly spaced.'
+  )
   yield _note(_MAPS)
   for number in range(count):
     index = number * len(sentences) // count

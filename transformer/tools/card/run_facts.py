@@ -82,7 +82,12 @@ def read_facts(workdir: Path) -> RunFacts:
 
   def order(scored: Scored) -> tuple:
     content = scored.content
-    return content['text'] != config.data.test, content['text'], content['steps'], scored.path
+    return (
+      content['text'] != config.data.test,
+      content['text'],
+      content['steps'],
+      scored.path,
+    )
 
   return RunFacts(workdir, config, record, sorted(scores, key=order))
 

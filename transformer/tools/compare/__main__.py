@@ -33,7 +33,9 @@ _UNEQUAL = flags.DEFINE_bool(
   'allow_unequal_decoding', False, 'Compare systems with different decoding.'
 )
 _EXAMPLES = flags.DEFINE_integer(
-  'examples', 5, 'Sentences to show; those whose chrF2++, or F1 of trees, differs most come first.'
+  'examples',
+  5,
+  'Sentences to show; those whose chrF2++, or F1 of trees, differs most come first.',
 )
 _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
@@ -41,7 +43,9 @@ _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 def main(arguments: Sequence[str]):
   """Compares the systems of the command line, and prints tables and examples."""
   if len(arguments) < 3:
-    raise UserError('two systems or more are needed, each a run, or runs with commas between them')
+    raise UserError(
+      'two systems or more are needed, each a run, or runs with commas between them'
+    )
   shared_flags.check_at_least(0, _EXAMPLES)
   systems = comparison.read(arguments[1:], _TEXT.value)
   read = [scored.result for scored in itertools.chain(*systems.values())]
@@ -73,7 +77,9 @@ def _show_examples(baseline: str, name: str, systems, metric: str):
       print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{label}]')
 
 
-start = command_line.starter(main, takes_arguments=True)  # `attention-compare` calls it.
+start = command_line.starter(
+  main, takes_arguments=True
+)  # `attention-compare` calls it.
 
 if __name__ == '__main__':
   start()

@@ -33,7 +33,9 @@ def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
   if len(set(systems)) < len(systems):
     raise UserError('a system is named twice; name each once')
   names = ','.join(systems).split(',')
-  chosen = iter(result_choice.choose(names, [_results_of(name, text) for name in names]))
+  chosen = iter(
+    result_choice.choose(names, [_results_of(name, text) for name in names])
+  )
   users: dict[Path, str] = {}
   scored: dict[str, list[ScoredRun]] = {}
   for system in systems:
@@ -60,7 +62,10 @@ def _results_of(name: str, text: str) -> list[results.Result]:
     folder = path  # A folder of eval.py's --results.
   found = results.read_all(folder, text)
   if not found:
-    others = ', '.join(sorted(other.stem for other in folder.glob('*.step*.json'))) or 'nothing'
+    others = (
+      ', '.join(sorted(other.stem for other in folder.glob('*.step*.json')))
+      or 'nothing'
+    )
     raise UserError(
       f'{folder} should hold a result for {shown(text)}; it holds {others}; '
       f'{spell_commands("score the run with eval.py")}, or name another text by --text'
@@ -90,7 +95,9 @@ def compare(
   if not allow_unequal_decoding:
     runs = [scored.run for scored in everything]
     result_choice.check_decoded_alike(runs, [scored.result for scored in everything])
-  signatures = _common_signatures([scored.result.content['metrics'] for scored in everything])
+  signatures = _common_signatures(
+    [scored.result.content['metrics'] for scored in everything]
+  )
   differences = _differences(list(systems.values()), signatures)
   return {
     'text': first.result.content['text'],
@@ -128,12 +135,16 @@ def _tokenizer(scored: ScoredRun) -> str:
   return scored.result.content['decode']['bleu_tokenize']
 
 
-def _common_signatures(metrics_of_runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+def _common_signatures(
+  metrics_of_runs: Sequence[Sequence[Mapping[str, Any]]],
+) -> dict[str, str]:
   """Returns the signatures, by name, of the metrics that all runs have, computed alike.
 
   A custom metric may be there for some runs only, or be computed in another way.
   """
-  common = set.intersection(*(set(map(_computation, of_run)) for of_run in metrics_of_runs))
+  common = set.intersection(
+    *(set(map(_computation, of_run)) for of_run in metrics_of_runs)
+  )
   return {
     metric['name']: metric['signature']
     for metric in metrics_of_runs[0]
@@ -181,7 +192,9 @@ def _differences(
   """
   first = systems[0][0]
   tested: list[list[dict[str, Any]]] = [[] for _ in systems[1:]]
-  references = list(zip(*(sentence['references'] for sentence in first.sentences), strict=True))
+  references = list(
+    zip(*(sentence['references'] for sentence in first.sentences), strict=True)
+  )
   baseline, *others = [list(map(_translations, seeds)) for seeds in systems]
   for metric in metrics.NAMES:
     if metric not in names:
@@ -219,7 +232,9 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
     tests = {test['metric']: test for test in compared['differences'].get(name, ())}
     for kind in ('bootstrap', 'randomisation') if tests else ():
       # A custom metric has a score and no test.
-      cells = [f'{tests[metric][kind]:.4f}' if metric in tests else '' for metric in signatures]
+      cells = [
+        f'{tests[metric][kind]:.4f}' if metric in tests else '' for metric in signatures
+      ]
       lines.append(row(f'  p, {kind}', cells))
   return lines
 

@@ -28,10 +28,14 @@ _REQUIRE = flags.DEFINE_string(
   'contain.',
 )
 _AVOID = flags.DEFINE_string(
-  'avoid', None, 'A file of words and phrases, one a line, that must not appear in translations.'
+  'avoid',
+  None,
+  'A file of words and phrases, one a line, that must not appear in translations.',
 )
 _PREFIX = flags.DEFINE_string(
-  'prefix', None, 'A file with what each translation begins with; an empty line is free.'
+  'prefix',
+  None,
+  'A file with what each translation begins with; an empty line is free.',
 )
 _FLAGS = shared_flags.define_request(
   'workdir',
@@ -59,7 +63,11 @@ def main(_):
   from transformer.trained_run import load
 
   run = load(
-    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+    request.workdir,
+    request.checkpoint,
+    request.average,
+    request.ensemble,
+    request.batch_size,
   )
   decoding = request.decoding(run.config)
   refuse(
@@ -70,10 +78,16 @@ def main(_):
     )
   )
   text = request.read_texts(run.config.data)[0]
-  required = texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value else []
-  prefixes = texts.read_beside('prefix', _PREFIX.value, text.sources) if _PREFIX.value else []
+  required = (
+    texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value else []
+  )
+  prefixes = (
+    texts.read_beside('prefix', _PREFIX.value, text.sources) if _PREFIX.value else []
+  )
   written = run.vocabulary.target.written
-  phrases = [[written(phrase.strip()) for phrase in line.split('\t')] for line in required]
+  phrases = [
+    [written(phrase.strip()) for phrase in line.split('\t')] for line in required
+  ]
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]
   refuse(
@@ -119,7 +133,9 @@ def _request() -> Request:
       f'{",".join(request.split)}; name one split',
     ),
   )
-  check_output(request.output, [_REQUIRE.value, _AVOID.value, _PREFIX.value], request.workdir)
+  check_output(
+    request.output, [_REQUIRE.value, _AVOID.value, _PREFIX.value], request.workdir
+  )
   return request
 
 

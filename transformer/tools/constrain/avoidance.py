@@ -19,7 +19,9 @@ _State = frozenset[tuple[int, int]]
 _Byte = tuple[int, bool]
 
 
-def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+def avoid(
+  phrases: Sequence[str], vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray]:
   """Builds the automaton that keeps phrases out of translations.
 
   A phrase is forbidden as whole words: where no letter, digit or combining mark stands before or
@@ -63,7 +65,9 @@ def avoid(phrases: Sequence[str], vocabulary: Vocabulary) -> tuple[np.ndarray, n
     state = waiting.popleft()
     next_N = usual_N.copy()
     forbidden_N = usual_forbidden_N.copy()
-    next_N[[PAD_ID, BOS_ID]] = numbers[state]  # The text goes on as if they were not there.
+    next_N[[PAD_ID, BOS_ID]] = numbers[
+      state
+    ]  # The text goes on as if they were not there.
     firsts = {wanted[i][n] for i, n in state if n < len(wanted[i])}
     for first in firsts:
       for token in tokens_by_first[first]:

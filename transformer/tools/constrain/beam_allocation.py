@@ -45,7 +45,9 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
     token_BC = where_BC % vocabulary
     origin_BC = where_BC // vocabulary
-    log_probs_BC = jnp.take_along_axis(log_probs_BWN.reshape(batch, -1), where_BC, axis=1)
+    log_probs_BC = jnp.take_along_axis(
+      log_probs_BWN.reshape(batch, -1), where_BC, axis=1
+    )
     totals_BC = take(live_log_probs_BW, origin_BC) + log_probs_BC
     totals_BC = jnp.where(repeated_BC, -jnp.inf, totals_BC)
 

@@ -23,7 +23,9 @@ class Reading(NamedTuple):
   """
 
   met_BCJ: jax.Array  # boolean, the phrases that a hypothesis contains for good
-  read_BCJ: jax.Array  # int32, the number of first tokens of each other phrase that it ends with
+  read_BCJ: (
+    jax.Array
+  )  # int32, the number of first tokens of each other phrase that it ends with
 
 
 register_tuples(Reading)
@@ -35,7 +37,9 @@ class Reader(NamedTuple):
   tokens_BJL: jax.Array
   continues_N: jax.Array
   lengths_BJ: jax.Array  # int32, the numbers of tokens
-  borders_BJKL: jax.Array  # [B, J, L + 1, L]: the first l tokens are the last of the first k
+  borders_BJKL: (
+    jax.Array
+  )  # [B, J, L + 1, L]: the first l tokens are the last of the first k
 
   def start(self, beams) -> Reading:
     """Returns the state of `beams` hypotheses of each input before their first token."""
@@ -53,7 +57,9 @@ class Reader(NamedTuple):
     read_BJC = jnp.swapaxes(reading.read_BCJ, 1, 2)
     border_BJCL = jnp.take_along_axis(self.borders_BJKL, read_BJC[..., None], axis=2)
     grows_BJCL = border_BJCL & fits_BJCL & longer_BJL[:, :, None]
-    read_BJC = jnp.max(jnp.where(grows_BJCL, places_L[None, None, None] + 1, 0), axis=-1)
+    read_BJC = jnp.max(
+      jnp.where(grows_BJCL, places_L[None, None, None] + 1, 0), axis=-1
+    )
     return Reading(met_BCJ, jnp.where(met_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
 
   def is_complete(self, reading: Reading):
@@ -71,8 +77,12 @@ class Reader(NamedTuple):
     other phrase that is read furthest: no token counts for several phrases.
     """
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
-    met_BC = jnp.sum(jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32)
-    furthest_BC = jnp.max(jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0)
+    met_BC = jnp.sum(
+      jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32
+    )
+    furthest_BC = jnp.max(
+      jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0
+    )
     all_B1 = jnp.sum(self.lengths_BJ, axis=-1, dtype=jnp.int32)[:, None]
     return jnp.where(self.is_complete(reading), all_B1, met_BC + furthest_BC)
 
@@ -112,7 +122,9 @@ def make_reader(tokens_BJL, continues_N) -> Reader:
   is_first_L = jnp.arange(length) == 0
   first_BJL = jnp.broadcast_to(is_first_L[None, None], tokens_BJL.shape)
   _, borders = jax.lax.scan(longer, first_BJL, jnp.moveaxis(tokens_BJL, -1, 0))
-  borders_BJKL = jnp.concatenate([first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2)
+  borders_BJKL = jnp.concatenate(
+    [first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2
+  )
   return Reader(tokens_BJL, jnp.asarray(continues_N), lengths_BJ, borders_BJKL)
 
 

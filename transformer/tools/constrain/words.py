@@ -32,7 +32,8 @@ class Words(Constraint):
       check_several(lines)
     self._prefixes = prefixes
     self._phrases = [
-      [encode_phrase(vocabulary, phrase) for phrase in _distinct(phrases)] for phrases in required
+      [encode_phrase(vocabulary, phrase) for phrase in _distinct(phrases)]
+      for phrases in required
     ]
     avoided = [vocabulary.written(phrase) for phrase in avoided]
     automaton = avoid(avoided, vocabulary) if avoided else None
@@ -40,7 +41,9 @@ class Words(Constraint):
     self.tables = (automaton, continues)
 
   def rows(self, vocabulary, limits, room, first):
-    prefixes = prefix_rows(self._prefixes or [''] * len(limits), vocabulary, limits, room, first)
+    prefixes = prefix_rows(
+      self._prefixes or [''] * len(limits), vocabulary, limits, room, first
+    )
     phrases = self._phrases or [[]] * len(limits)
     lengths = [sum(map(len, several)) for several in phrases]
     check_room('the phrases that must appear in', lengths, limits, first)
@@ -83,7 +86,9 @@ class Words(Constraint):
 
 def _distinct(phrases: Sequence[str]) -> list[str]:
   """Returns phrases without white space around them, each once."""
-  return list(dict.fromkeys(phrase.strip() for phrase in phrases if not is_blank(phrase)))
+  return list(
+    dict.fromkeys(phrase.strip() for phrase in phrases if not is_blank(phrase))
+  )
 
 
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
@@ -137,7 +142,9 @@ def _holds(text: str, phrase: str) -> bool:
   return False
 
 
-def warn_of_lacking(translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]):
+def warn_of_lacking(
+  translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]
+):
   """Warns how many sentences have a translation that lacks a phrase, if any are required."""
   if not required:
     return

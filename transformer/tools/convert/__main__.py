@@ -51,9 +51,14 @@ _OF_WEIGHTS = ('run', 'vocabulary')
 # CTranslate2's own types except bfloat16, which it writes only with PyTorch.
 _TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
-_OUTPUT = flags.DEFINE_string('output', None, 'A new or empty folder to write, or a new file.')
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'A new or empty folder to write, or a new file.'
+)
 _QUANTIZATION = flags.DEFINE_enum(
-  'quantization', None, _TYPES, 'The type in which CTranslate2 stores matrices; default: float32.'
+  'quantization',
+  None,
+  _TYPES,
+  'The type in which CTranslate2 stores matrices; default: float32.',
 )
 _NORMALISATION = flags.DEFINE_enum(
   'normalisation',
@@ -68,7 +73,9 @@ def main(_):
   """Writes the format that the flags ask for."""
   output = _checked_output()
   kind = _FORMAT.value
-  place = contextlib.nullcontext(output) if kind in _TO_FILES else files.new_folder(output)
+  place = (
+    contextlib.nullcontext(output) if kind in _TO_FILES else files.new_folder(output)
+  )
   write = {'run': _to_run, 'vocabulary': _to_vocabulary}.get(kind, _export)
   with place as path:
     content = write(path)
@@ -114,7 +121,9 @@ def _checked_output() -> Path:
 
 def _export(path: Path) -> str:
   """Writes a run in another tool's format; returns what was written, in words."""
-  from transformer.runs.loading import load_run  # Imports JAX, so only after the flags' checks.
+  from transformer.runs.loading import (
+    load_run,
+  )  # Imports JAX, so only after the flags' checks.
 
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   origin = _origin(run.steps)
@@ -122,7 +131,9 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import safetensors_format
 
     models = vocabularies.model_files(run.vocabulary)
-    weights = safetensors_format.Weights(run.config.to_dict(), models, run.steps, run.params)
+    weights = safetensors_format.Weights(
+      run.config.to_dict(), models, run.steps, run.params
+    )
     safetensors_format.write(path, weights)
     return f'a safetensors file, {origin}'
   vocabularies.save(run.vocabulary, path)
@@ -138,7 +149,9 @@ def _export(path: Path) -> str:
   quantization = _QUANTIZATION.value or 'float32'
   longest = run.config.data.max_length + run.config.decode.max_extra_length
   pieces = pieces_of(run.vocabulary)
-  ctranslate2_format.write_model(path, run.config.model, run.params, pieces, longest, quantization)
+  ctranslate2_format.write_model(
+    path, run.config.model, run.params, pieces, longest, quantization
+  )
   _carry_card(run.workdir, run.steps, path)
   return f'a CTranslate2 model, {quantization}, {origin}'
 

@@ -5,7 +5,11 @@ import os
 import sentencepiece
 from absl import logging
 from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import (
+  ModelProto,
+  NormalizerSpec,
+  TrainerSpec,
+)
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary, read_model
@@ -43,7 +47,9 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
   taken = {piece.piece for piece in first}
   pieces = first + [piece for piece in model.pieces if piece.piece not in taken]
   wanted = NormalizerSpec.FromString(
-    sentencepiece.SentencePieceNormalizer(rule_name=normalisation).serialized_normalizer_spec()
+    sentencepiece.SentencePieceNormalizer(
+      rule_name=normalisation
+    ).serialized_normalizer_spec()
   ).precompiled_charsmap
   normalises = (
     rules.precompiled_charsmap != wanted
@@ -62,7 +68,12 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
     )
     model.pieces.extend(pieces)
     del model.pieces[:count]
-    about.pad_id, about.bos_id, about.eos_id, about.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+    about.pad_id, about.bos_id, about.eos_id, about.unk_id = (
+      PAD_ID,
+      BOS_ID,
+      EOS_ID,
+      UNK_ID,
+    )
     about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (
       piece.piece for piece in model.pieces[:4]
     )

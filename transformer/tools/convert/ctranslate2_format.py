@@ -21,7 +21,11 @@ from transformer.tools._requirements import requirements
 from transformer.tools.convert.refusals import refuse, refuse_unknown
 
 with requirements(__file__):
-  from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+  from ctranslate2.specs import (
+    TransformerDecoderSpec,
+    TransformerEncoderSpec,
+    TransformerSpec,
+  )
   from ctranslate2.specs.common_spec import Activation
 
 _MAX_INPUT_LENGTH = 1024  # CTranslate2's default.
@@ -32,7 +36,9 @@ _ACTIVATIONS = {
   'swiglu': Activation.SWISH,
 }
 _FEED_FORWARD = {'inner': 'linear_0', 'outer': 'linear_1', 'gate': 'linear_0_noact'}
-_MAX_DISTANCE = 128  # All larger distances share T5's last bucket; see `relative_buckets`.
+_MAX_DISTANCE = (
+  128  # All larger distances share T5's last bucket; see `relative_buckets`.
+)
 
 
 def check_model(config: ModelConfig):
@@ -84,7 +90,9 @@ def write_model(
   spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
-  refuse('CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')])
+  refuse(
+    'CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')]
+  )
   _describe(spec, pieces)
   spec.validate()
   spec.optimize(quantization)
@@ -126,7 +134,9 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
 def _stack(stack, given, config, side: str, positions: int):
   """Sets the encoder or the decoder; its embeddings are set already."""
   if config.positions == 'sinusoidal':
-    stack.position_encodings.encodings = sinusoidal_positions(positions, config.model_dim)
+    stack.position_encodings.encodings = sinusoidal_positions(
+      positions, config.model_dim
+    )
   elif config.positions == 'learned':
     language = 'source' if side == 'encoder' else 'target'
     stack.position_encodings.encodings = given.pop(f'{language}_position.table')
@@ -158,7 +168,9 @@ def _linear(spec, given, path, parts):
   """Joins the matrices [inputs, outputs …] of parts into CTranslate2's [all outputs, inputs]."""
   kernels = [given.pop(f'{path}.{part}.kernel') for part in parts]
   biases = [given.pop(f'{path}.{part}.bias', None) for part in parts]
-  spec.weight = np.concatenate([kernel.reshape(len(kernel), -1).T for kernel in kernels])
+  spec.weight = np.concatenate(
+    [kernel.reshape(len(kernel), -1).T for kernel in kernels]
+  )
   if biases[0] is not None:
     spec.bias = np.concatenate([bias.reshape(-1) for bias in biases])
 

@@ -18,7 +18,12 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.model.config import ModelConfig
 from transformer.tools.convert import huggingface_tokenizer, marian_vocabulary
-from transformer.tools.convert.huggingface_tensors import POSITIONS, WEIGHTS, layout, sinusoids
+from transformer.tools.convert.huggingface_tensors import (
+  POSITIONS,
+  WEIGHTS,
+  layout,
+  sinusoids,
+)
 from transformer.tools.convert.refusals import refuse, refuse_unknown
 from transformer.tools.convert.safetensors_format import write_tensors
 from transformer.tools.convert.vocabulary_pieces import has_merges_alone
@@ -45,10 +50,18 @@ def check_model(config: ModelConfig):
   refuse(
     name,
     [
-      (many_tables or config.share_embeddings, 'model.share_embeddings=False', 'it has one table'),
+      (
+        many_tables or config.share_embeddings,
+        'model.share_embeddings=False',
+        'it has one table',
+      ),
       (many_tables or config.tie_output, 'model.tie_output=False', 'it has one table'),
       (not config.rms_norm, 'model.rms_norm=True', 'it has layer norm'),
-      (not config.query_key_norm, 'model.query_key_norm=True', 'it norms no queries and keys'),
+      (
+        not config.query_key_norm,
+        'model.query_key_norm=True',
+        'it norms no queries and keys',
+      ),
       (
         config.positions == 'sinusoidal',
         f'model.positions={config.positions}',
@@ -59,14 +72,25 @@ def check_model(config: ModelConfig):
         f'model.activation={config.activation}',
         'it has no gate',
       ),
-      (config.head_key_dim == width, f'model.key_dim={config.head_key_dim}', same_width),
-      (config.head_value_dim == width, f'model.value_dim={config.head_value_dim}', same_width),
+      (
+        config.head_key_dim == width,
+        f'model.key_dim={config.head_key_dim}',
+        same_width,
+      ),
+      (
+        config.head_value_dim == width,
+        f'model.value_dim={config.head_value_dim}',
+        same_width,
+      ),
     ],
   )
 
 
 def write_model(
-  folder: str | os.PathLike, config: Config, params: Mapping[str, Any], vocabulary: RunVocabulary
+  folder: str | os.PathLike,
+  config: Config,
+  params: Mapping[str, Any],
+  vocabulary: RunVocabulary,
 ):
   """Writes a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`; refuses what they lack."""
   check_model(config.model)
@@ -78,7 +102,9 @@ def write_model(
   longest = data.max_length + decode.max_extra_length
   positions = max(longest, _FEWEST_POSITIONS)
   tensors = _tensors(model, flatten(params), *sizes)
-  if model.norm == 'pre':  # A Pegasus is saved with its positions, and MarianMT without.
+  if (
+    model.norm == 'pre'
+  ):  # A Pegasus is saved with its positions, and MarianMT without.
     tensors |= dict.fromkeys(POSITIONS, sinusoids(positions, model.model_dim))
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
   files.write_json(folder / 'config.json', _model_config(model, *sizes, positions))
@@ -141,7 +167,9 @@ def _tensors(
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
   rest = sorted(params.keys() - {place.path for place in places})
-  refuse(MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')])
+  refuse(
+    MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')]
+  )
   tensors = {'final_logits_bias': bias_N.reshape(1, size)}
   for place in places:
     array = params.get(place.path)

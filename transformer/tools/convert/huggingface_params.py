@@ -35,13 +35,20 @@ _ALIASES = (
   'lm_head.weight',
   'model.encoder.embed_tokens.weight',
 )
-_ATTENTION_BIASES = {'none': (), 'output': ('output',), 'all': ('query', 'key', 'value', 'output')}
+_ATTENTION_BIASES = {
+  'none': (),
+  'output': ('output',),
+  'all': ('query', 'key', 'value', 'output'),
+}
 _NEVER = -1000.0  # Exact in bfloat16. No logit makes up for it.
 _RARER = 40.0
 
 
 def read_params(
-  folder: Path, about: Mapping[str, Any], model: ModelConfig, tensors: Mapping[str, np.ndarray]
+  folder: Path,
+  about: Mapping[str, Any],
+  model: ModelConfig,
+  tensors: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
   """Returns the parameters in the folder's order of rows.
 
@@ -95,7 +102,9 @@ def check_positions(folder: Path, dim: int, stored: Mapping[str, np.ndarray]):
       continue
     sinusoids_TD = huggingface_tensors.sinusoids(len(table_TD), dim)
     smallest = jnp.finfo(table_TD.dtype).eps
-    if not np.allclose(np.asarray(table_TD, np.float32), sinusoids_TD, rtol=0, atol=smallest):
+    if not np.allclose(
+      np.asarray(table_TD, np.float32), sinusoids_TD, rtol=0, atol=smallest
+    ):
       raise UserError(
         f'{folder} should hold sinusoids as {name}; they were trained; train again with these '
         f'positions frozen'
@@ -103,7 +112,10 @@ def check_positions(folder: Path, dim: int, stored: Mapping[str, np.ndarray]):
 
 
 def logits_bias(
-  folder: Path, generation: Mapping[str, Any], row_N: np.ndarray, tensors: Mapping[str, np.ndarray]
+  folder: Path,
+  generation: Mapping[str, Any],
+  row_N: np.ndarray,
+  tensors: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
   """Returns the bias of each target piece's logit as a parameter, if one of them is not zero."""
   banned = generation.get('bad_words_ids') or []
@@ -112,7 +124,9 @@ def logits_bias(
       f'{folder} has bad_words_ids={banned}; this project can hold single tokens alone'
     )
   lacks_N = (row_N == row_N[UNK_ID]) & (np.arange(len(row_N)) != UNK_ID)
-  given = tensors.get('final_logits_bias', np.zeros(row_N.max() + 1, np.float32)).reshape(-1)
+  given = tensors.get(
+    'final_logits_bias', np.zeros(row_N.max() + 1, np.float32)
+  ).reshape(-1)
   if not (lacks_N.any() or banned or given.any()):
     return {}
   never_N = np.isin(row_N, np.ravel(banned)) & ~lacks_N
@@ -127,7 +141,9 @@ def put_in_order(params: dict[str, Any], vocabularies: Vocabularies) -> bool:
   vocabulary, source_N, target_N = vocabularies
   target = params['target_embedding']['table']
   source = params.pop('source_embedding', None)
-  shared = source is None and is_shared(vocabulary) and np.array_equal(source_N, target_N)
+  shared = (
+    source is None and is_shared(vocabulary) and np.array_equal(source_N, target_N)
+  )
   params['target_embedding'] = {'table': target[target_N]}
   if not shared:
     table = source['table'] if source else target

@@ -16,7 +16,11 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.tools.convert import huggingface_params, huggingface_tensors, marian_vocabulary
+from transformer.tools.convert import (
+  huggingface_params,
+  huggingface_tensors,
+  marian_vocabulary,
+)
 from transformer.tools.convert.huggingface_format import ACTIVATIONS, MODELS, SPECIAL
 from transformer.tools.convert.marian_vocabulary import JsonFile
 from transformer.training.config import TrainConfig
@@ -54,7 +58,9 @@ def read_model(folder: Path) -> Imported:
     about.setdefault(name, value)
   _check_settings(folder, about)
   tokenizer = JsonFile(folder / 'tokenizer_config.json')
-  vocabularies = marian_vocabulary.read(folder, about, bool(tokenizer.get('separate_vocabs')))
+  vocabularies = marian_vocabulary.read(
+    folder, about, bool(tokenizer.get('separate_vocabs'))
+  )
   stored = huggingface_tensors.read_weights(folder)
   huggingface_params.check_positions(folder, about['d_model'], stored)
   tensors = {name: np.asarray(tensor, np.float32) for name, tensor in stored.items()}
@@ -64,7 +70,9 @@ def read_model(folder: Path) -> Imported:
   path = folder / 'generation_config.json'
   if path.exists():
     generation = about | JsonFile(path)
-  params |= huggingface_params.logits_bias(folder, generation, vocabularies.target_N, tensors)
+  params |= huggingface_params.logits_bias(
+    folder, generation, vocabularies.target_N, tensors
+  )
   model['output_bias'] = 'output_bias' in params
   model['share_embeddings'] = huggingface_params.put_in_order(params, vocabularies)
   data = _data_settings(vocabularies.vocabulary, tokenizer)
@@ -104,7 +112,9 @@ def _check_settings(folder: Path, about: Mapping[str, Any]):
       )
 
 
-def _model_settings(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _model_settings(
+  about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
   """Returns the settings of a model; biases and tables are as the tensors say."""
   biased = {
     name.split('.')[-2]
@@ -134,7 +144,9 @@ def _model_settings(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray])
   }
 
 
-def _data_settings(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+def _data_settings(
+  vocabulary: RunVocabulary, tokenizer: Mapping[str, Any]
+) -> dict[str, Any]:
   """Returns the settings of the text that a folder knows, and else those of `configs/text.py`."""
   settings: dict[str, Any] = {
     'source': 'text',
@@ -145,7 +157,10 @@ def _data_settings(vocabulary: RunVocabulary, tokenizer: Mapping[str, Any]) -> d
     'vocabulary_size': vocabulary.target.size,
   }
   if not is_shared(vocabulary):
-    settings |= {'shared_vocabulary': False, 'source_vocabulary_size': vocabulary.source.size}
+    settings |= {
+      'shared_vocabulary': False,
+      'source_vocabulary_size': vocabulary.source.size,
+    }
   limit = tokenizer.get('model_max_length', _LONGEST)
   if limit <= 10_000:  # The library writes 10³⁰ where there is none.
     settings['max_length'] = limit

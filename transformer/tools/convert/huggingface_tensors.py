@@ -24,7 +24,9 @@ from transformer.ops.positions import sinusoidal_positions
 from transformer.tools.convert.safetensors_format import read_tensors
 
 WEIGHTS = 'model.safetensors'
-POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder'))
+POSITIONS = tuple(
+  f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder')
+)
 _GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
 # The library's names of the parts of a sublayer, by ours.
 _PARTS = {
@@ -42,7 +44,11 @@ _PARTS = {
     'output': 'encoder_attn.out_proj',
   },
 }
-_NORMS = {'self_attention': 'self_attn', 'cross_attention': 'encoder_attn', 'feed_forward': 'final'}
+_NORMS = {
+  'self_attention': 'self_attn',
+  'cross_attention': 'encoder_attn',
+  'feed_forward': 'final',
+}
 
 
 class Tensor(NamedTuple):
@@ -51,7 +57,9 @@ class Tensor(NamedTuple):
   name: str  # in the library
   path: str  # of the parameter among the nested dicts, joined by dots
   shape: tuple[int, ...]  # of the parameter
-  dims: int | None  # the parameter's axis of the model's dims, the first or the last, if any
+  dims: (
+    int | None
+  )  # the parameter's axis of the model's dims, the first or the last, if any
   factor: float = 1.0  # the library's values divided by this project's
 
   def theirs(self, array: np.ndarray) -> np.ndarray:
@@ -112,7 +120,9 @@ def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]
   for name, path in tables.items():
     rows = source_size if 'source' in path else size
     yield Tensor(f'{name}.weight', path, (rows, dim), -1)
-  yield from _stack(config, 'encoder', config.num_layers, ('self_attention', 'feed_forward'))
+  yield from _stack(
+    config, 'encoder', config.num_layers, ('self_attention', 'feed_forward')
+  )
   sublayers = ('self_attention', 'cross_attention', 'feed_forward')
   yield from _stack(config, 'decoder', config.decoder_depth, sublayers)
 
@@ -136,7 +146,9 @@ def _stack(
     yield from _norm(norm, f'{ours}_residual.layer_norm', config.model_dim, after)
 
 
-def _projection(config: ModelConfig, name: str, path: str, before: float) -> Iterator[Tensor]:
+def _projection(
+  config: ModelConfig, name: str, path: str, before: float
+) -> Iterator[Tensor]:
   """Yields the weight and the bias of a projection; `before` is the factor of the residual sum."""
   dim = config.model_dim
   sublayer, part = path.split('.')[1:]

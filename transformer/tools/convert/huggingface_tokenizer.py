@@ -78,7 +78,10 @@ def _tokenizer(pieces: list[str]) -> dict[str, Any]:
         {'type': 'ByteFallback'},
         {'type': 'Fuse'},
         {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0},
-        *(_replace(escaped, character) for character, escaped in reversed(ESCAPED.items())),
+        *(
+          _replace(escaped, character)
+          for character, escaped in reversed(ESCAPED.items())
+        ),
       ],
     },
     'model': {

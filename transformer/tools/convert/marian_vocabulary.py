@@ -16,7 +16,11 @@ import numpy as np
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import SHARED_VOCABULARY, DataConfig
-from transformer.data.vocabulary.vocabularies import RunVocabulary, SeparateVocabularies, is_shared
+from transformer.data.vocabulary.vocabularies import (
+  RunVocabulary,
+  SeparateVocabularies,
+  is_shared,
+)
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.convert.adoption import adopt
@@ -56,7 +60,10 @@ class Vocabularies(NamedTuple):
 
 def is_own(folder: Path) -> bool:
   """Returns whether a folder has the vocabulary and the ids of this project."""
-  return not (folder / _VOCABULARIES[0]).exists() and (folder / SHARED_VOCABULARY[0]).exists()
+  return (
+    not (folder / _VOCABULARIES[0]).exists()
+    and (folder / SHARED_VOCABULARY[0]).exists()
+  )
 
 
 def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies:
@@ -88,7 +95,9 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   codes = [SPACE + piece for piece in source_ids if _CODE.fullmatch(piece)]
   # Those that text is not cut into, without control symbols.
   others = [
-    piece for piece in sorted(target_ids, key=target_ids.get) if piece not in _SPECIAL_PIECES
+    piece
+    for piece in sorted(target_ids, key=target_ids.get)
+    if piece not in _SPECIAL_PIECES
   ]
   if source_path.read_bytes() == target_path.read_bytes():
     others = [piece for piece in others if SPACE + piece not in codes]
@@ -102,7 +111,9 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   return Vocabularies(vocabulary, source_N, _rows(target, target_ids, about))
 
 
-def _rows(vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]) -> np.ndarray:
+def _rows(
+  vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]
+) -> np.ndarray:
   """Returns the rows of a vocabulary's pieces."""
   row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
   row_N[PAD_ID] = about['pad_token_id']

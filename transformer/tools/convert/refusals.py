@@ -38,7 +38,9 @@ def refuse(program: str, rules: Iterable[tuple[bool, str, str]]):
   """Refuses what a program cannot hold; a rule is: the part fits, the part, the reason."""
   for fits, part, reason in rules:
     if not fits:
-      raise UserError(f'{program} cannot hold {part}: {reason}; export to --format=safetensors')
+      raise UserError(
+        f'{program} cannot hold {part}: {reason}; export to --format=safetensors'
+      )
 
 
 def refuse_unknown(program: str, config: ModelConfig):

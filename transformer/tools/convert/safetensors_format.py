@@ -39,7 +39,9 @@ class Weights(NamedTuple):
 def write(path: str | os.PathLike, weights: Weights):
   """Writes a file atomically."""
   tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
-  tensors |= {name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()}
+  tensors |= {
+    name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()
+  }
   models = hashlib.sha256(b''.join(weights.vocabulary.values())).hexdigest()
   about = {
     'version': _VERSION,
@@ -78,14 +80,18 @@ def read(path: str | os.PathLike) -> Weights:
 
 
 def write_tensors(
-  path: str | os.PathLike, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+  path: str | os.PathLike,
+  tensors: Mapping[str, np.ndarray],
+  metadata: Mapping[str, str],
 ):
   """Writes any tensors atomically; one entry of metadata, since several get a random order."""
   contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
   files.write(path, save(contiguous, dict(metadata)))
 
 
-def read_tensors(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def read_tensors(
+  path: str | os.PathLike,
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
   """Returns the metadata and the tensors of any file of safetensors."""
   try:
     with safe_open(path, 'numpy') as file:

@@ -35,9 +35,13 @@ from transformer.tools.distil.steps import carry_out, run, steps
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of all runs and texts.')
-_TEACHERS = flags.DEFINE_integer('teachers', 1, 'The number of teachers of each direction.')
+_TEACHERS = flags.DEFINE_integer(
+  'teachers', 1, 'The number of teachers of each direction.'
+)
 _DIRECTIONS = flags.DEFINE_list(
-  'directions', list(DIRECTIONS), 'What teachers translate: forward the sources, back the targets.'
+  'directions',
+  list(DIRECTIONS),
+  'What teachers translate: forward the sources, back the targets.',
 )
 _ENSEMBLE = flags.DEFINE_bool(
   'ensemble',
@@ -46,12 +50,17 @@ _ENSEMBLE = flags.DEFINE_bool(
   'by their mean probabilities; otherwise each by itself.',
 )
 _CHECKPOINT = flags.DEFINE_enum(
-  'checkpoint', 'best', ['best', 'latest'], 'The checkpoint with which each teacher translates.'
+  'checkpoint',
+  'best',
+  ['best', 'latest'],
+  'The checkpoint with which each teacher translates.',
 )
 _AVERAGE = flags.DEFINE_integer(
   'average', 1, 'Average the parameters of this many checkpoints of each teacher.'
 )
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, and start none of them.')
+_DRY_RUN = flags.DEFINE_bool(
+  'dry_run', False, 'Print the commands, and start none of them.'
+)
 
 
 def main(_):
@@ -78,7 +87,11 @@ def main(_):
     _DIRECTIONS.value,
     _TEACHERS.value,
     workdir,
-    {'ensemble': _ENSEMBLE.value, 'checkpoint': _CHECKPOINT.value, 'average': _AVERAGE.value},
+    {
+      'ensemble': _ENSEMBLE.value,
+      'checkpoint': _CHECKPOINT.value,
+      'average': _AVERAGE.value,
+    },
   )
   if _DRY_RUN.value:
     for step in steps(recipe, workdir):

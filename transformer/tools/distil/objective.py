@@ -41,7 +41,9 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
   if not 0.0 < share <= 1.0:
     raise UserError(f'share of distillation must be above 0 and at most 1; got {share}')
   if not 0.0 < temperature < float('inf'):
-    raise UserError(f'temperature of distillation must be above 0 and finite; got {temperature}')
+    raise UserError(
+      f'temperature of distillation must be above 0 and finite; got {temperature}'
+    )
   length = config.data.max_length
   for workdir in config.train.objective_runs:
     model = read_settings(workdir).model
@@ -80,13 +82,21 @@ def taught_loss(models, smoothing: float, share: float, temperature: float):
     lessons = []
     outputs = []
     for teacher, its_params in zip(models, frozen, strict=True):
-      x_BTD, output_ND, _ = forward(teacher, its_params, batch)  # Teachers have no dropout.
+      x_BTD, output_ND, _ = forward(
+        teacher, its_params, batch
+      )  # Teachers have no dropout.
       lessons.append(x_BTD)
       outputs.append(output_ND)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
     by_position = (batch.target_tokens, lessons)
     sums = chunked_loss(
-      function, x_BTD, output_ND, token_weights(batch), by_position, outputs, devices=devices
+      function,
+      x_BTD,
+      output_ND,
+      token_weights(batch),
+      by_position,
+      outputs,
+      devices=devices,
     )
     return add_losses(sums, losses)
 

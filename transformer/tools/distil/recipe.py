@@ -41,7 +41,10 @@ class Recipe(NamedTuple):
 
 
 def load_models(
-  filename: str, overrides: Mapping[str, Any], student: ConfigDict, directions: Sequence[str]
+  filename: str,
+  overrides: Mapping[str, Any],
+  student: ConfigDict,
+  directions: Sequence[str],
 ) -> dict[str, Config]:
   """Returns the settings of `student`, and of the teachers of each direction.
 
@@ -63,7 +66,9 @@ def load_models(
   models = {model: get_config(model) for model in ('student', *directions)}
   for settings in models.values():
     settings.update_from_flattened_dict(overrides)
-  return {model: Config.from_dict(settings.to_dict()) for model, settings in models.items()}
+  return {
+    model: Config.from_dict(settings.to_dict()) for model, settings in models.items()
+  }
 
 
 def _swapped(config: Config) -> Config:
@@ -108,7 +113,10 @@ def plan(
       student.source != 'text',
       f'teachers translate text files, so data.source must be text; got {student.source}',
     ),
-    (translating['ensemble'] and count < 2, '--ensemble needs --teachers=2 or more; got 1'),
+    (
+      translating['ensemble'] and count < 2,
+      '--ensemble needs --teachers=2 or more; got 1',
+    ),
     (
       average > 1 and translating['checkpoint'] == 'best',
       f'--average={average} needs --checkpoint=latest: fewer checkpoints than that may be kept up '
@@ -129,7 +137,9 @@ def plan(
   for direction in directions:
     first = models[direction]
     for number in range(count):
-      teachers[f'{direction}_{number + 1}'] = changed(first, {'seed': first.seed + number})
+      teachers[f'{direction}_{number + 1}'] = changed(
+        first, {'seed': first.seed + number}
+      )
   own = _with_new_text(models['student'], names, directions)
   own = changed(own, {'data.dir': str(workdir / 'text')})
   return Recipe(names, teachers, own, translating)
@@ -140,7 +150,9 @@ def _leaves_folder(name: str) -> bool:
   return Path(name).is_absolute() or '..' in Path(name).parts
 
 
-def _with_new_text(student: Config, names: Sequence[str], directions: Sequence[str]) -> Config:
+def _with_new_text(
+  student: Config, names: Sequence[str], directions: Sequence[str]
+) -> Config:
   """Returns the student's settings with the new corpora, and without those of other directions."""
   new = []
   others = []
@@ -210,4 +222,6 @@ def begin(recipe: Recipe, workdir: Path):
 
 def write_settings(workdir: Path, name: str, config: Config):
   """Writes the settings of a model as a config file."""
-  files.write(workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ()))
+  files.write(
+    workdir / f'{name}.py', config_file(f'The settings of {name}.', config, ())
+  )

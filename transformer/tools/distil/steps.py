@@ -18,7 +18,12 @@ from transformer.errors import Preempted, UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import installation
 from transformer.system.signals import EXIT_STATUS, handling
-from transformer.tools.distil.recipe import DIRECTIONS, Recipe, without_corpora, write_settings
+from transformer.tools.distil.recipe import (
+  DIRECTIONS,
+  Recipe,
+  without_corpora,
+  write_settings,
+)
 
 
 class Step(NamedTuple):
@@ -26,18 +31,26 @@ class Step(NamedTuple):
 
   name: str  # of the model that is trained, or of the teachers that translate
   command: list[str]  # the command line of train.py or eval.py
-  results: list[Path]  # files that are there once it is done; train.py sees itself whether it is
+  results: list[
+    Path
+  ]  # files that are there once it is done; train.py sees itself whether it is
 
 
 def steps(recipe: Recipe, workdir: Path) -> Iterator[Step]:
   """Yields all steps in order; before the last one, `carry_out` makes the student's text."""
 
   for translator, teachers in recipe.translators.items():
-    paths = {corpus: translation_path(workdir, translator, corpus) for corpus in recipe.names}
+    paths = {
+      corpus: translation_path(workdir, translator, corpus) for corpus in recipe.names
+    }
     for name in teachers:
       yield Step(name, _train(workdir, name), list(paths.values()))
     for corpus, path in paths.items():
-      source = split_files(recipe.teachers[teachers[0]].data, corpus)[0].expanduser().absolute()
+      source = (
+        split_files(recipe.teachers[teachers[0]].data, corpus)[0]
+        .expanduser()
+        .absolute()
+      )
       command = _translate(workdir, teachers, recipe.translating, source, path)
       yield Step(translator, command, [path])
   yield Step('student', _train(workdir, 'student'), [])
@@ -62,7 +75,11 @@ def _translate(
 ) -> list[str]:
   """Returns the command by which teachers translate a file together."""
   first, *others = [str(workdir / name) for name in teachers]
-  command = [sys.executable, str(installation.folder() / 'eval.py'), f'--workdir={first}']
+  command = [
+    sys.executable,
+    str(installation.folder() / 'eval.py'),
+    f'--workdir={first}',
+  ]
   if others:
     command.append(f'--ensemble={flags.CsvListSerializer(",").serialize(others)}')
   return [
@@ -76,7 +93,9 @@ def _translate(
 
 def translation_path(workdir: Path, translator: str, corpus: str) -> Path:
   """Returns the file of the translation of a corpus; `translator` is a name of `translators`."""
-  name = corpus.replace('%', '%25').replace('/', '%2F')  # As in addresses: no two are the same.
+  name = corpus.replace('%', '%25').replace(
+    '/', '%2F'
+  )  # As in addresses: no two are the same.
   return workdir / 'translations' / f'{translator}.{name}'
 
 
@@ -121,7 +140,9 @@ def run(command: Sequence[str]) -> int:
   with handling(pass_on):
     status = process.wait()
   if signals or status == EXIT_STATUS:
-    raise Preempted('the command that it ran was stopped; the same command goes on from there')
+    raise Preempted(
+      'the command that it ran was stopped; the same command goes on from there'
+    )
   return status
 
 
@@ -130,7 +151,9 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
   data = next(iter(recipe.teachers.values())).data
   of_student = recipe.student.data
   _link_files(recipe, data, of_student)
-  originals = {corpus: list(open_corpus(of_student, corpus)[:]) for corpus in recipe.names}
+  originals = {
+    corpus: list(open_corpus(of_student, corpus)[:]) for corpus in recipe.names
+  }
   known = set(itertools.chain(*originals.values()))
   empty = []
   for direction in DIRECTIONS:
@@ -143,10 +166,14 @@ def make_text(recipe: Recipe, workdir: Path) -> list[str]:
       new = [pair for pair in dict.fromkeys(made) if _is_new(pair, known)]
       known.update(new)
       name = f'{corpus}_{direction}'
-      logging.info('%s: %s of %s pairs are new', name, f'{len(new):,}', f'{len(made):,}')
+      logging.info(
+        '%s: %s of %s pairs are new', name, f'{len(new):,}', f'{len(made):,}'
+      )
       if not new:
         empty.append(name)
-      for side, language in enumerate((of_student.source_language, of_student.target_language)):
+      for side, language in enumerate(
+        (of_student.source_language, of_student.target_language)
+      ):
         lines = ''.join(f'{pair[side]}\n' for pair in new)
         files.write(workdir / 'text' / f'{name}.{language}', lines.encode())
   return empty

@@ -41,7 +41,9 @@ def paragraphs(
       f'least 2, or 0 for as many as fit; got {share} and {most_lines}'
     )
 
-  def vary(source: Sentences, target: Sentences, keys: np.ndarray) -> tuple[Sentences, Sentences]:
+  def vary(
+    source: Sentences, target: Sentences, keys: np.ndarray
+  ) -> tuple[Sentences, Sentences]:
     if not (source.in_text and target.in_text):
       raise UserError(
         'transformer.tools.documents:paragraphs must be the first of '
@@ -60,8 +62,12 @@ def paragraphs(
     numbers = np.arange(len(source))
     numbers[chosen] = len(source) + np.arange(len(chosen))
 
-    def joined(side: Sentences, ends: np.ndarray, of_side: Vocabulary, language: str) -> Sentences:
-      joined = _joined(side.select(chosen), ends[longer], lines, of_side, separator(language))
+    def joined(
+      side: Sentences, ends: np.ndarray, of_side: Vocabulary, language: str
+    ) -> Sentences:
+      joined = _joined(
+        side.select(chosen), ends[longer], lines, of_side, separator(language)
+      )
       return take([side, joined], numbers)
 
     return (
@@ -84,7 +90,9 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   [sentences, lines]. The first line is the sentence. 0 is a line that does not fit, or lies beyond
   the end of the document.
   """
-  columns = np.arange(2 * most)  # A line has two tokens or more, and one of them is an end token.
+  columns = np.arange(
+    2 * most
+  )  # A line has two tokens or more, and one of them is an end token.
   ends = np.zeros((len(sentences), most), np.int32)
   for first in range(0, len(sentences), _CHUNK):
     places = sentences.starts[first : first + _CHUNK, None] + columns
@@ -100,7 +108,9 @@ def line_ends(sentences: Sentences, most: int) -> np.ndarray:
   return ends[:, : np.count_nonzero(ends.any(axis=0))]
 
 
-def _fitting(source_ends: np.ndarray, target_ends: np.ndarray, most_ratio: float) -> np.ndarray:
+def _fitting(
+  source_ends: np.ndarray, target_ends: np.ndarray, most_ratio: float
+) -> np.ndarray:
   """Returns which lines of both sides can be joined: those before the first that cannot."""
   count = min(source_ends.shape[1], target_ends.shape[1])
   source = np.diff(source_ends[:, :count], axis=1, prepend=0)
@@ -112,7 +122,11 @@ def _fitting(source_ends: np.ndarray, target_ends: np.ndarray, most_ratio: float
 
 
 def _joined(
-  sentences: Sentences, ends: np.ndarray, lines: np.ndarray, vocabulary: Vocabulary, between: str
+  sentences: Sentences,
+  ends: np.ndarray,
+  lines: np.ndarray,
+  vocabulary: Vocabulary,
+  between: str,
 ) -> Sentences:
   """Returns sentences, each with some of the lines that follow it."""
   numbers = np.arange(len(lines))

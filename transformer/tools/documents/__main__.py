@@ -55,7 +55,10 @@ def main(_):
   request = Request(**shared_flags.given(*_FLAGS))
   refuse(
     (request.checkpoint == 'all', '--checkpoint=all is for eval.py; name one'),
-    (len(request.split) > 1, f'--split={",".join(request.split)} names several texts; name one'),
+    (
+      len(request.split) > 1,
+      f'--split={",".join(request.split)} names several texts; name one',
+    ),
     (_LINES.value < 0, f'--lines must be at least 0; got {_LINES.value}'),
   )
   config = read_settings(request.workdir)
@@ -72,9 +75,15 @@ def main(_):
   if lines.references:
     metrics.check_tokenizer(decoding.bleu_tokenize)
   run = load(
-    request.workdir, request.checkpoint, request.average, request.ensemble, request.batch_size
+    request.workdir,
+    request.checkpoint,
+    request.average,
+    request.ensemble,
+    request.batch_size,
   )
-  parts, documents = cut(lines.sources, run.vocabulary.source, data.max_length, _LINES.value)
+  parts, documents = cut(
+    lines.sources, run.vocabulary.source, data.max_length, _LINES.value
+  )
   logging.info('%s: %d documents in %d parts', lines.name, len(documents), len(parts))
   spaces = [separator(data.source_language), separator(data.target_language)]
   lines = joined(lines, parts, *spaces)
@@ -103,7 +112,10 @@ def main(_):
 def _read(request: Request, data: DataConfig) -> Text:
   """Reads the lines of a request; refuses those whose documents differ between languages."""
   lines = request.read_texts(data)[0]
-  blank = [set(map(is_blank, side)) for side in zip(lines.sources, *lines.references, strict=True)]
+  blank = [
+    set(map(is_blank, side))
+    for side in zip(lines.sources, *lines.references, strict=True)
+  ]
   for number, sides in enumerate(blank, 1):
     if len(sides) > 1:
       raise UserError(

@@ -35,7 +35,9 @@ def cut(
   return parts, list(filter(None, documents))
 
 
-def joined(text: Text, groups: Sequence[Sequence[int]], of_source: str, of_target: str) -> Text:
+def joined(
+  text: Text, groups: Sequence[Sequence[int]], of_source: str, of_target: str
+) -> Text:
   """Returns a text whose lines are groups of a text's lines, with separators of both languages."""
 
   def side(lines: Sequence[str], between: str) -> list[str]:

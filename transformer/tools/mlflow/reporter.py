@@ -16,7 +16,9 @@ from transformer.experiment.reporters import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
-os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')  # It reads this at its import.
+os.environ.setdefault(
+  'MLFLOW_DISABLE_TELEMETRY', 'true'
+)  # It reads this at its import.
 with requirements(__file__):
   import mlflow
 
@@ -44,14 +46,20 @@ class MLflow:
           mlflow.set_tag(f'resumed/{name}', value)
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
-    files.write_json(path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)})
-    mlflow.log_params({name: value for name, value in settings.items() if name not in params})
+    files.write_json(
+      path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)}
+    )
+    mlflow.log_params(
+      {name: value for name, value in settings.items() if name not in params}
+    )
 
   def numbers(self, step: int, values: Mapping[str, float]):
     """Sends a line, but not again what was sent before a resume."""
     # MLflow takes letters, digits, and these signs.
     values = {re.sub(r'[^\w./ -]', '_', name): value for name, value in values.items()}
-    new = {name: value for name, value in values.items() if self._last.get(name, -1) < step}
+    new = {
+      name: value for name, value in values.items() if self._last.get(name, -1) < step
+    }
     mlflow.log_metrics(new, step=step, synchronous=True)
 
   def samples(self, step: int, samples: Sequence[Sample]):

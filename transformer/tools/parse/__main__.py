@@ -96,7 +96,9 @@ def _write(request, text, answers):
     return
   trees = []
   for source, answer in zip(text.sources, answers, strict=True):
-    nbest = [(bracketed(mended(source, line).tree), score) for line, score in answer.nbest]
+    nbest = [
+      (bracketed(mended(source, line).tree), score) for line, score in answer.nbest
+    ]
     best = bracketed(mended(source, answer.text).tree)
     trees.append(answer._replace(text=best, nbest=distinct(nbest)))
   write_lines(as_lines(trees, request.nbest), output)
@@ -107,12 +109,16 @@ def _score(request, result, text, answers, seconds):
   from transformer.evaluation import report
   from transformer.tools.parse import scores
 
-  report.report(result, scores.evaluate(text, answers, seconds), request.people, scores.more_lines)
+  report.report(
+    result, scores.evaluate(text, answers, seconds), request.people, scores.more_lines
+  )
   count = min(request.examples, len(answers))
   for number in range(count):
     index = number * len(answers) // count
     tree = bracketed(scores.mended(text.sources[index], answers[index].text).tree)
-    print(f'reference\n{text.references[0][index]}\n\nparse\n{tree}\n', file=request.people)
+    print(
+      f'reference\n{text.references[0][index]}\n\nparse\n{tree}\n', file=request.people
+    )
 
 
 def _read_splits(request, data) -> Iterator[Text]:
@@ -132,7 +138,9 @@ def _read_file(source: str, reference: str | None = None) -> Text:
   references = []
   if reference:
     trees = read_trees(reference)
-    if not trees or list(map(split_words, sources)) != [list(tree.words) for tree in trees]:
+    if not trees or list(map(split_words, sources)) != [
+      list(tree.words) for tree in trees
+    ]:
       raise UserError(
         f'each line of {source} must have the words of a tree of {reference}, in '
         f'order; they have {len(sources)} lines and {len(trees)} trees'

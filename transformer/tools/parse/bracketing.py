@@ -28,9 +28,13 @@ class Counts(NamedTuple):
 def count(reference: Tree, found: Tree) -> Counts:
   """Counts the brackets of two trees of the same words, as EVALB does by docs/parsing.md."""
   if reference.words != found.words:
-    raise ValueError(f'trees must have the same words; got {reference.words}, {found.words}')
+    raise ValueError(
+      f'trees must have the same words; got {reference.words}, {found.words}'
+    )
   counts = [tag not in _DELETED for tag in reference.tags]
-  kept = np.cumsum([0, *counts]).tolist()  # Words before each place, without the deleted ones.
+  kept = np.cumsum(
+    [0, *counts]
+  ).tolist()  # Words before each place, without the deleted ones.
   wanted = _brackets(reference, kept)
   given = _brackets(found, kept)
   return Counts((wanted & given).total(), wanted.total(), given.total())
@@ -85,7 +89,9 @@ def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, An
 def _figures(sums: np.ndarray) -> np.ndarray:
   """Computes [3, ...] F1, precision and recall from [3, ...] sums of `Counts`, in percent."""
   matched, wanted, found = sums
-  of_nothing = np.where(wanted + found, 0.0, 100.0)  # EVALB gives 0 where only one has brackets.
+  of_nothing = np.where(
+    wanted + found, 0.0, 100.0
+  )  # EVALB gives 0 where only one has brackets.
 
   def percent(part, whole):
     return np.where(whole, 100 * part / np.maximum(whole, 1), of_nothing)

@@ -6,7 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from transformer.tools.parse.treebank import TAG, Bracket, Builder, Tree, escaped, split_words, walk
+from transformer.tools.parse.treebank import (
+  TAG,
+  Bracket,
+  Builder,
+  Tree,
+  escaped,
+  split_words,
+  walk,
+)
 
 _STEP = re.compile(r'([()])([^()]+)')
 _BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket of the in-order form.
@@ -67,7 +75,9 @@ def delinearise(text: str, words: Sequence[str]) -> Mended:
   return Mended(builder.tree(), found)
 
 
-def _add(token: str, builder: Builder, words: Sequence[str], mends: collections.Counter):
+def _add(
+  token: str, builder: Builder, words: Sequence[str], mends: collections.Counter
+):
   """Adds a token to the tree, and counts what is wrong about it."""
   if token == TAG:
     if len(builder.words) < len(words):

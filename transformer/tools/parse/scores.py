@@ -10,7 +10,9 @@ from transformer.tools.parse.linearisation import Mended, delinearise
 from transformer.tools.parse.treebank import bracketed, parse_tree, split_words
 
 
-def f1(sources: Sequence[str], parses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def f1(
+  sources: Sequence[str], parses: Sequence[str], references: Sequence[Sequence[str]]
+) -> float:
   """Returns the labelled F1 of linearised trees, in percent: a metric for the road's seam.
 
   The one sequence of references has trees with tags, as `bracketed` writes them.

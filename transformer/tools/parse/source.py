@@ -19,7 +19,9 @@ class Trees:
   def __init__(self, data: DataConfig, split: str):
     """Reads the trees."""
     if not data.dir:
-      raise UserError('data.dir must name the folder of the trees; set --config.data.dir')
+      raise UserError(
+        'data.dir must name the folder of the trees; set --config.data.dir'
+      )
     self.name = f'{Path(data.dir) / split}.mrg'
     self.folder = files.as_path(self.name).parent
     file = TextFile(self.name)
@@ -27,7 +29,9 @@ class Trees:
     traces = sum(not tree.words for tree in trees)
     trees = [tree for tree in trees if tree.words]
     if not trees:
-      raise UserError(f'a corpus must hold at least one tree with words; {self.name} has none')
+      raise UserError(
+        f'a corpus must hold at least one tree with words; {self.name} has none'
+      )
     self._pairs = []
     for tree in trees:
       line = linearise(tree, self.with_words, self.in_order)
@@ -36,10 +40,14 @@ class Trees:
     self.gold = list(map(bracketed, trees))
     order = ' in order' if self.in_order else ''
     form = f'{self.with_words}{order}'
-    self.fingerprint = hashlib.sha256(f'trees {form} {file.fingerprint}'.encode()).hexdigest()
+    self.fingerprint = hashlib.sha256(
+      f'trees {form} {file.fingerprint}'.encode()
+    ).hexdigest()
     self.notes = file.notes
     if traces:
-      self.notes += (f'{self.name}: trees that hold only traces were left out: {traces}',)
+      self.notes += (
+        f'{self.name}: trees that hold only traces were left out: {traces}',
+      )
 
   def __len__(self) -> int:
     return len(self._pairs)

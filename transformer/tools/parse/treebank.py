@@ -87,7 +87,9 @@ class Builder:
     """Returns the tree under one root: its own, or `TOP` if there are several or none."""
     whole = (0, len(self.words))
     brackets = self.brackets
-    while len(brackets) > 1 and brackets[0].label in _ROOTS and brackets[1][1:] == whole:
+    while (
+      len(brackets) > 1 and brackets[0].label in _ROOTS and brackets[1][1:] == whole
+    ):
       brackets = brackets[1:]
     if self.words and (not brackets or brackets[0][1:] != whole):
       brackets = [Bracket(TOP, *whole), *brackets]
@@ -115,8 +117,14 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
     for token in _TOKEN.findall(line):
       innermost = inside[-1] if inside else None
       if not _fits(token, innermost, len(inside)):
-        tree = f', in the tree that begins in line {began},' if inside and began != number else ''
-        raise UserError(f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand')
+        tree = (
+          f', in the tree that begins in line {began},'
+          if inside and began != number
+          else ''
+        )
+        raise UserError(
+          f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand'
+        )
       if token == '(':
         if innermost is None:
           began = number
@@ -138,7 +146,9 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       else:
         innermost.word = token
   if inside:
-    raise UserError(f'{wanted}; line {began} begins a tree whose brackets are not all closed')
+    raise UserError(
+      f'{wanted}; line {began} begins a tree whose brackets are not all closed'
+    )
 
 
 @dataclasses.dataclass

@@ -35,7 +35,9 @@ class Phrasebook:
         f'data.target_language={languages[1]}'
       )
     self.name = f'phrasebook:{split}'
-    self._pairs = [pair if languages[0] == 'en' else pair[::-1] for pair in pairs_of(split)]
+    self._pairs = [
+      pair if languages[0] == 'en' else pair[::-1] for pair in pairs_of(split)
+    ]
     self.fingerprint = hashlib.sha256(repr(self._pairs).encode()).hexdigest()
 
   def __len__(self) -> int:

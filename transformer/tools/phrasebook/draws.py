@@ -5,7 +5,13 @@ from random import Random
 
 from transformer.tools.phrasebook import grammar
 from transformer.tools.phrasebook.grammar import TENSES, Nominal, Phrase, clause
-from transformer.tools.phrasebook.small_words import DEGREES, DETERMINERS, NAMES, PRONOUNS, WHERE
+from transformer.tools.phrasebook.small_words import (
+  DEGREES,
+  DETERMINERS,
+  NAMES,
+  PRONOUNS,
+  WHERE,
+)
 from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS, VERBS, Verb
 
 _TENSES = ('present', 'past', *TENSES)  # The simple ones are drawn more often.
@@ -35,7 +41,9 @@ class Draws:
 
   def _verb(self, names: tuple[str, ...] = (), of: frozenset[str] = THINGS) -> Verb:
     """Draws a verb with objects of some kinds, and of some names if any are given."""
-    verbs = [verb for verb in VERBS if verb.kinds & of and (not names or verb.en in names)]
+    verbs = [
+      verb for verb in VERBS if verb.kinds & of and (not names or verb.en in names)
+    ]
     return self._rng.choice(verbs)
 
   def _thing(
@@ -47,7 +55,9 @@ class Draws:
     plain: bool = False,
   ) -> Nominal:
     """Draws a noun phrase; a plain one is definite and without adjectives."""
-    nouns = [noun for noun in NOUNS if noun.kind in kinds and noun.en not in self._nouns]
+    nouns = [
+      noun for noun in NOUNS if noun.kind in kinds and noun.en not in self._nouns
+    ]
     noun = self._rng.choice(nouns)
     plural = self._chance(0.35)
     determiner = 'the' if plain else self._rng.choice(DETERMINERS)
@@ -69,7 +79,9 @@ class Draws:
   def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
     """Draws who acts: a pronoun, a name or a noun; `third` leaves out I, you and we."""
     if self._chance(0.4):
-      pronouns = [pronoun for pronoun in PRONOUNS if not third or pronoun.person in (1, 4)]
+      pronouns = [
+        pronoun for pronoun in PRONOUNS if not third or pronoun.person in (1, 4)
+      ]
       return self._rng.choice(pronouns)
     if self._chance(0.25):
       one, other = self._rng.sample(NAMES, 2)
@@ -102,12 +114,16 @@ class Draws:
   def _state(self, subject: Nominal, *, question: bool = False) -> Phrase:
     """Adds a form of "to be", and an adjective or a place."""
     past = self._chance(0.3)
-    start = grammar.be(subject, past=past, negated=self._chance(0.25), question=question)
+    start = grammar.be(
+      subject, past=past, negated=self._chance(0.25), question=question
+    )
     if subject.kind not in _FIXED and self._chance(0.25):
       return start + self._place()
     suited = [adjective for adjective in ADJECTIVES if subject.kind in adjective.kinds]
     adjective = self._rng.choice(suited)
-    quality = Phrase(adjective.en, subject.agree(adjective.masculine, adjective.feminine))
+    quality = Phrase(
+      adjective.en, subject.agree(adjective.masculine, adjective.feminine)
+    )
     return start + self._rng.choice(DEGREES) + quality
 
   def _described(self) -> Nominal:

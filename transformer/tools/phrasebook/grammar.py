@@ -193,7 +193,9 @@ def clause(
   return Phrase(english, join(subject.fr, french))
 
 
-def be(subject: Nominal, *, past: bool, negated: bool, question: bool = False) -> Phrase:
+def be(
+  subject: Nominal, *, past: bool, negated: bool, question: bool = False
+) -> Phrase:
   """Returns a subject and its form of "to be"; a question inverts English alone."""
   english, french = (forms.split()[subject.person] for forms in _FORMS_OF_BE[past])
   start = (english, subject.en) if question else (subject.en, english)
@@ -213,7 +215,10 @@ def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
   french = phrase.fr.replace(' de des ', ' de ')
   french = re.sub(
-    rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])', r"\1'", french, flags=re.IGNORECASE
+    rf'\b(l(?=[ea])|[jdnm](?=e)|qu(?=e))[ea] (?=[{_VOWELS}])',
+    r"\1'",
+    french,
+    flags=re.IGNORECASE,
   )
   french = re.sub(r'\b(de|à) les?\b', lambda words: _CONTRACTED[words[0]], french)
   english = english.replace(' ,', ',')

@@ -5,7 +5,13 @@ import dataclasses
 from transformer.tools.phrasebook import grammar
 from transformer.tools.phrasebook.draws import PERSON, THINGS, Draws
 from transformer.tools.phrasebook.grammar import Phrase, clause
-from transformer.tools.phrasebook.small_words import CHAINS, DATIVES, LINKS, PRONOUNS, TIMES
+from transformer.tools.phrasebook.small_words import (
+  CHAINS,
+  DATIVES,
+  LINKS,
+  PRONOUNS,
+  TIMES,
+)
 from transformer.tools.phrasebook.words import GIVING, VERBS
 
 # Short sentences are drawn more often, and so are "have" and participles that agree.
@@ -28,7 +34,9 @@ class Writer(Draws):
     if not is_bare:
       mark = '?' if pattern in _QUESTIONS else '.'
     phrase = pattern(self)
-    english, french = grammar.spell(phrase, mark, capital=not is_bare or self._chance(0.5))
+    english, french = grammar.spell(
+      phrase, mark, capital=not is_bare or self._chance(0.5)
+    )
     if self._chance(0.5):
       english = grammar.contract(english)
     return english, french
@@ -80,7 +88,9 @@ class Writer(Draws):
     met = self._rng.choice(others)
     clitic = met.clitic()
     negated = self._chance(0.3)
-    start = clause(subject, verb, tense, negated=negated, clitics=clitic.fr, agrees_with=met)
+    start = clause(
+      subject, verb, tense, negated=negated, clitics=clitic.fr, agrees_with=met
+    )
     return start + Phrase(clitic.en)
 
   def _gift(self) -> Phrase:
@@ -89,7 +99,9 @@ class Writer(Draws):
     negated = self._chance(0.25)
     tense = self._tense(verb)
     dative = self._rng.choice(DATIVES) if self._chance(0.5) else Phrase()
-    start = clause(self._subject(third=True), verb, tense, negated=negated, clitics=dative.fr)
+    start = clause(
+      self._subject(third=True), verb, tense, negated=negated, clitics=dative.fr
+    )
     gift = start + Phrase(dative.en) + self._thing(verb.kinds, verb, negated=negated)
     if dative.en:
       return gift
@@ -115,7 +127,13 @@ class Writer(Draws):
       english = f'{english} to {dative.en}'
     again = dataclasses.replace(subject, en='', fr='')
     act = clause(again, then, tense, clitics=clitics, agrees_with=thing)
-    return clause(subject, first, tense) + thing + Phrase('and', 'et') + act + Phrase(english)
+    return (
+      clause(subject, first, tense)
+      + thing
+      + Phrase('and', 'et')
+      + act
+      + Phrase(english)
+    )
 
   def _relative(self) -> Phrase:
     """The apples that Marie ate were very good."""
@@ -123,7 +141,9 @@ class Writer(Draws):
     thing = self._thing(verb.kinds & THINGS, verb, plain=True)
     subject = self._subject(verb)
     tense = self._tense(verb, ('present', 'past'))
-    act = thing + Phrase('that', 'que') + clause(subject, verb, tense, agrees_with=thing)
+    act = (
+      thing + Phrase('that', 'que') + clause(subject, verb, tense, agrees_with=thing)
+    )
     return self._state(dataclasses.replace(thing, en=act.en, fr=act.fr))
 
   def _reason(self) -> Phrase:

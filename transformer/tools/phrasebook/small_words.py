@@ -13,7 +13,20 @@ def _phrases(text: str) -> tuple[Phrase, ...]:
 
 
 # The determiners of noun phrases; some are drawn more often.
-DETERMINERS = ('the', 'the', 'the', 'a', 'a', 'this', 'my', 'your', 'his', 'her', 'our', 'their')
+DETERMINERS = (
+  'the',
+  'the',
+  'the',
+  'a',
+  'a',
+  'this',
+  'my',
+  'your',
+  'his',
+  'her',
+  'our',
+  'their',
+)
 PRONOUNS = (
   Nominal('I', 'je', 0),
   Nominal('he', 'il'),

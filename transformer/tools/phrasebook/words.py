@@ -100,12 +100,16 @@ GIVING = ('show', 'give', 'send')
 _WITH_ETRE = ('fall', 'arrive', 'stay', 'come')
 
 
-Noun = namedtuple('Noun', 'en en_plural fr fr_plural gender kind')  # `gender` is m or f.
+Noun = namedtuple(
+  'Noun', 'en en_plural fr fr_plural gender kind'
+)  # `gender` is m or f.
 # `liaison` is the form before a masculine vowel, as in un vieil ami.
 Adjective = namedtuple('Adjective', 'en masculine feminine liaison before kinds')
 # `present` is for je, il, nous, vous and ils; `kinds` are those of objects, and `alone` is whether
 # the verb may have none.
-Verb = namedtuple('Verb', 'en third past infinitive present participle etre alone kinds subjects')
+Verb = namedtuple(
+  'Verb', 'en third past infinitive present participle etre alone kinds subjects'
+)
 
 
 def plural_of(word: str) -> str:
@@ -141,7 +145,9 @@ def _adjectives(groups, before):
       masculine, *others = french.split('/')
       regular = [masculine if masculine.endswith('e') else f'{masculine}e', masculine]
       feminine, liaison = [*others, *regular[len(others) :]]
-      yield Adjective(english, masculine, feminine, liaison, before, frozenset(kinds.split()))
+      yield Adjective(
+        english, masculine, feminine, liaison, before, frozenset(kinds.split())
+      )
 
 
 def _regular_forms(stem: str) -> list[str]:

@@ -37,8 +37,14 @@ def main(argv):
       )
     )
   if _OUTPUT.value is None and len(workdirs) > 1:
-    raise UserError(f'--output=FILE is needed where runs are several; got {len(workdirs)} runs')
-  output = workdirs[0] / 'curves.svg' if _OUTPUT.value is None else files.as_path(_OUTPUT.value)
+    raise UserError(
+      f'--output=FILE is needed where runs are several; got {len(workdirs)} runs'
+    )
+  output = (
+    workdirs[0] / 'curves.svg'
+    if _OUTPUT.value is None
+    else files.as_path(_OUTPUT.value)
+  )
   if output.suffix.removeprefix('.') not in FORMATS:
     raise UserError(
       f'--output must end in one of .{", .".join(FORMATS)}; got {shown(_OUTPUT.value)}'

@@ -41,7 +41,9 @@ def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
   points = {}
   rows = read_metrics(path)
   if len(rows) < lines:
-    logging.warning('%s has damaged lines, which are left out: %d', path, lines - len(rows))
+    logging.warning(
+      '%s has damaged lines, which are left out: %d', path, lines - len(rows)
+    )
   for row in rows:
     step = row.pop('step')
     for name, value in row.items():
@@ -118,4 +120,6 @@ def _draw_checkpoints(axes, workdir: Path, colour: str):
 def _printable(path: Path) -> str:
   """Returns a path as text that XML can represent."""
   text = os.fsencode(path).decode('utf-8', 'replace')
-  return ''.join(letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in text)
+  return ''.join(
+    letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in text
+  )

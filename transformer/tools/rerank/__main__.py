@@ -20,12 +20,18 @@ from transformer.errors import UserError, refuse
 from transformer.system import command_line
 from transformer.system.machine import usable_cores
 
-_NBEST = flags.DEFINE_string('nbest', None, 'The file that eval.py --nbest=N --output=FILE wrote.')
+_NBEST = flags.DEFINE_string(
+  'nbest', None, 'The file that eval.py --nbest=N --output=FILE wrote.'
+)
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'Where the choices go; - is standard output, and the default without --result.'
+  'output',
+  None,
+  'Where the choices go; - is standard output, and the default without --result.',
 )
 _RESULT = flags.DEFINE_string(
-  'result', None, 'The JSON file of the scores that eval.py wrote for these translations.'
+  'result',
+  None,
+  'The JSON file of the scores that eval.py wrote for these translations.',
 )
 _METRIC = flags.DEFINE_multi_string(
   'metric',
@@ -93,7 +99,9 @@ def _score(result, sentences, lists, choices, seconds: float, custom_metrics):
     custom_metrics,
   )
   more = content['more'] | {'mbr': f'chrF2++.{max(map(len, lists))}'}
-  place = results.place(result.path.parent, {**content, 'command': sys.argv[1:], 'more': more})
+  place = results.place(
+    result.path.parent, {**content, 'command': sys.argv[1:], 'more': more}
+  )
   cut = {'cut_sources': content['cut_sources']}
   kept = ((of_text | cut, of_sentences) for of_text, of_sentences in stages)
   report.report(place, kept, sys.stderr if _OUTPUT.value == '-' else sys.stdout)

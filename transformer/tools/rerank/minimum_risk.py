@@ -63,7 +63,8 @@ def _best(candidates: Sequence[str]) -> str:
 
   def expected(text: str) -> float:
     return sum(
-      count * metric.sentence_score(text, [other]).score for other, count in counts.items()
+      count * metric.sentence_score(text, [other]).score
+      for other, count in counts.items()
     )
 
   return max(counts, key=expected)

@@ -58,7 +58,10 @@ class WandB:
           finish_timeout=_FINISH_SECONDS,
         ),
       )
-    except (wandb.errors.UsageError, KeyboardInterrupt) as error:  # At the prompt for a key.
+    except (
+      wandb.errors.UsageError,
+      KeyboardInterrupt,
+    ) as error:  # At the prompt for a key.
       raise UserError(
         f'Weights & Biases: {error}; to log in: wandb login; to write files alone: '
         f'WANDB_MODE=offline'
@@ -77,7 +80,9 @@ class WandB:
 
   def samples(self, step: int, samples: Sequence[Sample]):
     """Sends a table."""
-    table = wandb.Table(columns=list(Sample._fields), data=[list(sample) for sample in samples])
+    table = wandb.Table(
+      columns=list(Sample._fields), data=[list(sample) for sample in samples]
+    )
     self.numbers(step, {'valid/samples': table})
 
   def close(self, error: BaseException | None):
