@@ -14,7 +14,6 @@ import numpy as np
 
 from transformer.ops.attention import (
   attention_with_weights,
-  check_arrays,
   masked_softmax,
 )
 
@@ -127,7 +126,11 @@ def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
 
 def _dot_products(x_BTD):
   """Returns the dot products of all pairs of vectors, float32 [..., T, S] with S = T."""
-  check_arrays(*[jnp.expand_dims(x_BTD, -2)] * 3)
+  is_float = jnp.issubdtype(x_BTD.dtype, jnp.floating)
+  if not (is_float and x_BTD.ndim >= 2 and x_BTD.shape[-1]):
+    raise ValueError(
+      f'vectors must be floats [..., T, D]; got {x_BTD.dtype}{list(x_BTD.shape)}'
+    )
   return jnp.einsum(
     '...TD,...SD->...TS', x_BTD, x_BTD, preferred_element_type=jnp.float32
   )

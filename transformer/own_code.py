@@ -77,7 +77,7 @@ def name_of(setting: Setting) -> str:
 
 def check(key: str, setting: Setting, named: Iterable[str] = ()):
   """Checks the form of a setting, or that it is one of the `named` values; imports nothing."""
-  if setting in named:
+  if setting in tuple(named):  # A setting by name has no hash.
     return
   spec, numbers, by_name = _taken_apart(setting or ('',))
   if not (

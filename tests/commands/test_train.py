@@ -341,12 +341,14 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
   settings['decode']['beam_size'] = 3
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
 
-  def translator(model, vocabulary, config, max_length, **_):
-    raise KeyboardInterrupt(
-      config.beam_size
-    )  # The run ends once the translator is made.
+  class Searching:
+    def __init__(self, *_):
+      pass
 
-  monkeypatch.setattr(training, 'Translator', translator)
+    def compile_longest(self, params, sources, decoding):
+      raise KeyboardInterrupt(decoding.beam_size)  # The run ends before its first step.
+
+  monkeypatch.setattr(training, 'Translator', Searching)
   with pytest.raises(KeyboardInterrupt, match='1'):
     training.train_run(Config.from_dict(settings), tmp_path / 'run')
 

@@ -173,13 +173,10 @@ def test_names_in_json_may_be_in_capitals(tmp_path):
 
 
 def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
-  monkeypatch.setenv('TMPDIR', '/small')
   monkeypatch.setattr(tempfile, 'TemporaryFile', lambda: open('/dev/full', 'wb+'))  # noqa: SIM115
   for packed in ('', '.gz'):
     data = gzip.compress(b'a\tb\n') if packed else b'a\tb\n'
-    with pytest.raises(
-      UserError, match=r'No space left .* in /small unless TMPDIR'
-    ) as caught:
+    with pytest.raises(UserError, match='No space left on device') as caught:
       open_table(tmp_path, 'Tsv', data, packed)
     assert '\n' not in str(caught.value)
     (tmp_path / f'train.tsv{packed}').unlink()

@@ -41,7 +41,7 @@ def unpacked(batch: Batch) -> Batch:
 
 
 def contrast_of(batch):
-  objective = make_objective(SETTINGS)(None)
+  objective = make_objective(SETTINGS, None)
   sums = objective.loss(MODEL, init_params(MODEL, 3), batch, None, frozen=(), devices=1)
   return float(sums['contrast'] / sums['weight'])
 
@@ -52,7 +52,7 @@ def test_a_packed_sentence_has_the_contrast_of_a_row_of_its_own(own_parts):
 
 
 def test_training_brings_a_sentence_near_to_its_translation(own_parts):
-  objective = make_objective(SETTINGS)(None)
+  objective = make_objective(SETTINGS, None)
   update = make_update(SETTINGS, MODEL, make_mesh(SETTINGS.mesh, 4), objective)
   batch = make_batch(0)
   update = update.compiled((*batch.source_tokens.shape, batch.target_tokens.shape[1]))
@@ -71,4 +71,4 @@ def test_separate_vocabularies_are_an_error(own_parts):
     model=dataclasses.replace(SETTINGS.model, share_embeddings=False),
   )
   with pytest.raises(UserError, match='shared_vocabulary'):
-    make_objective(separate)
+    make_objective(separate, None)

@@ -17,7 +17,7 @@ from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.errors import UserError
 from transformer.evaluation.scores import seed_of_samples
 from transformer.evaluation.texts import Text
-from transformer.runs import record, run_directory, sealing
+from transformer.runs import run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 # What readers of a result need.
@@ -164,7 +164,7 @@ def facts(
     'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
     'more': {},
     'commit': run_directory.commit(),
-    **record.versions(),
+    **run_directory.versions(),
     'command': sys.argv[1:],
   }
   for name, value in more.items():

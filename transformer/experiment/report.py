@@ -1,5 +1,6 @@
 """What people and machines are told of a run: a bar or log lines, `metrics.jsonl`, reporters."""
 
+import contextlib
 import json
 import math
 import time
@@ -73,12 +74,15 @@ class Report:
     )
 
   def _open(self, config: Config, step: int, written: Mapping[str, Any]):
-    self._metrics = MetricsFile(self._workdir / METRICS, written)
     parts = {str(self._workdir / TENSORBOARD): Events}
     for spec in config.train.report:
       parts[f'the reporter {spec}'] = own_code.load(spec, 'reporter')
     seconds = min(10.0, config.train.grace_seconds / 4)
-    self._reporters = Reporters(parts, (config, self._workdir, step), seconds)
+    with contextlib.ExitStack() as opened:
+      self._metrics = MetricsFile(self._workdir / METRICS, written)
+      opened.callback(self._metrics.close)
+      self._reporters = Reporters(parts, (config, self._workdir, step), seconds)
+      opened.pop_all()
     self._bar = progress_bar(config.train.steps, step, stays=True)
 
   def add(self, step: int, batch: Batch, metrics: Any):

@@ -1,7 +1,5 @@
 """The record of a run, `run.json`: what produced its numbers, and what they cost."""
 
-import contextlib
-import importlib.metadata
 import os
 import platform
 import sys
@@ -23,21 +21,10 @@ from transformer.runs.run_directory import (
   commit,
   read_record,
   read_settings,
+  versions,
 )
 from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
-
-_PACKAGES = (
-  'jax',
-  'jaxlib',
-  'flax',
-  'optax',
-  'orbax-checkpoint',
-  'numpy',
-  'sentencepiece',
-  'sacrebleu',
-  'tensorflow-datasets',
-)
 
 
 def describe(reproducible: bool, **facts) -> dict[str, Any]:
@@ -81,17 +68,6 @@ def add_session(
         )
   about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
   files.write_sealed(Path(workdir) / RUN, about)
-
-
-def versions() -> dict[str, Any]:
-  """Returns the version of Python, and those of the packages on which a run's numbers depend."""
-  packages = {}
-  for name in _PACKAGES:
-    with contextlib.suppress(
-      importlib.metadata.PackageNotFoundError
-    ):  # Text files need no TFDS.
-      packages[name] = importlib.metadata.version(name)
-  return {'python': platform.python_version(), 'packages': packages}
 
 
 def _session(reproducible: bool) -> dict[str, Any]:

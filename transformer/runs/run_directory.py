@@ -1,6 +1,9 @@
 """The files in a run's directory: their names, their content, and which of them are there."""
 
+import contextlib
+import importlib.metadata
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -22,6 +25,18 @@ EVALUATIONS = 'eval'
 # a killed process leaves no part of a checkpoint among the others.
 REMOVED = 'removed'
 # The format of a run's files, which `run.json` names.
+# Packages on which a run's numbers depend.
+_PACKAGES = (
+  'jax',
+  'jaxlib',
+  'flax',
+  'optax',
+  'orbax-checkpoint',
+  'numpy',
+  'sentencepiece',
+  'sacrebleu',
+  'tensorflow-datasets',
+)
 FORMAT = 1
 # The files that describe a run; a vocabulary has some of these names.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
@@ -116,3 +131,14 @@ def commit() -> str:
     return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
   except (OSError, subprocess.CalledProcessError):
     return 'unknown'
+
+
+def versions() -> dict[str, Any]:
+  """Returns the version of Python, and those of the packages on which a run's numbers depend."""
+  packages = {}
+  for name in _PACKAGES:
+    with contextlib.suppress(
+      importlib.metadata.PackageNotFoundError
+    ):  # Text files need no TFDS.
+      packages[name] = importlib.metadata.version(name)
+  return {'python': platform.python_version(), 'packages': packages}

@@ -256,8 +256,8 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
   for change_of, message in (
     (
       ('model', 'ff_dim', 13),
-      'the parameter decoder_0.feed_forward.inner.bias should be [13] of '
-      'float32, as the config says; it is [11] of float32',
+      'the parameter decoder_0.feed_forward.inner.bias should be (13,), as the config says; '
+      'it is (11,)',
     ),
     (('model', 'heads', 3), 'there is no key config.model.heads'),
   ):
