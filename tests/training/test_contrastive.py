@@ -55,11 +55,11 @@ def test_training_brings_a_sentence_near_to_its_translation(own_parts):
   objective = make_objective(SETTINGS, None)
   update = make_update(SETTINGS, MODEL, make_mesh(SETTINGS.mesh, 4), objective)
   batch = make_batch(0)
-  update = update.compiled((*batch.source_tokens.shape, batch.target_tokens.shape[1]))
+  compiled = update.compile((*batch.source_tokens.shape, batch.target_tokens.shape[1]))
   state = update.first_state()
   contrasts = []
   for _ in range(30):
-    state, metrics = update(state, batch)
+    state, metrics = compiled.train_step(state, batch)
     contrasts.append(float(jax.device_get(metrics['contrast'] / metrics['weight'])))
   assert contrasts[-1] < 0.5 * contrasts[0]
 
