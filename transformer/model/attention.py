@@ -18,8 +18,8 @@ from transformer.ops.attention import (
   attention_with_weights,
   cached_attention,
   dot_product_attention,
-  fused_attention,
 )
+from transformer.ops.fused_attention import fused_attention
 from transformer.ops.positions import NUM_BUCKETS, relative_buckets, rotate
 
 # The Flax collection of attention weights, which are stored if `apply` makes it mutable.
