@@ -20,7 +20,11 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_members
 from transformer.decoding.likelihoods import token_log_probs
 from transformer.decoding.translator import Translation, Translator
-from transformer.model.attention_weights import AttentionWeights, attention_weights
+from transformer.model.attention_weights import (
+  Attention,
+  AttentionWeights,
+  attention_weights,
+)
 from transformer.runs.loading import Run, check_finite
 from transformer.settings import check_range, converted
 from transformer.training.mesh import sentence_mesh
@@ -32,19 +36,6 @@ class Encoded(NamedTuple):
 
   output: np.ndarray  # float32 [line, S, D], zero where there is no token
   mask: np.ndarray  # boolean [line, S], True at tokens
-
-
-class Attention(NamedTuple):
-  """The weights of L layers of H heads for S tokens and their translation of T; rows sum to one.
-
-  Row t of `decoder` predicts piece t of the target from the begin token and the pieces before.
-  """
-
-  source: list[str]  # pieces, the end token last
-  target: list[str]
-  encoder: np.ndarray  # float32 [L, H, S, S]
-  decoder: np.ndarray  # float32 [L, H, T, T]
-  cross: np.ndarray  # float32 [L, H, T, S]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -117,22 +108,13 @@ class TrainedRun(Run):
       UserError: no translation can obey, or a score is not finite.
     """
     rows = 1 if jax.default_backend() == 'cpu' else decoding.batch_size
-    translator = Translator(
-      tuple(member.model for member in self.members),
-      self.vocabulary,
-      self.config.data.max_length,
-      sentence_mesh(rows),
-    )
-    answers = translator(
-      [member.params for member in self.members],
-      lines,
-      decoding,
-      first=first,
-      constraint=constraint,
-    )
-    check_finite(
-      self.members, (answer.score for answer in answers), itertools.count(first + 1)
-    )
+    models = tuple(member.model for member in self.members)
+    length = self.config.data.max_length
+    translator = Translator(models, self.vocabulary, length, sentence_mesh(rows))
+    params = [member.params for member in self.members]
+    answers = translator(params, lines, decoding, first=first, constraint=constraint)
+    scores = (answer.score for answer in answers)
+    check_finite(self.members, scores, itertools.count(first + 1))
     cut = sum(answer.cut for answer in answers)
     if cut:
       logging.warning(
@@ -159,9 +141,8 @@ class TrainedRun(Run):
     lines = token_log_probs(self.members, sources, targets)
     if tokens:
       return lines
-    return np.array(
-      [sum(score for _, score in line) if line else np.nan for line in lines]
-    )
+    sums = [sum(score for _, score in line) if line else np.nan for line in lines]
+    return np.array(sums)
 
   def encode(self, lines: Sequence[str]) -> Encoded:
     """Returns the encoder's output for lines, which are one batch, with its mask."""
@@ -170,11 +151,10 @@ class TrainedRun(Run):
     longest = max(map(len, ids), default=0)
     length = pairs.padded_length(longest, self.config.data.max_length)
     source_BS = pairs.padded(ids, length, len(ids))
-    states_BSD = jax.device_get(_states(self.model, self.params, source_BS))[
-      :, :longest
-    ]
+    states_BSD = jax.device_get(_states(self.model, self.params, source_BS))
     mask_BS = source_BS[:, :longest] != PAD_ID
-    return Encoded(np.where(mask_BS[..., None], states_BSD, 0), mask_BS)
+    output_BSD = np.where(mask_BS[..., None], states_BSD[:, :longest], 0)
+    return Encoded(output_BSD, mask_BS)
 
   def attention(self, source: str, target: str) -> Attention:
     """Returns the attention weights of all layers and heads for a line and its translation."""
@@ -191,15 +171,9 @@ class TrainedRun(Run):
   ) -> AttentionWeights:
     """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
     batch = pairs.as_batch(([list(source)], [list(target)]), pairs.longest(self.config))
-    weights = _weights(
-      self.model, self.params, batch.source_tokens, batch.target_tokens
-    )
-    encoder, decoder, cross = jax.device_get(weights)
-    s = slice(len(source))
-    t = slice(len(target))
-    return AttentionWeights(
-      encoder[:, 0, :, s, s], decoder[:, 0, :, t, t], cross[:, 0, :, t, s]
-    )
+    tokens = batch.source_tokens, batch.target_tokens
+    weights = _weights(self.model, self.params, *tokens)
+    return jax.device_get(weights).of_first(len(source), len(target))
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
@@ -222,16 +196,14 @@ class TrainedRun(Run):
     smoothing = converted(float | None, smoothing, 'smoothing')
     check_range('smoothing', smoothing, least=0, below=1)
     objective = self._objective if smoothing is None else smoothed(smoothing)
-    sums = objective.loss(
-      self.model, params, batch, dropout_key, frozen=objective.frozen
-    )
+    frozen = objective.frozen
+    sums = objective.loss(self.model, params, batch, dropout_key, frozen=frozen)
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
 
   @functools.cached_property
   def _objective(self) -> Objective:
-    with (
-      jax.ensure_compile_time_eval()
-    ):  # The first call may come while a gradient is traced.
+    # The first call may come while a gradient is traced.
+    with jax.ensure_compile_time_eval():
       return make_objective(self.config, self.vocabulary)
 
   def _fitting(self, sources: Sequence[str], targets: Sequence[str]) -> pairs.Pairs:
@@ -266,9 +238,8 @@ def load(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _states(model, params, source_BS):
-  output_BSD = model.apply(
-    {'params': params}, *pairs.rows_of(source_BS), method='encode'
-  )
+  rows = pairs.rows_of(source_BS)
+  output_BSD = model.apply({'params': params}, *rows, method='encode')
   return output_BSD.astype(jnp.float32)
 
 

@@ -14,7 +14,8 @@ from accelerator_parts.timing import time_updates
 from this_project import packed_batch
 
 from transformer.model.transformer import Transformer, init_params
-from transformer.ops.attention import dot_product_attention, fused_attention
+from transformer.ops.attention import dot_product_attention
+from transformer.ops.fused_attention import fused_attention
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 from transformer.training.objective import smoothed
 

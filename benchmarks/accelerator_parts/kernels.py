@@ -14,7 +14,8 @@ import numpy as np
 from accelerator_parts.attention import error_of, gradients_of, random_arrays, times_of
 from accelerator_parts.models import line_of
 
-from transformer.ops.attention import dot_product_attention, fused_attention
+from transformer.ops.attention import dot_product_attention
+from transformer.ops.fused_attention import fused_attention
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 
 

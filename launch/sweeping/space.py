@@ -135,10 +135,8 @@ def check(space: Space, config: Config, taken: Collection[str]):
       f"{space.filename}: objective 'valid/f1' is computed only by a function of "
       f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none'
     )
-  if (
-    space.objective == 'valid/chrf'
-    and config.train.best_by.rpartition('/')[2] != 'chrf'
-  ):
+  measure = config.train.best_by.rpartition('/')[2]
+  if space.objective == 'valid/chrf' and measure != 'chrf':
     raise UserError(
       f"{space.filename}: objective 'valid/chrf' is computed only with "
       f'--config.train.best_by=chrf; got {shown(config.train.best_by)}'

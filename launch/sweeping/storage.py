@@ -6,6 +6,8 @@ Both are Optuna's own. Two things are added:
   the next line behind it, and could then read neither.
 - A heartbeat that the database refuses is a warning. Optuna's thread would end with it, and another
   worker would then take the trial.
+
+A journal has no heartbeats. So in a folder, a worker claims its trial by a lock.
 """
 
 import os
@@ -21,8 +23,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from launch.sweeping.records import run_again
 from transformer.errors import UserError, type_and_message
+from transformer.runs.lock import RunLock
 
 JOURNAL = 'journal.log'
+CLAIMS = 'claims'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
 HEARTBEAT_SECONDS = 15
 STALE_SECONDS = 120
@@ -76,6 +80,25 @@ def open_journal(path: Path) -> JournalStorage:
       f"{path} should hold the sweep's trials, and is damaged: {error}; restore it "
       f'from a copy, or choose another --workdir'
     ) from error
+
+
+@contextmanager
+def turn(claims: Path) -> Iterator[None]:
+  """Lets one worker at a time choose a trial in a folder."""
+  lock = JournalFileOpenLock(str(claims / 'turn'))
+  lock.acquire()
+  try:
+    yield
+  finally:
+    lock.release()
+
+
+def claim(claims: Path, number: int) -> RunLock:
+  """Returns the lock that a worker holds for its trial."""
+  folder = claims / str(number)
+  # Created here: a lock removes a folder that it has created, and other workers may need it.
+  folder.mkdir(parents=True, exist_ok=True)
+  return RunLock(folder)
 
 
 def open_database(url: str) -> Database:

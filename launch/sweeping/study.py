@@ -13,7 +13,7 @@ that its worker has left is failed, and stored again by Optuna's callback. By ha
 import contextlib
 import copy
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ import optuna
 from absl import logging
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import GridSampler
-from optuna.storages.journal import JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping import identity, storage
@@ -30,10 +29,8 @@ from launch.sweeping.space import Space
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import run_directory
-from transformer.runs.lock import RunLock
 
 TRIALS = 'trials'
-_CLAIMS = 'claims'
 # The study's name in a folder. Optuna's Hyperband also assigns trials to brackets by it.
 _STUDY = 'sweep'
 
@@ -67,6 +64,7 @@ class Sweep:
     self.keep_best = keep_best
     self.study: Study | None = None
     self._journal = folder / storage.JOURNAL
+    self._claims = folder / storage.CLAIMS
     self._name = folder.resolve().name if url else _STUDY
     self._place = (
       f'{self._name} in {storage.without_password(url)}' if url else str(folder)
@@ -86,8 +84,8 @@ class Sweep:
         f'{self.folder} is not empty and holds no sweep; choose another --workdir'
       )
     self._open(creates=True)
-    for name in (TRIALS, _CLAIMS):
-      (self.folder / name).mkdir(exist_ok=True)
+    for each in (self.folder / TRIALS, self._claims):
+      each.mkdir(exist_ok=True)
     if 'about' in self.study.user_attrs:
       self._check_same_sweep()
     self.study.set_user_attr('about', identity.about(self.config, self.space))
@@ -155,7 +153,7 @@ class Sweep:
       number = self.study.number(trial.number)
       try:
         if not self.url:
-          held.enter_context(self._lock(number))
+          held.enter_context(storage.claim(self._claims, number))
         turn.close()
         if number >= self.trials:
           raise UpdateFinishedTrialError
@@ -166,7 +164,9 @@ class Sweep:
         gone = True
         raise
 
-    with contextlib.ExitStack() as held, self._turn() as turn:
+    with contextlib.ExitStack() as held, contextlib.ExitStack() as turn:
+      if not self.url:
+        turn.enter_context(storage.turn(self._claims))
       if not self._is_free(socket.gethostname()):
         turn.close()
         if not self._is_free():
@@ -228,29 +228,11 @@ class Sweep:
       optuna.storages.fail_stale_trials(self.study)
       return
     for number, record in enumerate(self.study.records()):
-      if record.state == TrialState.RUNNING and host in (
-        None,
-        record.user_attrs.get('host', host),
-      ):
-        with contextlib.suppress(UserError), self._lock(number):
+      its_host = record.user_attrs.get('host', host)
+      if record.state == TrialState.RUNNING and host in (None, its_host):
+        with contextlib.suppress(UserError), storage.claim(self._claims, number):
           self.study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
           self.study.store_left()
-
-  @contextlib.contextmanager
-  def _turn(self) -> Iterator[contextlib.ExitStack]:
-    """Lets one worker at a time choose a trial in a folder, until it closes the stack."""
-    with contextlib.ExitStack() as turn:
-      if not self.url:
-        lock = JournalFileOpenLock(str(self.folder / _CLAIMS / 'turn'))
-        lock.acquire()
-        turn.callback(lock.release)
-      yield turn
-
-  def _lock(self, number: int) -> RunLock:
-    folder = self.folder / _CLAIMS / str(number)
-    # Created here: a lock removes a folder that it has created, and other workers may need it.
-    folder.mkdir(parents=True, exist_ok=True)
-    return RunLock(folder)
 
   def _check_same_sweep(self):
     """Refuses a sweep whose trials could not be compared with the earlier ones."""

@@ -23,9 +23,9 @@ from transformer.ops.attention import (
   attention_with_weights,
   cached_attention,
   dot_product_attention,
-  fused_attention,
   masked_softmax,
 )
+from transformer.ops.fused_attention import fused_attention
 from transformer.ops.masks import combine_masks
 from transformer.testing.tolerance import rounding
 

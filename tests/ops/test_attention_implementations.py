@@ -15,9 +15,8 @@ from transformer.ops.attention import (
   attention_with_weights,
   cached_attention,
   dot_product_attention,
-  fused_attention,
-  missing_for_fused_attention,
 )
+from transformer.ops.fused_attention import fused_attention, missing_for_fused_attention
 
 
 @pytest.mark.long(but=('2',))

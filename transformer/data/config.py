@@ -143,6 +143,31 @@ class DataConfig:
         raise UserError(
           f'data.{key} must name at least one corpus, and each once; got {shown(names)}'
         )
+    self._check_stages()
+    for symbol in self.symbols:
+      if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
+        raise UserError(
+          f'data.symbols must hold texts without white space, each once, and no names'
+          f' of control symbols or bytes, such as </s> or <0x41>; got '
+          f'{shown(symbol)}'
+        )
+    if self.bpe_dropout and self.vocabulary_kind != 'bpe':
+      raise UserError(
+        f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
+        f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
+        f'docs/vocabulary.md for a variation that samples its cuts'
+      )
+    if self.shared_vocabulary and (
+      self.source_vocabulary or self.source_vocabulary_size
+    ):
+      raise UserError(
+        'data.source_vocabulary and data.source_vocabulary_size are for languages '
+        'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
+        'them out'
+      )
+
+  def _check_stages(self):
+    """Raises `UserError` unless stages ascend and weigh each corpus."""
     if self.train_weights and self.train_stages:
       raise UserError(
         'data.train_weights and data.train_stages exclude each other; got both'
@@ -168,25 +193,4 @@ class DataConfig:
       raise UserError(
         f'the stages of data.train_stages must begin after ascending numbers of '
         f'updates, the first after 0; got {shown(firsts)}'
-      )
-    for symbol in self.symbols:
-      if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
-        raise UserError(
-          f'data.symbols must hold texts without white space, each once, and no names'
-          f' of control symbols or bytes, such as </s> or <0x41>; got '
-          f'{shown(symbol)}'
-        )
-    if self.bpe_dropout and self.vocabulary_kind != 'bpe':
-      raise UserError(
-        f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
-        f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
-        f'docs/vocabulary.md for a variation that samples its cuts'
-      )
-    if self.shared_vocabulary and (
-      self.source_vocabulary or self.source_vocabulary_size
-    ):
-      raise UserError(
-        'data.source_vocabulary and data.source_vocabulary_size are for languages '
-        'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
-        'them out'
       )

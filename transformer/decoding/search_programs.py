@@ -16,9 +16,8 @@ from transformer import own_code
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.model_search import Encoded, ModelSearch
 from transformer.model import search_state
-from transformer.model.attention import KVCache
 from transformer.model.building import modules_of
-from transformer.model.transformer import DecoderState, Source
+from transformer.model.search_state import DecoderState, KVCache, Source
 from transformer.ops.beam_search import Beams
 from transformer.ops.search import (
   Cache,

@@ -19,7 +19,7 @@ from transformer.experiment.open_run import OpenRun, open_run
 from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
 from transformer.experiment.validation import Evaluation, Validation, ValidationSet
-from transformer.ops.attention import missing_for_fused_attention
+from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs.evaluations import (
   BEST_BY,
   best_evaluation,

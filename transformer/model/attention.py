@@ -3,7 +3,7 @@
 Every `apply` is pure: caches are arguments and results.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from transformer import own_code
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.search_state import StateArray
+from transformer.model.search_state import KVCache
 from transformer.ops.attention import (
   WeightDropout,
   attention_with_weights,
   cached_attention,
   dot_product_attention,
-  fused_attention,
 )
+from transformer.ops.fused_attention import fused_attention
 from transformer.ops.positions import NUM_BUCKETS, relative_buckets, rotate
 
 # The Flax collection of attention weights, which are stored if `apply` makes it mutable.
@@ -42,31 +42,6 @@ class Layout(NamedTuple):
 
 
 PLAIN = Layout()
-
-
-class KVCache(NamedTuple):
-  """Keys [..., H, K, S] and values [..., H, S, V], laid out for the products of decoding."""
-
-  keys: Any
-  values: Any
-
-  @classmethod
-  def of(cls, keys_BSHK, values_BSHV) -> 'KVCache':
-    """Lays out the keys and values of `MultiHeadAttention.keys_values`."""
-    return cls(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
-
-  def of_source(self) -> 'KVCache':
-    """Returns the keys and values of a source's positions as `StateArray`s."""
-    return KVCache(
-      StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2)
-    )
-
-  def of_target(self, beams: int) -> 'KVCache':
-    """Returns the keys and values of W hypotheses at each target position as `StateArray`s."""
-    return KVCache(
-      StateArray(self.keys, time_axis=-1, slots=beams),
-      StateArray(self.values, time_axis=-2, slots=beams),
-    )
 
 
 class MultiHeadAttention(nn.Module):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from transformer.errors import UserError
 from transformer.model.attention import WEIGHTS
@@ -24,6 +25,29 @@ class AttentionWeights(NamedTuple):
   encoder: jax.Array
   decoder: jax.Array
   cross: jax.Array
+
+  def of_first(self, source_length: int, target_length: int) -> 'AttentionWeights':
+    """Returns the weights of the batch's first pair, without the axis B and padding."""
+    s = slice(source_length)
+    t = slice(target_length)
+    return AttentionWeights(
+      self.encoder[:, 0, :, s, s],
+      self.decoder[:, 0, :, t, t],
+      self.cross[:, 0, :, t, s],
+    )
+
+
+class Attention(NamedTuple):
+  """The weights of L layers of H heads for S tokens and their translation of T; rows sum to one.
+
+  Row t of `decoder` predicts piece t of the target from the begin token and the pieces before.
+  """
+
+  source: list[str]  # pieces, the end token last
+  target: list[str]
+  encoder: np.ndarray  # float32 [L, H, S, S]
+  decoder: np.ndarray  # float32 [L, H, T, T]
+  cross: np.ndarray  # float32 [L, H, T, S]
 
 
 def attention_weights(model: Model, params, *batch) -> AttentionWeights:

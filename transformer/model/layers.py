@@ -10,8 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import PLAIN, KVCache, Layout, MultiHeadAttention
+from transformer.model.attention import PLAIN, Layout, MultiHeadAttention
 from transformer.model.config import ModelConfig
+from transformer.model.search_state import KVCache
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
 from transformer.ops.positions import sinusoidal_positions

@@ -1,39 +1,21 @@
 """The Transformer of figure 1: encoder, decoder, and one step of decoding."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import KVCache, Layout, RelativeBias
+from transformer.model.attention import Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
-from transformer.model.search_state import StateArray
+from transformer.model.search_state import DecoderState, KVCache, Source, StateArray
 from transformer.model.splits import SPLITS
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
-
-
-class Source(NamedTuple):
-  """What the decoder's steps read of a source."""
-
-  is_token_BS: Any  # boolean, False at padding
-  memory: tuple[KVCache, ...]  # for each decoder layer, its keys and values
-
-
-class DecoderState(NamedTuple):
-  """What the decoder's steps keep.
-
-  All W hypotheses of a source share one cache, with a slot for each at each position. A search
-  reorders only the lineage, which says in which slots the past of each hypothesis is.
-  """
-
-  lineage_BWT: Any  # int32, as in `ops.masks.lineage_mask`
-  caches: tuple[KVCache, ...]  # for each decoder layer
 
 
 class Transformer(nn.Module):
@@ -68,11 +50,9 @@ class Transformer(nn.Module):
     self.encoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
     self.decoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
     if not config.tie_output:
-      self.output = self.param(
-        'output',
-        nn.initializers.normal(config.model_dim**-0.5),
-        (self.vocabulary_size, config.model_dim),
-      )
+      init = nn.initializers.normal(config.model_dim**-0.5)
+      shape = (self.vocabulary_size, config.model_dim)
+      self.output = self.param('output', init, shape)
     self.output_bias = None
     if config.output_bias:
       self.output_bias = self.param(
@@ -230,29 +210,24 @@ class Transformer(nn.Module):
     places_BWD = self.target_position(positions_BW, length)
     x_BWD = self.target_embedding(tokens_BW, places_BWD, deterministic=True)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
-    lineage_BWT = lineage_BWT.at[..., index].set(
-      jnp.broadcast_to(slots_W, tokens_BW.shape)
-    )
+    newest_BW = jnp.broadcast_to(slots_W, tokens_BW.shape)
+    lineage_BWT = lineage_BWT.at[..., index].set(newest_BW)
     layout = Layout(
       lineage_mask(lineage_BWT, index),
       positions_BW,
       self.decoder_bias(jnp.full(1, index), jnp.arange(length * beams) // beams),
     )
     is_token_BS = source.is_token_BS
-    memory_layout = Layout(
-      jnp.broadcast_to(
-        is_token_BS[..., None, :], (*tokens_BW.shape, is_token_BS.shape[-1])
-      )
-    )
+    shape = (*tokens_BW.shape, is_token_BS.shape[-1])
+    memory_layout = Layout(jnp.broadcast_to(is_token_BS[..., None, :], shape))
     caches = []
     for layer, cache, memory in zip(
       self.decoder, state.caches, source.memory, strict=True
     ):
       x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
       caches.append(cache)
-    return self.logits(self.decoder_norm(x_BWD)), DecoderState(
-      lineage_BWT, tuple(caches)
-    )
+    logits_BWN = self.logits(self.decoder_norm(x_BWD))
+    return logits_BWN, DecoderState(lineage_BWT, tuple(caches))
 
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
     """Returns what `model.flops.train_flops` counts, for a source token and a target token."""

@@ -21,7 +21,7 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError, shown
 from transformer.model.building import Model, build_model, modules_of
 from transformer.model.transformer import init_params
-from transformer.ops.attention import missing_for_fused_attention
+from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
   AVERAGE,

@@ -123,11 +123,8 @@ def searches_score_by_teacher_forcing(subject: Subject):
     before_BWT = np.roll(tokens_BWT, 1, axis=-1)
     before_BWT[..., 0] = BOS_ID
     log_probs_BWTN = _forced(subject, _sources(), before_BWT)
-    each_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
     lengths_BW = np.asarray(found.lengths)
-    places_T = np.arange(tokens_BWT.shape[-1])
-    counted_BWT = places_T < lengths_BW[..., None]
-    wanted_BW = np.sum(each_BWT1[..., 0], axis=-1, where=counted_BWT)
+    wanted_BW = _totals(log_probs_BWTN, tokens_BWT, lengths_BW)
     real_BW = lengths_BW > 0
     got_BW = np.asarray(found.log_probs)
     require(
@@ -136,6 +133,14 @@ def searches_score_by_teacher_forcing(subject: Subject):
       f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
       f'does not follow it through the search',
     )
+
+
+def _totals(log_probs_BWTN, tokens_BWT, lengths_BW) -> np.ndarray:
+  """Returns the log-probability of each hypothesis as far as it goes, [B, W]."""
+  each_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
+  places_T = np.arange(tokens_BWT.shape[-1])
+  counted_BWT = places_T < lengths_BW[..., None]
+  return np.sum(each_BWT1[..., 0], axis=-1, where=counted_BWT)
 
 
 def beam(step, cache, limits_B, options, beams, nbest) -> Search:

@@ -152,9 +152,8 @@ def subject_of(config: ModelConfig) -> Subject:
     return build_model(config, vocabulary)
 
   subject = Subject(build, small(config))
-  assert (
-    subject.model is not None
-  )  # It is built now, so that an error comes before all checks.
+  # It is built now, so that an error comes before all checks.
+  assert subject.model is not None
   return subject
 
 

@@ -70,12 +70,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
     np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train'
   )
   half, _ = _trained(step, update.first_state(), 0, 1)
-  with tempfile.TemporaryDirectory() as folder:
-    writer = CheckpointWriter(folder)
-    writer.save(half, {'evaluations': []})
-    writer.wait()
-    restored = writer.restore(1, update.state)
-    writer.close()
+  restored = _restored(half, update.state)
   require(
     _equal(half, restored),
     'a checkpoint holds other parameters than were saved: a trained run could not be used again',
@@ -86,6 +81,17 @@ def resumed_training_is_uninterrupted(subject: Subject):
     'a resumed run ends with other parameters than an uninterrupted '
     'one: all that a step keeps must be in its state',
   )
+
+
+def _restored(state, wanted):
+  """Returns what a checkpoint of a state after one step gives back; `wanted` are its shapes."""
+  with tempfile.TemporaryDirectory() as folder:
+    writer = CheckpointWriter(folder)
+    writer.save(state, {'evaluations': []})
+    writer.wait()
+    restored = writer.restore(1, wanted)
+    writer.close()
+  return restored
 
 
 @functools.lru_cache(maxsize=1)  # Two checks begin with the same one.

@@ -13,8 +13,9 @@ of shorter ones.
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model.attention import PLAIN, KVCache, MultiHeadAttention
+from transformer.model.attention import PLAIN, MultiHeadAttention
 from transformer.model.layers import Layer
+from transformer.model.search_state import KVCache
 from transformer.model.transformer import Transformer
 
 

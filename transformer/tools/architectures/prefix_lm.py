@@ -15,8 +15,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model.attention import KVCache, Layout
+from transformer.model.attention import Layout
 from transformer.model.layers import Layer
+from transformer.model.search_state import KVCache
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
 from transformer.ops.masks import causal_mask, segment_mask

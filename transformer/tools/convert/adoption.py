@@ -46,11 +46,7 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
   first = _first_pieces(model, original)
   taken = {piece.piece for piece in first}
   pieces = first + [piece for piece in model.pieces if piece.piece not in taken]
-  wanted = NormalizerSpec.FromString(
-    sentencepiece.SentencePieceNormalizer(
-      rule_name=normalisation
-    ).serialized_normalizer_spec()
-  ).precompiled_charsmap
+  wanted = _charsmap(normalisation)
   normalises = (
     rules.precompiled_charsmap != wanted
     or rules.remove_extra_whitespaces
@@ -85,6 +81,13 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
     model.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
     model_bytes = model.SerializeToString(deterministic=True)
   return Vocabulary(model_bytes, f'the vocabulary {path}')
+
+
+def _charsmap(normalisation: str) -> bytes:
+  """Returns the compiled rules of a normalisation that SentencePiece names."""
+  normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalisation)
+  spec = NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
+  return spec.precompiled_charsmap
 
 
 def _first_pieces(

@@ -44,16 +44,7 @@ def _tokenizer(pieces: list[str]) -> dict[str, Any]:
     'truncation': None,
     'padding': None,
     'added_tokens': [
-      {
-        'id': token,
-        'content': pieces[token],
-        'single_word': False,
-        'lstrip': False,
-        'rstrip': False,
-        'normalized': False,
-        'special': True,
-      }
-      for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+      _special(token, pieces[token]) for token in (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
     ],
     'normalizer': {
       'type': 'Sequence',
@@ -96,6 +87,18 @@ def _tokenizer(pieces: list[str]) -> dict[str, Any]:
       'vocab': {piece: token for token, piece in enumerate(pieces)},
       'merges': _merges(pieces[BYTE_IDS.stop :]),
     },
+  }
+
+
+def _special(token: int, piece: str) -> dict[str, Any]:
+  return {
+    'id': token,
+    'content': piece,
+    'single_word': False,
+    'lstrip': False,
+    'rstrip': False,
+    'normalized': False,
+    'special': True,
   }
 
 

@@ -1,0 +1,58 @@
+"""Scaled dot-product attention by a fused kernel; names hold shapes as in `ops.attention`."""
+
+import jax
+import jax.numpy as jnp
+
+from transformer.ops.attention import check_arrays
+
+
+def fused_attention(
+  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+) -> jax.Array:
+  """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
+  check_arrays(q_BTHK, k_BSHK, v_BSHV)
+  *leading, queries, heads, _ = q_BTHK.shape
+  shape = (queries, k_BSHK.shape[-3])
+
+  def rows(x):
+    return x.reshape(-1, *x.shape[-3:])
+
+  mask = jnp.ones((1, 1, *shape), bool)
+  if mask_BTS is not None:
+    mask = rows(jnp.broadcast_to(mask_BTS, (*leading, *shape))[..., None, :, :])
+  bias = None
+  if bias_BHTS is not None:
+    # A bias that all rows share stays small.
+    own = leading if bias_BHTS.ndim > 3 else (1,)
+    bias = rows(jnp.broadcast_to(bias_BHTS, (*own, heads, *shape)))
+    seen = bias != -jnp.inf
+    mask = mask & seen
+    bias = jnp.where(seen, bias, 0).astype(q_BTHK.dtype)
+  # A query that may attend to nothing gets all keys and then zeros. Without a key, the gradient
+  # of the kernel is NaN where the number of keys is no multiple of its blocks.
+  has_keys_BHT1 = jnp.any(mask, axis=-1, keepdims=True)
+  out = jax.nn.dot_product_attention(
+    rows(q_BTHK),
+    rows(k_BSHK),
+    rows(v_BSHV),
+    bias=bias,
+    mask=mask | ~has_keys_BHT1,
+    scale=scale,
+    implementation='cudnn',
+  )
+  out = jnp.where(jnp.swapaxes(has_keys_BHT1, -3, -2), out, jnp.zeros((), out.dtype))
+  return out.reshape(*q_BTHK.shape[:-1], -1)
+
+
+def missing_for_fused_attention(key_dim: int) -> str:
+  """Returns what the default device lacks for `fused_attention` with such heads; '' if nothing."""
+  if jax.default_backend() != 'gpu':
+    return f'an NVIDIA GPU; JAX runs on {jax.default_backend()} here'
+  # Such as 8.0; other makers than NVIDIA have names there.
+  capability = getattr(jax.devices()[0], 'compute_capability', '')
+  if key_dim > 128 and capability[:1].isdigit() and float(capability) < 9:
+    return (
+      f'a GPU of compute capability 9.0 for heads of more than 128 dims; got '
+      f'key_dim={key_dim} and {capability}'
+    )
+  return ''
