@@ -55,20 +55,13 @@ def main(_):
   from transformer.commands import text_lines
   from transformer.evaluation import report
   from transformer.runs.loading import checkpoints_of
-  from transformer.trained_run import load
 
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
   only_translates = request.unscored and request.output in (None, '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
-    run = load(
-      request.workdir,
-      request.checkpoint,
-      request.average,
-      request.ensemble,
-      request.batch_size,
-    )
+    run = request.load()
     text_lines.translate_live(run, decoding)
     return
   texts = request.read_texts(config.data)
@@ -79,13 +72,7 @@ def main(_):
   scored: dict[str, list] = {}
   for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
     try:
-      run = load(
-        request.workdir,
-        checkpoint,
-        request.average,
-        request.ensemble,
-        request.batch_size,
-      )
+      run = request.load(checkpoint)
       for text in texts:
         result_and_row = _translate(request, run, text, decoding, own_metrics)
         scored.setdefault(text.name, []).append(result_and_row)

@@ -80,16 +80,19 @@ def main(_):
       _PROCESSES.value,
     )
   if _CHECK.value:
-    holds_run = run_directory.has_begun(workdir)
+    state = 'is free for a run'
+    if run_directory.has_begun(workdir):
+      state = 'holds this run, which would go on'
     if _FILES.value:
       from transformer.experiment.preparation import check_run
 
-      check_run(config, workdir)
+      if check_run(config, workdir):
+        state = 'holds this run, which is done'
     logging.info(
       'the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
       ', the config and the files that it names' if _FILES.value else ' and the config',
       workdir,
-      'holds this run, which would go on' if holds_run else 'is free for a run',
+      state,
     )
     return
   if config.train.reproducible:

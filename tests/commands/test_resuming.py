@@ -61,7 +61,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     [f'--flagfile={tmp_path}/flags'],
   ):
     status, _, err = train(*flags, '--check')
-    assert status == 0 and 'holds this run, which would go on' in err, err
+    assert status == 0 and 'holds this run, which is done' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
   assert (
@@ -187,7 +187,7 @@ def test_a_run_resumed_with_another_number_of_cores_warns(
     monkeypatch.setattr(
       os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores))
     )
-    record.add_session(tmp_path, False, {}, trains)
+    record.add_session(tmp_path, False, {}, trains, {})
     assert len(warnings) == told
   assert warnings[0].startswith(
     f'the run goes on with {began + 3} CPU cores, and had {began} '

@@ -186,7 +186,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*')}
   for workdir, fact in (
     (tmp_path / 'run', 'is free for a run'),
-    (trained, 'holds this run, which would go on'),
+    (trained, 'holds this run, which is done'),
   ):
     status, out, err = train(
       f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check'
@@ -306,7 +306,7 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
     shutil.copy(file, text)
   start = f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.data.dir={text}'
   status, _, err = train(*start, '--check')
-  assert status == 0 and 'holds this run, which would go on' in err, err
+  assert status == 0 and 'holds this run, which is done' in err, err
   with (
     (text / 'train.en').open('a') as english,
     (text / 'train.de').open('a') as german,

@@ -78,10 +78,9 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
   with RECORDED[name]():
     check_backend()
     with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):
-      record.add_session(tmp_path, False, {})
-    record.add_session(
-      tmp_path, False, {}, trains=False
-    )  # It has ended, and only reports.
-  record.add_session(tmp_path, False, {})
+      record.add_session(tmp_path, False, {}, True, {})
+    # It has ended, and only reports.
+    record.add_session(tmp_path, False, {}, False, {})
+  record.add_session(tmp_path, False, {}, True, {})
   about = files.read_sealed(path, 'the record')
   assert [session['trains'] for session in about['resumed']] == [False, True]

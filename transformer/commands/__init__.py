@@ -1,1 +1,1 @@
-"""What the commands share: flags, files of settings, and checks."""
+"""What the commands share: flags, requests, files of settings, lines of text."""

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from transformer import files
 from transformer.config import Config
@@ -16,6 +16,9 @@ from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.runs import run_directory
 from transformer.system import outputs
+
+if TYPE_CHECKING:
+  from transformer.trained_run import TrainedRun
 
 # What needs references.
 _SCORES = ('metric', 'examples', 'bleu_tokenize', 'results')
@@ -104,6 +107,18 @@ class Request:
     )
     outputs.check_folder('results', folder)
     return folder
+
+  def load(self, checkpoint: str | None = None) -> 'TrainedRun':
+    """Loads the run, at another checkpoint if one is given, with the others of its ensemble."""
+    from transformer.trained_run import load  # It imports JAX.
+
+    return load(
+      self.workdir,
+      checkpoint or self.checkpoint,
+      self.average,
+      self.ensemble,
+      self.batch_size,
+    )
 
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""

@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
   def _how_decoded(self) -> dict[str, str]:
     decode = self.content['decode']
-    sample = decode.get('sample')  # Some tools only search.
+    sample = decode['sample']
     how = {
       'samples' if sample else 'beam': str(decode['beam_size']),
       'alpha': f'{decode["alpha"]:g}',
@@ -70,7 +70,7 @@ class Result(NamedTuple):
     if sample:
       how |= {name: f'{decode[name]:g}' for name in _SAMPLING}
       how['seed'] = str(self.content['seed'])
-    if decode.get('search', 'default') != 'default':
+    if decode['search'] != 'default':
       how['search'] = _digest([json.dumps(decode['search'])])
     if decode['dtype'] != DecodeConfig.dtype:
       how['dtype'] = decode['dtype']
@@ -84,7 +84,7 @@ class Result(NamedTuple):
   @property
   def decoding(self) -> dict[str, Any]:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
-    decode = {'sample': False, **self.content['decode']}  # Some tools only search.
+    decode = self.content['decode']
     more = {key: value for key, value in self.content['more'].items() if key != 'bleu'}
     unread = {'batch_size', *(() if decode['sample'] else _SAMPLING)}
     return {

@@ -17,7 +17,7 @@ SEED_VARIABLE = 'SACREBLEU_SEED'
 
 
 class Score(NamedTuple):
-  """The score of a text by a metric or a BLEU protocol; percent for sacreBLEU's metrics."""
+  """The score of a text by a metric; percent for sacreBLEU's metrics."""
 
   name: str
   score: float

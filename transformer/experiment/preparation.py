@@ -119,7 +119,7 @@ def record_start(run: OpenRun, prepared: Preparation):
   if run.begun:
     # Before the config, so that no change of a setting goes unrecorded.
     digests = prepared.facts['own_code']
-    record.add_session(run.workdir, reproducible, run.changes, own=digests)
+    record.add_session(run.workdir, reproducible, run.changes, not run.done, digests)
   files.write_sealed(run.workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(prepared.vocabulary, run.workdir)
   if run.begun:
@@ -147,21 +147,22 @@ def _flops(update: Update, shape: tuple[int, int, int]) -> float | None:
   return rows * (of_source * source_length + of_target * target_length)
 
 
-def check_run(config: Config, workdir: Path):
+def check_run(config: Config, workdir: Path) -> bool:
   """Does what a start does before it compiles, on one CPU device; writes nothing.
 
   The devices of a start are not looked at, nor whether another process trains in the directory.
+  Returns whether the run is done, so that a start would do nothing.
   """
   jax.config.update('jax_platforms', 'cpu')
   run = OpenRun(workdir, config, None)
   if run.ended:
-    return
+    return True
   if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
     config = dataclasses.replace(
       config, model=dataclasses.replace(config.model, attention='reference')
     )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
-  prepared.update.lower(
-    prepared.encoded.batches.shape
-  )  # An objective may fail where it is used.
+  # An objective may fail where it is used.
+  prepared.update.lower(prepared.encoded.batches.shape)
+  return False

@@ -38,7 +38,7 @@ class Report:
 
   Fetches the metrics of an update one step late, so that the device already works on the
   next update. Stops a run whose loss or gradient is not finite. The first process alone writes.
-  Once the files are open, a full disk does not end a run.
+  Only `metrics.jsonl` ends a run if it cannot be written.
   """
 
   def __init__(

@@ -4,7 +4,6 @@ import os
 import platform
 import sys
 import time
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ def add_session(
   workdir: str | os.PathLike,
   reproducible: bool,
   changes: Mapping[str, Mapping[str, Any]],
-  trains: bool = True,
-  own: Mapping[str, str] = types.MappingProxyType({}),
+  trains: bool,
+  own: Mapping[str, str],
 ):
   """Records in `run.json` that this process starts the run again, or only evaluates it.
 

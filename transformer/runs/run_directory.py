@@ -24,7 +24,6 @@ EVALUATIONS = 'eval'
 # The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
 # a killed process leaves no part of a checkpoint among the others.
 REMOVED = 'removed'
-# The format of a run's files, which `run.json` names.
 # Packages on which a run's numbers depend.
 _PACKAGES = (
   'jax',
@@ -37,7 +36,8 @@ _PACKAGES = (
   'sacrebleu',
   'tensorflow-datasets',
 )
-FORMAT = 1
+# The format of a run's files, which `run.json` names.
+FORMAT = 2
 # The files that describe a run; a vocabulary has some of these names.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came

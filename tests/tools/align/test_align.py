@@ -104,7 +104,6 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
       'would replace what is read',
     ),
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
-    (f'{GIVEN} --output=x --beam_size=2', '--beam_size and --alpha are of a search'),
     (
       f'{GIVEN} --output=x --results=y',
       '--results is for error rates; add --gold=FILE',

@@ -18,8 +18,15 @@ from transformer.system import command_line
 from transformer.tools.align import error_rate
 from transformer.tools.align.links import alignment_lines, read_gold
 
-_FLAGS = shared_flags.define_request(
-  'workdir', 'source', 'reference', 'results', 'ensemble', 'batch_size'
+_FLAGS = shared_flags.define(
+  'workdir',
+  'source',
+  'reference',
+  'results',
+  'ensemble',
+  'batch_size',
+  'checkpoint',
+  'average',
 )
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'Where links go, or - for standard output.'
@@ -45,15 +52,8 @@ def main(_):
   from transformer.commands.text_lines import write_lines
   from transformer.evaluation import report, results
   from transformer.tools.align.word_alignment import align, check_layer
-  from transformer.trained_run import load
 
-  run = load(
-    request.workdir,
-    request.checkpoint,
-    request.average,
-    request.ensemble,
-    request.batch_size,
-  )
+  run = request.load()
   check_layer([member.model for member in run.members], _LAYER.value)
   (text,) = request.read_texts(run.config.data)
   targets = text.references[0]
@@ -87,10 +87,6 @@ def _request() -> Request:
     (
       request.results and not _GOLD.value,
       '--results is for error rates; add --gold=FILE',
-    ),
-    (
-      (request.beam_size, request.alpha) != (None, None),
-      '--beam_size and --alpha are of a search, and an alignment makes none',
     ),
   )
   check_output(request.output, [_GOLD.value])

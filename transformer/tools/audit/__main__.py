@@ -38,6 +38,8 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
   origin = config.train.init_from
+  if any(getattr(data, key) for key in data.sizes):
+    origin = ''  # As in training, a vocabulary that the config names comes first.
   splits = [*data.train, *data.valid_sets.values(), data.test]
   read = itertools.chain(*(split_files(data, split) for split in splits if split))
   check_output(_JSON.value, read, flag='json')

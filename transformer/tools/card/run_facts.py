@@ -9,8 +9,8 @@ from transformer.config import Config
 from transformer.errors import UserError, readable
 from transformer.runs.run_directory import EVALUATIONS, read_record, read_settings
 
-# The keys by which a file in eval/ is known to hold the scores of one text.
-_KEYS = {'text', 'text_sha256', 'steps', 'metrics'}
+# The keys by which a file in eval/ is known to hold the scores of translations of one text.
+_KEYS = {'text', 'text_sha256', 'steps', 'metrics', 'decode'}
 _SENTENCE = {'source', 'references', 'translation'}
 
 

@@ -1,5 +1,6 @@
 """The choice of results for a comparison, by their decoding."""
 
+import json
 from collections.abc import Sequence
 
 from transformer.errors import UserError
@@ -27,7 +28,8 @@ def choose(runs: Sequence[str], results: Sequence[Sequence[Result]]) -> list[Res
 
 
 def _decoding(result: Result) -> frozenset:
-  return frozenset(result.decoding.items())
+  # A search with settings is a list, which has no hash.
+  return frozenset((key, json.dumps(value)) for key, value in result.decoding.items())
 
 
 def check_decoded_alike(runs: Sequence[str], results: Sequence[Result]):

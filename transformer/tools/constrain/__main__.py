@@ -60,15 +60,8 @@ def main(_):
   from transformer.commands.translating import write_and_score
   from transformer.evaluation import results
   from transformer.tools.constrain.words import Words, warn_of_lacking
-  from transformer.trained_run import load
 
-  run = load(
-    request.workdir,
-    request.checkpoint,
-    request.average,
-    request.ensemble,
-    request.batch_size,
-  )
+  run = request.load()
   decoding = request.decoding(run.config)
   refuse(
     (

@@ -10,6 +10,7 @@ from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.text.text_files import check_several, is_blank
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.decoding.constraint import Constraint
+from transformer.errors import UserError
 from transformer.tools.constrain.avoidance import avoid, is_in_word
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
@@ -45,6 +46,11 @@ class Words(Constraint):
       self._prefixes or [''] * len(limits), vocabulary, limits, room, first
     )
     phrases = self._phrases or [[]] * len(limits)
+    if len(phrases) != len(limits):
+      raise UserError(
+        f'there must be a list of phrases for each line, which may be empty; there are '
+        f'{len(phrases)} for {len(limits)} lines'
+      )
     lengths = [sum(map(len, several)) for several in phrases]
     check_room('the phrases that must appear in', lengths, limits, first)
     rows = []

@@ -161,7 +161,7 @@ def _data_settings(
       'shared_vocabulary': False,
       'source_vocabulary_size': vocabulary.source.size,
     }
-  limit = tokenizer.get('model_max_length', _LONGEST)
+  limit = tokenizer.get('model_max_length') or _LONGEST
   if limit <= 10_000:  # The library writes 10³⁰ where there is none.
     settings['max_length'] = limit
   source = tokenizer.get('source_lang')

@@ -70,17 +70,10 @@ def main(_):
   from transformer.commands.translating import write_and_score
   from transformer.decoding.translator import Translation
   from transformer.evaluation import metrics, results
-  from transformer.trained_run import load
 
   if lines.references:
     metrics.check_tokenizer(decoding.bleu_tokenize)
-  run = load(
-    request.workdir,
-    request.checkpoint,
-    request.average,
-    request.ensemble,
-    request.batch_size,
-  )
+  run = request.load()
   parts, documents = cut(
     lines.sources, run.vocabulary.source, data.max_length, _LINES.value
   )

@@ -43,9 +43,8 @@ def main(_):
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.evaluation import results
-  from transformer.trained_run import load
 
-  run = load(request.workdir, request.checkpoint, request.average, request.ensemble)
+  run = request.load()
   if not run.config.data.source.startswith(f'{__package__}.'):
     raise UserError(
       f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
