@@ -59,7 +59,13 @@ def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """
   _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
   stored = variables.get(WEIGHTS, {})
-  if not {'encoder_0', 'decoder_0'} <= stored.keys():
+  wanted = {
+    'encoder_0': {'self_attention'},
+    'decoder_0': {'self_attention', 'cross_attention'},
+  }
+  if any(
+    attentions - stored.get(layer, {}).keys() for layer, attentions in wanted.items()
+  ):
     raise UserError(
       f'the model {type(model).__name__} stores no attention weights of the layers '
       f'encoder_0, decoder_0 and so on, as Transformer does'
