@@ -103,10 +103,8 @@ def _mask(case: _Case, rows: int, length: int):
   of_keys = segments(keys) if case.cross else of_queries
   if case.packed and case.cross:
     of_keys[0] = np.where(of_keys[0] == 4, 0, of_keys[0])
-  causal = causal_mask(length) if case.causal else None
-  return combine_masks(
-    causal, segment_mask(jnp.asarray(of_queries), jnp.asarray(of_keys))
-  )
+  mask_BTS = segment_mask(jnp.asarray(of_queries), jnp.asarray(of_keys))
+  return combine_masks(causal_mask(length), mask_BTS) if case.causal else mask_BTS
 
 
 def random_arrays(rows: int, queries: int, keys: int, heads: int):

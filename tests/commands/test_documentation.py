@@ -52,7 +52,7 @@ ELSEWHERE = {
   'attention-train': ('tests/test_package.py', "['attention-train', "),
   'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
   'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
-  'chromium': ('tests/tools/attend/browser.py', '[CHROMIUM, '),
+  'chromium': ('tests/tools/attend/browser.py', 'CHROMIUM,'),
   'benchmarks.tpu_costs': (
     'tests/benchmarks/tpu_costs/test_compile_for.py',  # TPUs' compiler.
     "start_command('benchmarks.tpu_costs.__main__')",

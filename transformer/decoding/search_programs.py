@@ -123,7 +123,9 @@ class SearchPrograms:
     state = jax.eval_shape(lambda state: search_state.grown(state, longest), state)
     arguments = params, fixed, state, ((), np.int32(0))
     key, program = self._program(self._advance, arguments)
-    self._programs[key] = program.lower(*arguments).compile()
+    if not isinstance(program, jax.stages.Compiled):  # By an earlier training.
+      program = program.lower(*arguments).compile()
+      self._programs[key] = program
     return self._programs[key]
 
   def _lengths(self, fixed) -> list[int]:
