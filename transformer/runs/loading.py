@@ -146,8 +146,7 @@ def save_run(
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
 
-  model = build_model(config.model, vocabulary)
-  check_alike(by_name(_shapes_of(model)), by_name(params))
+  check_params(build_model(config.model, vocabulary), params)
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(

@@ -106,6 +106,8 @@ def record_cost(workdir: Path, step: int):
   if about['flops_per_update'] is None:
     return
   flops = step * about['flops_per_update']
+  if about.get('cost', {}).get('flops') == flops:  # The run was done before this start.
+    return
   sessions = [session['devices'] for session in _sessions_that_train(about)]
   count = sessions[-1]['count']
   seconds = _seconds_of_updates(workdir, step)
