@@ -18,7 +18,6 @@ its data. Started again, the command skips rows that are done and resumes a run 
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import os
@@ -40,8 +39,9 @@ from transformer.commands import shared_flags
 from transformer.commands.config_file import given_settings
 from transformer.commands.request import chosen_splits
 from transformer.config import flatten
+from transformer.decoding.config import decoding_for
 from transformer.errors import UserError, shown
-from transformer.evaluation.results import Result, read_all
+from transformer.evaluation.results import Result, decode_facts, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
@@ -172,13 +172,14 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   data = row.settings.data
   (split,) = chosen_splits(data, ['valid'], None)
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
+  decoding = decoding_for(row.settings.decode, row.settings.seed)
   wanted = Result(
     None,
     {
       'steps': [last['step']],
       'ensemble': [],
       'more': {},
-      'decode': dataclasses.asdict(row.settings.decode),
+      'decode': decode_facts(decoding),
     },
   )
   score = next(

@@ -101,7 +101,6 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     previous = metrics
     state, metrics = program(state, jax.device_put(batch))
     if previous is not None:
-      previous.pop('finite')  # An array for messages; the meter adds numbers.
       meter.add(jax.device_get(previous))
       updates += 1
       # The first update is not timed.

@@ -171,13 +171,17 @@ def facts(
     if value:
       known['more'][name] = value if isinstance(value, str) else _digest(value)
   if decoding:
-    decode = dataclasses.asdict(decoding)
-    del decode['nbest']
-    seed = decode.pop('seed')
-    known |= {'decode': decode, 'seed': seed if decoding.sample else None}
+    seed = decoding.seed if decoding.sample else None
+    known |= {'decode': decode_facts(decoding), 'seed': seed}
     if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
       known['more']['bleu'] = decoding.bleu_tokenize
   return known
+
+
+def decode_facts(decoding: Decoding) -> dict[str, Any]:
+  """Returns a result's `decode`: the options of a translation that its scores depend on."""
+  options = dataclasses.asdict(decoding)
+  return {name: options[name] for name in options if name not in ('nbest', 'seed')}
 
 
 def _digests_of(run) -> list[str | None]:
