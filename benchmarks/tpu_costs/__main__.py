@@ -41,27 +41,17 @@ def main(_):
       settings.model.attention == 'cudnn',
       'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference',
     ),
-    (
-      settings.train.objective_runs,
-      f'train.objective_runs must be empty here, where no run is '
-      f'read; got {", ".join(settings.train.objective_runs)}; leave them out',
-    ),
   )
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.
+  from benchmarks.compiled import update
   from benchmarks.tpu_costs import estimate
 
+  update.check(settings)
   result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
-  print(
-    f'{_TOPOLOGY.value}, {result["chips"]} chips: {result["rows"]:,} rows of '
-    f'{result["max_length"]} + {result["max_length"]} tokens, {result["dtype"]}, commit '
-    f'{result["commit"][:7]}'
-  )
-  rows = table(result)
-  widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-  for name, value in rows:
-    print(f'{name.ljust(widths[0])}  {value.rjust(widths[1])}')
+  print(update.describe(result, _TOPOLOGY.value))
+  update.print_table(table(result))
   if not estimate.fits(result):
     print(
       'it does not fit into the memory of a chip; lower train.tokens_per_batch, split more by '
@@ -76,12 +66,13 @@ def main(_):
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   """Returns the figures of `estimate.update_cost` for people: names and values."""
+  from benchmarks.compiled.update import mesh_of
   from benchmarks.tpu_costs import estimate
 
-  memory, size = result['memory'], estimate.CHIPS[result['device_kind']].memory
-  mesh = ' × '.join(f'{axis} {n}' for axis, n in result['mesh'].items() if n > 1)
+  memory = result['memory']
+  size = estimate.CHIPS[result['device_kind']].memory
   rows = [
-    ('mesh', mesh or 'one chip'),
+    ('mesh', mesh_of(result)),
     (
       f'memory, of {size / 1e9:.0f} GB',
       f'{memory["total"] / 1e9:.2f} GB' if memory else 'too much to compile',

@@ -4,21 +4,14 @@ import importlib.metadata
 import importlib.util
 import math
 import os
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-
-from benchmarks.tpu_costs import hlo
+from benchmarks.compiled import hlo
+from benchmarks.compiled.update import compile_update, totals, without_a_cache
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.model.flops import peak_flops, update_flops
-from transformer.model.transformer import Transformer
-from transformer.runs.run_directory import commit
-from transformer.training.mesh import make_mesh
-from transformer.training.objective import make_objective
-from transformer.training.update import make_update
+from transformer.model.flops import peak_flops
 
 # The slices that Google offers, smallest first, and their numbers of chips. A v5e slice is a plane
 # of at most 256 chips, a v5p slice a block.
@@ -82,9 +75,7 @@ def devices_of(topology: str) -> list[Any]:
     )
   for name, value in _NO_MACHINE.items():
     os.environ.setdefault(name, value)
-  jax.config.update('jax_platforms', 'cpu')  # Does not use a TPU of this machine.
-  # Programs for devices of another machine could be stored in the cache, but not loaded.
-  jax.config.update('jax_enable_compilation_cache', False)
+  without_a_cache()
   from jax.experimental import topologies  # The import itself needs libtpu.
 
   return list(
@@ -98,62 +89,29 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   `memory` is None if the compiler says that it does not suffice; `flops.xla` counts a loop's body
   once; both `seconds` are estimates, and `utilisation` is of their sum.
   """
-  data, tokens = settings.data, settings.train.tokens_per_batch
-  rows = tokens // data.max_length
-  mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
-  model = Transformer(settings.model, data.vocabulary_size, data.source_vocabulary_size)
-  objective = make_objective(settings, None)
-  update = make_update(settings, model, mesh, objective)
+  compiled = compile_update(settings, devices)
   result = {
-    'chips': len(devices),
-    'device_kind': devices[0].device_kind,
-    'mesh': dict(mesh.shape),
-    'rows': rows,
-    'max_length': data.max_length,
-    'tokens_per_batch': tokens,
-    'dtype': settings.model.dtype,
-    'commit': commit(),
-    'jax': jax.__version__,
+    **compiled.facts,
     'libtpu': importlib.metadata.version('libtpu'),
+    'memory': compiled.memory,
   }
-  start = time.monotonic()
-  try:
-    compiled = update.lower((rows, data.max_length, data.max_length)).compile()
-  except jax.errors.JaxRuntimeError as error:
-    if 'RESOURCE_EXHAUSTED' not in str(error):
-      raise
-    return {**result, 'memory': None, 'compile_seconds': time.monotonic() - start}
-  result['compile_seconds'] = time.monotonic() - start
-  flops = sum(update_flops(update.model, objective.passes) or [math.nan])
-  return {**result, **_costs(compiled, devices, flops * tokens / len(devices))}
-
-
-def _costs(compiled, devices: Sequence[Any], flops: float) -> dict[str, Any]:
-  """Returns the costs of a compiled update whose model takes `flops` on each chip."""
-  memory = compiled.memory_analysis()
-  parts = {
-    'arguments': memory.argument_size_in_bytes,
-    # Some outputs take the memory of arguments.
-    'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
-    'temporaries': memory.temp_size_in_bytes,
-    'code': memory.generated_code_size_in_bytes,
-  }
-  communications, cycles = hlo.read(compiled.as_text(), len(devices))
-  chip, peak = CHIPS[devices[0].device_kind], peak_flops(devices[0].device_kind)
-  collectives = {kind: {'count': 0, 'bytes': 0, 'sent': 0.0} for kind in hlo.KINDS}
-  for collective in communications:
-    total = collectives[collective.kind]
-    total['count'] += collective.count
-    total['bytes'] += collective.count * collective.size
-    total['sent'] += collective.sent
+  if not compiled.text:
+    return result
+  program = hlo.parse(compiled.text)
+  kind = compiled.facts['device_kind']
+  chip = CHIPS[kind]
+  collectives = totals(hlo.collectives(program, len(devices)))
   sent = sum(total['sent'] for total in collectives.values())
-  seconds = {'arithmetic': cycles / chip.clock, 'wire': sent / chip.wire}
+  seconds = {
+    'arithmetic': hlo.cycles(program) / chip.clock,
+    'wire': sent / chip.wire,
+  }
   return {
-    'memory': {**parts, 'total': sum(parts.values())},
+    **result,
     'collectives': collectives,
-    'flops': {'model': flops, 'xla': compiled.cost_analysis()['flops']},
+    'flops': {'model': compiled.flops, 'xla': compiled.xla_flops},
     'seconds': seconds,
-    'utilisation': flops / peak / sum(seconds.values()),
+    'utilisation': compiled.flops / peak_flops(kind) / sum(seconds.values()),
   }
 
 

@@ -1,4 +1,4 @@
-"""The collectives that `hlo.read` finds in compiled programs."""
+"""What `hlo` reads in compiled programs."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from benchmarks.tpu_costs import hlo
+from benchmarks.compiled import hlo
 
 # The notations of the compiler for TPUs: a loop whose condition has its turns, a collective that
 # runs during two fusions, groups by axes of a mesh, cycles, and pairs of -start and -done.
@@ -58,14 +58,37 @@ ENTRY %main (x: f32[8], y: bf16[16]) -> f32[8] {
 
 
 def test_the_text_of_a_tpus_compiler():
-  collectives, cycles = hlo.read(TPU, 8)
-  assert sorted(collectives) == [
-    ('all-gather', 1, 64 * 2, 4),
-    ('all-reduce', 6, 8 * 4 + 6 * 2 + 4, 4),
-    ('collective-permute', 1, 4 * 4, 8),
-    ('reduce-scatter', 1, 2 * 4 * 4, 2),
+  program = hlo.parse(TPU)
+  assert sorted(hlo.collectives(program, 8)) == [
+    ('all-gather', 1, 64 * 2, (0, 1, 2, 3)),
+    ('all-reduce', 6, 8 * 4 + 6 * 2 + 4, (0, 1, 2, 3)),
+    ('collective-permute', 1, 4 * 4, tuple(range(8))),
+    ('reduce-scatter', 1, 2 * 4 * 4, (0, 1)),
   ]
-  assert cycles == 1000 + 6 * 50
+  assert hlo.cycles(program) == 1000 + 6 * 50
+
+
+@pytest.mark.parametrize(
+  ('groups', 'first'),
+  [
+    ("mesh['data'=2,'tensor'=4] {'data'}", (0, 4)),
+    ("mesh['data'=2,'tensor'=4] {'data','tensor'}", tuple(range(8))),
+    ('[4,2]<=[8]', (0, 1)),
+    ('[4,2]<=[2,4]T(1,0)', (0, 4)),
+    ('{{1,5},{0,4}}', (1, 5)),
+  ],
+)
+def test_the_devices_of_a_group(groups, first):
+  text = f"""HloModule jit_step
+
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  ROOT %sum = f32[8]{{0}} all-reduce(%x), channel_id=1, replica_groups={groups}, to_apply=%add
+}}
+
+%add (a: f32[], b: f32[]) -> f32[] {{
+}}
+"""
+  assert [one.group for one in hlo.collectives(hlo.parse(text), 8)] == [first]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +100,11 @@ def test_the_text_of_a_tpus_compiler():
   ],
 )
 def test_a_loop_turns_as_often_as_the_text_says(said, else_, turns):
-  assert hlo.read(TPU.replace(said, else_), 8)[1] == 1000 + turns * 50
+  assert hlo.cycles(hlo.parse(TPU.replace(said, else_))) == 1000 + turns * 50
 
 
 def test_what_a_device_sends():
-  sent = {kind: hlo.Collective(kind, 3, 80, 4).sent for kind in hlo.KINDS}
+  sent = {kind: hlo.Collective(kind, 3, 80, (0, 1, 2, 3)).sent for kind in hlo.KINDS}
   assert sent == dict.fromkeys(hlo.KINDS, 180) | {
     'all-reduce': 360,
     'collective-permute': 240,
@@ -92,6 +115,7 @@ def test_what_a_device_sends():
   ('kind', 'shape', 'size'),
   [
     ('all-reduce', '(f32[8]{0:T(128)}, bf16[2,3]{1,0:T(8,128)(2,1)})', 8 * 4 + 6 * 2),
+    ('all-reduce', '((f32[8]{0}), f32[8]{0})', 8 * 4),  # A GPU's compiler.
     (
       'all-gather',
       '((f32[2]{0:T(128)}, bf16[3]{0}), (f32[8]{0:T(128)}, bf16[12]{0}))',
@@ -110,7 +134,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
   ROOT %done = f32[8]{{0:T(128)}} {kind}-done(%start)
 }}
 """
-  assert hlo.read(text, 8)[0] == [(kind, 1, size, 4)]
+  (found,) = hlo.collectives(hlo.parse(text), 8)
+  assert (found.kind, found.count, found.size) == (kind, 1, size)
 
 
 LOCAL = {
@@ -145,14 +170,15 @@ def compiled(function, mesh, rows):
       check_vma=False,
     )
   )
-  return hlo.read(program.lower(jnp.zeros((rows, 7))).compile().as_text(), mesh.size)[0]
+  text = program.lower(jnp.zeros((rows, 7))).compile().as_text()
+  return hlo.collectives(hlo.parse(text), mesh.size)
 
 
 @pytest.mark.parametrize('kind', hlo.KINDS)
 def test_collectives_of_this_machines_own_compiler(kind):
   function, rows, size = LOCAL[kind]
   collectives = compiled(function, Mesh(np.array(jax.devices()), 'a'), rows)
-  assert {(one.kind, one.group) for one in collectives} == {(kind, 4)}
+  assert {(one.kind, one.group) for one in collectives} == {(kind, (0, 1, 2, 3))}
   assert sum(one.size * one.count for one in collectives) == size
 
 
@@ -164,5 +190,5 @@ def test_collectives_in_loops_and_in_groups_of_devices():
 
   mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ('a', 'b'))
   assert compiled(lambda x: jax.lax.scan(turn, x, length=5)[0], mesh, 5) == [
-    ('all-reduce', 15, 140, 2)
+    ('all-reduce', 15, 140, (0, 1))
   ]

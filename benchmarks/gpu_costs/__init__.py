@@ -1,0 +1,1 @@
+"""The cost of an update on GPUs, from their compiler."""

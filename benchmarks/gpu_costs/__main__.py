@@ -1,0 +1,119 @@
+r"""Estimates the cost of an update on GPUs, by compiling it on any machine.
+
+  python3.12 -m venv .venv-gpu
+  .venv-gpu/bin/pip install -r benchmarks/gpu_costs/requirements.txt
+  .venv-gpu/bin/python -m benchmarks.gpu_costs --config=configs/wmt14.py:big --chip=h100 \
+      --topology=1x1x8 --config.model.dtype=bfloat16 --config.model.attention=cudnn \
+      --config.train.tokens_per_batch=524288
+
+XLA's own compiler for GPUs compiles the update of train.py, which takes minutes; no GPU is needed.
+No data is read; the vocabulary has the size that the config asks for. The mesh is config.mesh. All
+numbers are for one GPU and one update, and times are estimates; docs/launching.md explains them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from transformer import files
+from transformer.commands import shared_flags
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.system import command_line, outputs
+
+_CONFIG = shared_flags.define_config()
+_CHIP = flags.DEFINE_string(
+  'chip', 'h100', 'h100, h200, a100-80gb, a100-40gb, or a JSON file as chips.json.'
+)
+_TOPOLOGY = flags.DEFINE_string(
+  'topology', '1x1x1', '1xHOSTSxGPUS, such as 1x1x8 for the eight GPUs of a host.'
+)
+_BY = flags.DEFINE_enum(
+  'by', None, ['kind', 'place'], 'Also print where time and bytes go.'
+)
+_TOP = flags.DEFINE_integer('top', 20, 'Lines of --by.', lower_bound=1)
+_HLO = flags.DEFINE_string('hlo', None, 'A file for the program.')
+_JSON = flags.DEFINE_string('json', None, 'A file for the results.')
+
+
+def main(_):
+  """Wires flags to the compiler."""
+  if _CONFIG.value is None:
+    raise UserError('--config=configs/NAME.py is needed')
+  settings = Config.from_dict(_CONFIG.value.to_dict())
+  for flag in (_HLO, _JSON):
+    if flag.value is not None:
+      outputs.check_file(flag.name, Path(flag.value).expanduser())
+  # JAX is imported late, so that --help and mistakes are answered at once.
+  from benchmarks.compiled import hlo
+  from benchmarks.compiled import update as compiled_update
+  from benchmarks.gpu_costs import chips, estimate, kernels
+
+  compiled_update.check(settings)
+  chip = chips.chip_of(_CHIP.value)
+  devices = chips.devices_of(chip, _TOPOLOGY.value)
+  compiled = compiled_update.compile_update(settings, devices)
+  name = f'{_CHIP.value} {_TOPOLOGY.value}'
+  print(compiled_update.describe(compiled.facts, name))
+  if not compiled.text:
+    raise UserError(f'the compiler found no program that fits {_FITS}')
+  if _HLO.value is not None:
+    outputs.write(Path(_HLO.value).expanduser(), compiled.text.encode())
+  result = estimate.cost(compiled, chip, int(_TOPOLOGY.value.rpartition('x')[2]))
+  rows = table(result, chip.memory, settings.train.steps)
+  compiled_update.print_table(rows)
+  if not result['fits']:
+    print(f'it does not fit {_FITS}')
+  if _BY.value:
+    found = kernels.read(hlo.parse(compiled.text))
+    print(f'\n{"ms":>8} {"kernels":>8} {"GB":>8}  {_BY.value}')
+    parts = estimate.parts(found, chip, _BY.value)
+    for key, part in list(parts.items())[: _TOP.value]:
+      milliseconds = f'{1e3 * part.seconds:.2f}'
+      moved = f'{part.moved / 1e9:.2f}'
+      print(f'{milliseconds:>8} {part.kernels:>8} {moved:>8}  {key}')
+  if _JSON.value is not None:
+    content = {'chip': _CHIP.value, 'topology': _TOPOLOGY.value, **result}
+    outputs.write(Path(_JSON.value).expanduser(), files.as_json(content))
+
+
+_FITS = (
+  'into 75 % of the memory of a GPU; lower train.tokens_per_batch, split more by '
+  'config.mesh, or set --config.model.remat=True'
+)
+
+
+def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, str]]:
+  """Returns the numbers of `estimate.cost` for people: names and values."""
+  from benchmarks.compiled.update import mesh_of
+
+  seconds = result['seconds']
+  total = seconds['total']
+  collectives = [
+    (kind, f'{counted["bytes"] / 1e6:,.1f} MB in {counted["count"]:,}')
+    for kind, counted in result['collectives'].items()
+    if counted['count']
+  ]
+  return [
+    ('mesh', mesh_of(result)),
+    (f'memory, of {memory / 1e9:.0f} GB', f'{result["memory"]["total"] / 1e9:.2f} GB'),
+    ('kernels', f'{result["kernels"]:,}'),
+    ('bytes moved', f'{result["moved"] / 1e9:,.1f} GB'),
+    *collectives,
+    ('FLOPs of the model', f'{result["flops"]["model"] / 1e9:,.0f} G'),
+    ('estimated products', f'{1e3 * seconds["products"]:.1f} ms'),
+    ('estimated attention', f'{1e3 * seconds["attention"]:.1f} ms'),
+    ('estimated other kernels', f'{1e3 * seconds["other"]:.1f} ms'),
+    ('estimated collectives', f'{1e3 * seconds["collectives"]:.1f} ms'),
+    ('estimated update', f'{1e3 * total:.1f} ms'),
+    (f'days for {steps:,} updates', f'{steps * total / 86_400:.2f}'),
+    ('utilisation, estimated', f'{result["utilisation"]:.1%}'),
+    ('compiled in', f'{result["compile_seconds"]:.0f} s'),
+  ]
+
+
+start = command_line.starter(main)
+
+if __name__ == '__main__':
+  start()

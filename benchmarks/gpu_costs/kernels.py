@@ -1,0 +1,139 @@
+"""The kernels of a program for a GPU: the bytes that they move and the operations of products.
+
+A kernel reads its operands from memory and writes its result to it, once each. Of an operand that
+it only slices or gathers from, what it takes counts; of a result that it updates in place, the
+update.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks.compiled import hlo
+from benchmarks.compiled.hlo import Instruction, Program
+
+# Instructions that are no kernels; the second half of an asynchronous one is a wait.
+_FREE = ('parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast', 'after-all')
+_TAKE = ('gather', 'dynamic-slice', 'slice')
+_RENAME = ('bitcast', 'reshape')
+_UPDATE = 'dynamic-update-slice'
+
+
+class Kernel(NamedTuple):
+  """A kernel of a program.
+
+  Attributes:
+    name: as in the text.
+    count: the times that a run of the program starts it.
+    moved: bytes that it reads and writes, each time.
+    flops: operations of the matrix products in it, each time.
+    kind: the function of a library such as `__cudnn$fmhaScaleBiasSoftmax`, `product`, or an opcode.
+    place: where in the model it comes from, JAX's `op_name`; may be empty.
+  """
+
+  name: str
+  count: int
+  moved: int
+  flops: float
+  kind: str
+  place: str
+
+
+def read(program: Program) -> list[Kernel]:
+  """Returns the kernels of a program; of a conditional, those of the branch that moves most."""
+  return list(_Reader(program).walk(program.entry, 1))
+
+
+class _Reader:
+  """The kernels of a program, whose instructions are looked up by name."""
+
+  def __init__(self, program: Program):
+    self._program = program
+    self._shapes = {}
+    for name, instructions in program.computations.items():
+      self._shapes[name] = {each.name: each.shape for each in instructions}
+
+  def walk(self, computation: str, times: int) -> Iterator[Kernel]:
+    for instruction in self._program.computations[computation]:
+      opcode = instruction.opcode
+      is_wait = opcode.endswith(('-done', '-update')) or opcode.startswith('async-')
+      is_sent = opcode.removesuffix('-start') in hlo.KINDS
+      if opcode in _FREE or is_wait or is_sent:
+        continue
+      if opcode == 'while':
+        body = re.search(r'body=%?([\w.\-]+)', instruction.rest)[1]
+        yield from self.walk(body, times * self._program.trips(instruction))
+      elif opcode == 'conditional':
+        branches = [list(self.walk(name, times)) for name in instruction.callees]
+        yield from max(branches, key=lambda kernels: sum(one.moved for one in kernels))
+      elif opcode == 'call':
+        yield from self.walk(instruction.callees[0], times)
+      else:
+        yield self._kernel(computation, instruction, times)
+
+  def _kernel(self, computation: str, instruction: Instruction, times: int) -> Kernel:
+    shapes = [self._shapes[computation].get(name, '') for name in instruction.operands]
+    flops = self._flops(computation, instruction)
+    moved = hlo.bytes_of(instruction.shape) + sum(map(hlo.bytes_of, shapes))
+    opcode = instruction.opcode.removesuffix('-start')
+    if opcode == 'copy':
+      moved = 2 * sum(map(hlo.bytes_of, shapes))
+    if opcode == 'fusion':
+      (fused,) = instruction.callees
+      flops = sum(
+        self._flops(fused, each) for each in self._program.computations[fused]
+      )
+      moved = self._written(fused)
+      for index, shape in enumerate(shapes):
+        moved += self._taken(fused, index, shape)
+    target = re.search(r'custom_call_target="([^"]+)"', instruction.rest)
+    kind = 'product' if flops else target[1] if target else opcode
+    place = re.search(r'op_name="([^"]*)"', instruction.rest)
+    return Kernel(
+      instruction.name, times, moved, flops, kind, place[1] if place else ''
+    )
+
+  def _flops(self, computation: str, instruction: Instruction) -> float:
+    """Returns the operations of a matrix product: two for each term."""
+    is_library = '__cublas$' in instruction.rest
+    if instruction.opcode != 'dot' and not is_library:
+      return 0.0
+    axes = re.search(
+      r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([\d,"]*)[}\]]', instruction.rest
+    )
+    left = hlo.dimensions(self._shapes[computation][instruction.operands[0]])
+    terms = math.prod(left[int(axis)] for axis in re.findall(r'\d+', axes[1]))
+    return 2.0 * terms * math.prod(hlo.dimensions(instruction.shape))
+
+  def _taken(self, fused: str, index: int, shape: str) -> int:
+    """Returns the bytes that a fusion reads of an operand."""
+    shapes = self._shapes[fused]
+    names = set()
+    taken = 0
+    for each in self._program.computations[fused]:
+      if each.opcode == 'parameter' and each.rest.startswith(f'{index})'):
+        names.add(each.name)
+      operands = each.operands
+      if not names.intersection(operands):
+        continue
+      if each.opcode in _RENAME:
+        names.add(each.name)
+      elif each.opcode in _TAKE and operands[0] in names:
+        taken += hlo.bytes_of(each.shape)
+      elif each.opcode == _UPDATE and operands[0] in names:
+        taken += hlo.bytes_of(shapes[operands[1]])
+      else:
+        return hlo.bytes_of(shape)
+    return min(taken, hlo.bytes_of(shape))
+
+  def _written(self, fused: str) -> int:
+    """Returns the bytes that a fusion writes."""
+    instructions = {each.name: each for each in self._program.computations[fused]}
+    root = self._program.computations[fused][-1]
+    written = hlo.bytes_of(root.shape)
+    while root.opcode in _RENAME:
+      root = instructions[root.operands[0]]
+    if root.opcode == _UPDATE:
+      return hlo.bytes_of(self._shapes[fused][root.operands[1]])
+    return written
