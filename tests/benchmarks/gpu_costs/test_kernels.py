@@ -6,8 +6,8 @@ from benchmarks.compiled import hlo
 from benchmarks.compiled.update import Compiled
 from benchmarks.gpu_costs import chips, estimate, kernels
 
-# The notations of the compiler for GPUs: a product as a fusion and one by cuBLAS, attention by cuDNN,
-# a loop of 3 turns that reads a slice and updates one in place, an asynchronous fusion, a
+# The notations of the compiler for GPUs: a product as a fusion and one by cuBLAS, attention by
+# cuDNN, a loop of 3 turns that reads a slice and updates one in place, an asynchronous fusion, a
 # conditional, and an all-reduce.
 GPU = """HloModule jit_step, is_scheduled=true
 
