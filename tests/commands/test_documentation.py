@@ -53,6 +53,10 @@ ELSEWHERE = {
   'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),
   'launch/sweep.py': ('tests/launch/sweep_house.py', "'launch' / 'sweep.py'"),
   'chromium': ('tests/tools/attend/browser.py', 'CHROMIUM,'),
+  'benchmarks.gpu_costs': (
+    'tests/benchmarks/gpu_costs/test_gpu_costs.py',  # GPUs' compiler.
+    "start_command('benchmarks.gpu_costs.__main__')",
+  ),
   'benchmarks.tpu_costs': (
     'tests/benchmarks/tpu_costs/test_compile_for.py',  # TPUs' compiler.
     "start_command('benchmarks.tpu_costs.__main__')",
