@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 
 from transformer.errors import UserError, optional
+from transformer.evaluation.results import Result
 from transformer.tools.card.attention_table import attention_table
 from transformer.tools.card.fact_tables import (
   Code,
@@ -90,16 +91,15 @@ def _curves(workdir: Path) -> str:
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
   """Yields sentences taken evenly from a scored text, with their translations and attention."""
-  for scored in facts.scores_of_steps:
-    sentences = scored.read_sentences()
-    if sentences:
-      break
-  else:
+  kept = [result for result in facts.scores_of_steps if result.sentences_path.exists()]
+  if not kept:
     yield '<p>There are no examples before the run is scored.</p>'
     return
+  result = kept[0]
+  sentences = result.read_sentences()
   count = min(count, len(sentences))
   yield _note(
-    f'{count} of {len(sentences):,} sentences of {scored.path.name}, evenly spaced.'
+    f'{count} of {len(sentences):,} sentences of {result.path.name}, evenly spaced.'
   )
   yield _note(_MAPS)
   for number in range(count):
@@ -110,11 +110,19 @@ def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
     for reference in sentence['references']:
       yield _term('reference', reference)
     yield _term('translation', sentence['translation'])
-    names = [metric['name'] for metric in scored.content['metrics']]
-    scores = [f'{name} {sentence[name]:.2f}' for name in names if name in sentence]
-    yield _term('scores', ', '.join(scores))
+    yield _term('scores', _scores_of(sentence, result))
     yield '</dl>'
     yield _attention(run, sentence)
+
+
+def _scores_of(sentence: dict[str, Any], result: Result) -> str:
+  """Returns the scores of a sentence by the metrics of its result."""
+  scores = []
+  for metric in result.content['metrics']:
+    name = metric['name']
+    if name in sentence:
+      scores.append(f'{name} {sentence[name]:.2f}')
+  return ', '.join(scores)
 
 
 def _attention(run: Any, sentence: dict[str, Any]) -> str:
