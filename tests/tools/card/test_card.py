@@ -170,7 +170,7 @@ def test_an_edited_card_is_kept_unless_it_is_to_be_overwritten(card, scored):
   path.write_text(first.replace('unknown', 'mit'), 'utf-8')
   status, out, err = card(scored)
   assert (status, out) == (0, f'wrote {scored}/report.html\n'), err
-  assert f'{path} is there' in err and '--overwrite' in err
+  assert f'{path} exists' in err and '--overwrite' in err
   assert path.read_text('utf-8') == first.replace('unknown', 'mit')
   assert card(scored, '--overwrite')[0] == 0
   assert path.read_text('utf-8') == first

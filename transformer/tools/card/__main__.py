@@ -5,8 +5,8 @@ r"""Writes the model card and the report of a run, for the hub and for people.
 
 RUN/README.md has Hugging Face's metadata, the scores, the data with their digests, the versions,
 the cost and the limits. RUN/report.html is one page with curves, examples with attention, settings
-and provenance, and is written anew each time. A card that is there is kept unless --overwrite is
-given, since you may have edited it.
+and provenance; each call writes it again. An existing card, which you may have edited, is kept
+unless --overwrite is given.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ _LICENSE = flags.DEFINE_string(
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'
 )
-_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace a card that is there.')
+_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an existing card.')
 
 
 def main(argv):
@@ -56,7 +56,7 @@ def main(argv):
     facts = facts._replace(steps=run.steps)
   card = folder / model_card.CARD
   if card.exists() and not _OVERWRITE.value:
-    logging.warning('%s is there, so it is kept; --overwrite replaces it', card)
+    logging.warning('%s exists, so it is kept; --overwrite replaces it', card)
   else:
     _write(card, model_card.card_text(facts, _LICENSE.value or ''))
   page = report.report_text(facts, run, _EXAMPLES.value)

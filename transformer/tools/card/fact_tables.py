@@ -48,10 +48,11 @@ def evaluation_table(scores: Iterable[Result]) -> Table:
   rows = []
   for result in scores:
     content = result.content
+    name = f'{content["text"]}.{result.name}'
     checkpoint = _digests(content['checkpoints_sha256'])
     commit = Code(content['commit'])
     text = Code(content['text_sha256'])
-    rows.append((result.path.name, checkpoint, commit, _versions(content), text))
+    rows.append((name, checkpoint, commit, _versions(content), text))
   head = (
     'result',
     'SHA-256 of the checkpoint',

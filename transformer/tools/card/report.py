@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import html
-import re
+import string
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,6 @@ from transformer.tools.card.run_facts import RunFacts
 
 _FOLDER = Path(__file__).parent
 _MOST_PIECES = 60  # Browsers are slow with larger tables.
-_PLACE = re.compile(r'\{\{(\w+)\}\}')
 _MAPS = (
   'The maps show the cross-attention of the last layer: a row for each piece of the translation, a '
   'column for each piece of the source. The shade is the root of the weight; point at a cell for '
@@ -67,7 +66,7 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
     'provenance': provenance,
   }
   template = (_FOLDER / 'report.html').read_text('utf-8')
-  return _PLACE.sub(lambda match: parts[match[1]], template)
+  return string.Template(template).substitute(parts)
 
 
 def _curves(workdir: Path) -> str:
@@ -98,9 +97,8 @@ def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
   result = kept[0]
   sentences = result.read_sentences()
   count = min(count, len(sentences))
-  yield _note(
-    f'{count} of {len(sentences):,} sentences of {result.path.name}, evenly spaced.'
-  )
+  text = f'{result.content["text"]}.{result.name}'
+  yield _note(f'{count} of {len(sentences):,} sentences of {text}, evenly spaced.')
   yield _note(_MAPS)
   for number in range(count):
     index = number * len(sentences) // count
