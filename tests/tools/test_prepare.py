@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(
     ),
     (
       ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
-      'needs the package apache_beam',
+      'could not be prepared in .*apache_beam',
     ),
     # While a file arrives, `requests` does not say which it is.
     (

@@ -94,11 +94,6 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
         file_format='array_record',
         download_config=tfds.download.DownloadConfig(try_download_gcs=False),
       )
-  except ImportError as error:
-    raise UserError(
-      f'preparing {name} needs the package {error.name}, which cannot be imported; '
-      f'run: pip install {error.name}'
-    ) from error
   except downloader.requests.ConnectionError as error:
     # An error in the middle of a download does not say of which file.
     where = error.request.url if error.request else 'the server'
@@ -107,10 +102,9 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       f'({type(error).__name__}); check the network, and run: '
       f'{_command(name, data_dir)}'
     ) from error
-  except (
-    Exception
-  ) as error:  # A lack of disk space or permission, a damaged archive and more.
-    # Another process may have finished the same set in the meantime.
+  except Exception as error:
+    # A lack of disk space or of a package, a damaged archive and more. Another process may have
+    # finished the same set in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(
         f'{name} could not be prepared in {builder.data_dir_root}: {type_and_message(error)}'
