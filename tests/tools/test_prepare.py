@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(
     ),
     (
       ModuleNotFoundError("No module named 'apache_beam'", name='apache_beam'),
-      'needs the package apache_beam',
+      'could not be prepared in .*apache_beam',
     ),
     # While a file arrives, `requests` does not say which it is.
     (
@@ -157,7 +157,7 @@ def test_a_wrong_name_gives_the_nearest(tmp_path):
   for name, message in (
     ('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),
     ('a b/c', 'must be named like set/config'),
-    ('wmt14_translate/xx-en', 'the nearest are wmt14_translate/..-en'),
+    ('wmt14_translate/xx-en', 'cannot be opened: .*xx-en not found'),
     (f'{NAME}:9.9.9', 'cannot be opened: '),
     ('mnist', 'mnist is not a translation set.* it holds image, label'),
   ):

@@ -9,7 +9,7 @@ vocabulary, such as placeholders, stay as they are.
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import numpy as np
 
@@ -42,38 +42,36 @@ def source_noise(
       f'and at most 1 together; got {", ".join(map(str, shares))}'
     )
   ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
-  kinds = [_but_for(vocabulary.source.symbols, change) for change in ways]
+  symbols = _pattern_of(vocabulary.source.symbols)
   bounds = np.cumsum(shares)
 
   def vary(
     source: Sentences, target: Sentences, keys: np.ndarray
   ) -> tuple[Sentences, Sentences]:
     keys = mix(keys[0] ^ _OTHER)
-    kind = np.searchsorted(bounds, fractions(keys), side='right')
-    chosen = np.flatnonzero(kind < len(kinds))
+    kinds = np.searchsorted(bounds, fractions(keys), side='right')
+    chosen = np.flatnonzero(kinds < len(ways))
     texts = []
     for number in chosen:
       text = vocabulary.source.decode(source[number])
-      texts.append(kinds[kind[number]](text, int(keys[number])))
+      kept = symbols.findall(text)
+      change = ways[kinds[number]]
+      text = change(symbols.sub(_HOLE, text), int(keys[number]))
+      for symbol in kept:
+        text = text.replace(_HOLE, symbol, 1)
+      texts.append(text)
     return replaced(source, chosen, texts, vocabulary.source), target
 
   return vary
 
 
-def _but_for(symbols: Collection[str], change: Callable[[str, int], str]):
-  """Returns a change of texts that leaves symbols as they are."""
-  if not symbols:
-    return change
-  longest_first = sorted(symbols, key=len, reverse=True)
-  patterns = [re.escape(symbol).replace(SPACE, r'(?<!\S)') for symbol in longest_first]
-  pattern = re.compile('|'.join(patterns))
-
-  def changed(text: str, key: int) -> str:
-    kept = iter(pattern.findall(text))
-    with_holes = change(pattern.sub(_HOLE, text), key)
-    return re.sub(_HOLE, lambda _: next(kept), with_holes)
-
-  return changed
+def _pattern_of(symbols: Collection[str]) -> re.Pattern:
+  """Returns a pattern that finds symbols in a text, the longest first."""
+  patterns = []
+  for symbol in sorted(symbols, key=len, reverse=True):
+    patterns.append(re.escape(symbol).replace(SPACE, r'(?<!\S)'))
+  nothing = '(?!)'
+  return re.compile('|'.join(patterns) or nothing)
 
 
 def title_cased(text: str) -> str:

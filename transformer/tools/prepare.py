@@ -27,7 +27,8 @@ _DATA_DIR = flags.DEFINE_string(
   'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
 )
 _RETRIES = 5  # They take 6 seconds, and TFDS's own 10 take 3.5 minutes.
-# What TFDS takes from TensorFlow to unpack archives: names of files as text, and opening them.
+# What TFDS 4.9.10 takes from TensorFlow to unpack archives: names of files as text, and opening
+# them.
 _FILES = types.SimpleNamespace(
   compat=types.SimpleNamespace(as_text=os.fsdecode),
   io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
@@ -65,29 +66,18 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
 
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
-  """Returns the builder of a set by TFDS's code; `tfds.builder` would look into a cloud bucket."""
-  set_name, _, rest = name.partition('/')
-  config, _, version = rest.partition(':')
-  known = sorted(tfds.list_builders(with_community_datasets=False))
-  if set_name in known:
-    cls = tfds.builder_cls(set_name)
-    known = [f'{set_name}/{key}' for key in cls.builder_configs]
-    if config in cls.builder_configs or not (config or known):
-      try:
-        return cls(
-          data_dir=os.path.expanduser(data_dir) or None,
-          config=config or None,
-          version=version or None,
-        )
-      except (ValueError, AssertionError) as error:
-        raise UserError(
-          f'{name} cannot be opened: {type_and_message(error)}'
-        ) from error
-  nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
-  raise UserError(
-    f'--name must name a TFDS translation set; there is no {shown(name)}; the '
-    f'nearest are {", ".join(nearest)}'
-  )
+  """Returns the builder of a set by TFDS's code."""
+  try:
+    return tfds.builder(name, data_dir=os.path.expanduser(data_dir) or None)
+  except tfds.core.DatasetNotFoundError as error:
+    known = tfds.list_builders(with_community_datasets=False)
+    nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
+    raise UserError(
+      f'--name must name a TFDS translation set; there is no {shown(name)}; the '
+      f'nearest are {", ".join(nearest)}'
+    ) from error
+  except (ValueError, AssertionError) as error:
+    raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
@@ -104,11 +94,6 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
         file_format='array_record',
         download_config=tfds.download.DownloadConfig(try_download_gcs=False),
       )
-  except ImportError as error:
-    raise UserError(
-      f'preparing {name} needs the package {error.name}, which cannot be imported; '
-      f'run: pip install {error.name}'
-    ) from error
   except downloader.requests.ConnectionError as error:
     # An error in the middle of a download does not say of which file.
     where = error.request.url if error.request else 'the server'
@@ -117,10 +102,9 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       f'({type(error).__name__}); check the network, and run: '
       f'{_command(name, data_dir)}'
     ) from error
-  except (
-    Exception
-  ) as error:  # A lack of disk space or permission, a damaged archive and more.
-    # Another process may have finished the same set in the meantime.
+  except Exception as error:
+    # A lack of disk space or of a package, a damaged archive and more. Another process may have
+    # finished the same set in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(
         f'{name} could not be prepared in {builder.data_dir_root}: {type_and_message(error)}'

@@ -19,7 +19,7 @@ from transformer.tools.card.attention_table import attention_table
 
 CHROMIUM = shutil.which('chromium')
 HOSTILE = (
-  '</style><script>alert(1)</script><img src=http://x/y onerror=alert(1)>{{data}} \x00'
+  '</style><script>alert(1)</script><img src=http://x/y onerror=alert(1)>$data \x00'
 )
 # What a browser has drawn: boxes in pixels, and the width of the curves before they are scaled.
 PROBE = """<script>addEventListener('load', () => {

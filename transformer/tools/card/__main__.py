@@ -5,8 +5,11 @@ r"""Writes the model card and the report of a run, for the hub and for people.
 
 RUN/README.md has Hugging Face's metadata, the scores, the data with their digests, the versions,
 the cost and the limits. RUN/report.html is one page with curves, examples with attention, settings
-and provenance. A file that you have edited is kept, unless --overwrite is given.
+and provenance; each call writes it again. An existing card, which you may have edited, is kept
+unless --overwrite is given.
 """
+
+from pathlib import Path
 
 from absl import flags, logging
 
@@ -25,9 +28,7 @@ _LICENSE = flags.DEFINE_string(
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'
 )
-_OVERWRITE = flags.DEFINE_bool(
-  'overwrite', False, 'Replace files that were edited, too.'
-)
+_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an existing card.')
 
 
 def main(argv):
@@ -37,7 +38,7 @@ def main(argv):
       spell_commands('give one run: python -m transformer.tools.card RUN')
     )
   check_range('--examples', _EXAMPLES.value, least=0)
-  from transformer.tools.card import edited_files, model_card, report, run_facts
+  from transformer.tools.card import model_card, report, run_facts
 
   if _LICENSE.value is not None:
     model_card.check_licence(_LICENSE.value)
@@ -48,22 +49,24 @@ def main(argv):
     outputs.check_file('output', folder / name)
   run = None
   with optional('there is no checkpoint to load', logging.warning):
-    from transformer import (
-      load,
-    )  # JAX is imported only now, so that a mistake answers at once.
+    # JAX is imported only now, so that a mistake answers at once.
+    from transformer import load
 
     run = load(workdir)
     facts = facts._replace(steps=run.steps)
-  texts = {
-    model_card.CARD: model_card.card_text(facts, _LICENSE.value or ''),
-    model_card.REPORT: report.report_text(facts, run, _EXAMPLES.value),
-  }
-  for name, text in texts.items():
-    path = folder / name
-    if edited_files.write(path, text, _OVERWRITE.value):
-      print(f'wrote {path}')
-    else:
-      logging.warning('%s was edited, so it is kept; --overwrite replaces it', path)
+  card = folder / model_card.CARD
+  if card.exists() and not _OVERWRITE.value:
+    logging.warning('%s exists, so it is kept; --overwrite replaces it', card)
+  else:
+    _write(card, model_card.card_text(facts, _LICENSE.value or ''))
+  page = report.report_text(facts, run, _EXAMPLES.value)
+  _write(folder / model_card.REPORT, page)
+
+
+def _write(path: Path, text: str):
+  """Writes a text in UTF-8, and prints the path."""
+  outputs.write(path, text.encode('utf-8', 'backslashreplace'))
+  print(f'wrote {path}')
 
 
 start = command_line.starter(main, takes_arguments=True)  # `attention-card` calls it.

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer.config import Config, flatten
+from transformer.evaluation.results import Result
 from transformer.runs.run_directory import CHECKPOINTS, WEIGHTS_ALONE
 from transformer.runs.sealing import digest_of
-from transformer.tools.card.run_facts import RunFacts, Scored
+from transformer.tools.card.run_facts import RunFacts
 
 NOT_RECORDED = 'not recorded'
 
@@ -24,35 +25,34 @@ class Table(NamedTuple):
   rows: Sequence[Sequence[str]]
 
 
-def score_table(scores: Iterable[Scored]) -> Table:
+def score_table(scores: Iterable[Result]) -> Table:
   """Returns every score with its 95 % interval and its signature."""
   rows = []
-  for scored in scores:
-    text = scored.content['text']
-    sentences = scored.content.get('sentences')
-    if sentences:
-      text = f'{text}, {sentences:,} sentences'
-    for metric in scored.content['metrics']:
+  for result in scores:
+    content = result.content
+    text = f'{content["text"]}, {content["sentences"]:,} sentences'
+    for metric in content['metrics']:
       interval = ''
       if metric.get('interval_95'):
-        interval = '{:.2f} … {:.2f}'.format(*metric['interval_95'])
+        low, high = metric['interval_95']
+        interval = f'{low:.2f} … {high:.2f}'
       score = f'{metric["score"]:.2f}'
       signature = Code(metric['signature'])
-      rows.append((text, scored.how, metric['name'], score, interval, signature))
+      rows.append((text, result.name, metric['name'], score, interval, signature))
   head = 'text', 'decoding', 'metric', 'score', '95 % interval', 'signature'
   return Table(head, rows)
 
 
-def evaluation_table(scores: Iterable[Scored]) -> Table:
+def evaluation_table(scores: Iterable[Result]) -> Table:
   """Returns the checkpoint, commit, versions and text of each result."""
   rows = []
-  for scored in scores:
-    content = scored.content
-    digests = filter(None, content.get('checkpoints_sha256', ()))
-    checkpoint = Code(' '.join(digests) or NOT_RECORDED)
-    commit = Code(content.get('commit', NOT_RECORDED))
+  for result in scores:
+    content = result.content
+    name = f'{content["text"]}.{result.name}'
+    checkpoint = _digests(content['checkpoints_sha256'])
+    commit = Code(content['commit'])
     text = Code(content['text_sha256'])
-    rows.append((scored.path.name, checkpoint, commit, versions_of(content), text))
+    rows.append((name, checkpoint, commit, _versions(content), text))
   head = (
     'result',
     'SHA-256 of the checkpoint',
@@ -81,28 +81,31 @@ def training_table(facts: RunFacts) -> Table:
   record = facts.record
   steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
   checkpoints = facts.workdir / CHECKPOINTS
-  digests = [digest_of(checkpoints / str(step)) or NOT_RECORDED for step in facts.steps]
+  digests = [digest_of(checkpoints / str(step)) for step in facts.steps]
   devices = record['devices']
   machine = f'{devices["count"]} × {devices["kind"]}, {devices["cpu_cores"]} CPU cores'
-  parameters = record.get('parameters')
   rows = [
     ('checkpoint', f'step {steps}'),
-    ('parameters', f'{parameters:,}' if parameters else NOT_RECORDED),
+    ('parameters', f'{record["parameters"]:,}'),
     ('cost', _cost(record.get('cost'))),
-    ('SHA-256 of the checkpoint', Code(', '.join(digests) or NOT_RECORDED)),
+    ('SHA-256 of the checkpoint', _digests(digests)),
     ('machine', machine),
     ('commit', Code(record['commit'])),
-    ('versions', versions_of(record)),
+    ('versions', _versions(record)),
     ('started', record['started']),
     ('command', Code(shlex.join(record['command']))),
   ]
-  if (
-    WEIGHTS_ALONE not in record
-  ):  # Otherwise, the settings of training are the defaults.
+  # Converted weights have the default settings of training, which say nothing.
+  if WEIGHTS_ALONE not in record:
     train = facts.config.train
     rows.append(('steps of the training', f'{train.steps:,}'))
     rows.append(('target positions in a batch', f'{train.tokens_per_batch:,}'))
   return Table(('fact', 'value'), rows)
+
+
+def _digests(digests: Sequence[str | None]) -> Code:
+  """Returns the digests of checkpoints, of which some may be gone."""
+  return Code(' '.join(filter(None, digests)) or NOT_RECORDED)
 
 
 def _cost(cost: Mapping[str, Any] | None) -> str:
@@ -139,10 +142,8 @@ def settings_table(config: Config) -> Table:
   return Table(('setting', 'this run', 'default'), rows)
 
 
-def versions_of(content: Mapping[str, Any]) -> str:
+def _versions(content: Mapping[str, Any]) -> str:
   """Returns the versions of Python and packages in a line."""
-  if 'packages' not in content:
-    return NOT_RECORDED
   versions = [f'Python {content["python"]}']
   for name, version in content['packages'].items():
     versions.append(f'{name} {version}')

@@ -5,7 +5,8 @@ from typing import Any
 
 import yaml
 
-from transformer.tools.card.run_facts import RunFacts, Scored
+from transformer.evaluation.results import Result
+from transformer.tools.card.run_facts import RunFacts
 
 # The hub's names of metrics.
 _METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf', 'TER': 'ter'}
@@ -43,7 +44,7 @@ def hub_metadata(facts: RunFacts) -> dict[str, Any]:
   metadata['tags'] = [task, 'transformer', 'jax', 'flax']
   metadata['pipeline_tag'] = task
   if scores:
-    results = [_hub_result(scored, task, facts) for scored in scores]
+    results = [_hub_result(result, task, facts) for result in scores]
     names = []
     for result in results:
       names += [metric['type'] for metric in result['metrics']]
@@ -63,14 +64,14 @@ def language_codes(facts: RunFacts) -> list[str]:
   return codes
 
 
-def _hub_result(scored: Scored, task: str, facts: RunFacts) -> dict[str, Any]:
+def _hub_result(result: Result, task: str, facts: RunFacts) -> dict[str, Any]:
   """Returns a result in the form of the hub's `model-index`."""
-  content = scored.content
+  content = result.content
   data = facts.config.data
   name = f'{data.source_language}-{data.target_language}'
   metrics = []
   for metric in content['metrics']:
-    args = {'signature': metric['signature'], 'decoding': scored.how}
+    args = {'signature': metric['signature'], 'decoding': result.name}
     if metric.get('interval_95'):
       args['interval_95'] = list(metric['interval_95'])
     metrics.append(

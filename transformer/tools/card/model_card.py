@@ -8,7 +8,6 @@ from pathlib import Path
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.run_directory import WEIGHTS_ALONE
-from transformer.tools.card import edited_files
 from transformer.tools.card.fact_tables import (
   Code,
   Table,
@@ -26,7 +25,7 @@ _NOT_SCORED = """Not scored yet. Score the run, then make the card again:
 
 ```sh
 python eval.py --workdir=RUN
-python -m transformer.tools.card RUN
+python -m transformer.tools.card RUN --overwrite
 ```"""
 _CONVERTED = (
   'Its weights were converted from another format, and the commit, the command and the machine '
@@ -104,7 +103,8 @@ def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
   """
   if not (workdir / CARD).exists():
     facts = read_facts(workdir)._replace(steps=steps)
-    files.write(folder / CARD, edited_files.marked(card_text(facts)))
+    text = card_text(facts)
+    files.write(folder / CARD, text.encode('utf-8', 'backslashreplace'))
     return
   for name in (CARD, REPORT):
     if (workdir / name).exists():
@@ -153,13 +153,14 @@ def _limits(facts: RunFacts) -> str:
     f'A translation has at most {extra} tokens more than its source.',
     'Each line is translated without the lines around it.',
   ]
-  for scored in facts.scores_of_steps:
-    content = scored.content
-    if content.get('cut_sources'):
+  for result in facts.scores_of_steps:
+    content = result.content
+    text = content['text']
+    if content['cut_sources']:
       count = f'{content["cut_sources"]:,} of {content["sentences"]:,} sources'
-      lines.append(f'{count} of {content["text"]} were truncated ({scored.how}).')
+      lines.append(f'{count} of {text} were truncated ({result.name}).')
     for reason in content.get('left_out', ()):
-      lines.append(f'{content["text"]}, {scored.how}: {_escaped(reason)}.')
+      lines.append(f'{text}, {result.name}: {_escaped(reason)}.')
   return '\n'.join(f'- {line}' for line in lines)
 
 

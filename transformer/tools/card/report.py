@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import html
-import re
+import string
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 
 from transformer.errors import UserError, optional
+from transformer.evaluation.results import Result
 from transformer.tools.card.attention_table import attention_table
 from transformer.tools.card.fact_tables import (
   Code,
@@ -27,7 +28,6 @@ from transformer.tools.card.run_facts import RunFacts
 
 _FOLDER = Path(__file__).parent
 _MOST_PIECES = 60  # Browsers are slow with larger tables.
-_PLACE = re.compile(r'\{\{(\w+)\}\}')
 _MAPS = (
   'The maps show the cross-attention of the last layer: a row for each piece of the translation, a '
   'column for each piece of the source. The shade is the root of the weight; point at a cell for '
@@ -66,7 +66,7 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
     'provenance': provenance,
   }
   template = (_FOLDER / 'report.html').read_text('utf-8')
-  return _PLACE.sub(lambda match: parts[match[1]], template)
+  return string.Template(template).substitute(parts)
 
 
 def _curves(workdir: Path) -> str:
@@ -90,17 +90,15 @@ def _curves(workdir: Path) -> str:
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
   """Yields sentences taken evenly from a scored text, with their translations and attention."""
-  for scored in facts.scores_of_steps:
-    sentences = scored.read_sentences()
-    if sentences:
-      break
-  else:
+  kept = [result for result in facts.scores_of_steps if result.sentences_path.exists()]
+  if not kept:
     yield '<p>There are no examples before the run is scored.</p>'
     return
+  result = kept[0]
+  sentences = result.read_sentences()
   count = min(count, len(sentences))
-  yield _note(
-    f'{count} of {len(sentences):,} sentences of {scored.path.name}, evenly spaced.'
-  )
+  text = f'{result.content["text"]}.{result.name}'
+  yield _note(f'{count} of {len(sentences):,} sentences of {text}, evenly spaced.')
   yield _note(_MAPS)
   for number in range(count):
     index = number * len(sentences) // count
@@ -110,11 +108,19 @@ def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
     for reference in sentence['references']:
       yield _term('reference', reference)
     yield _term('translation', sentence['translation'])
-    names = [metric['name'] for metric in scored.content['metrics']]
-    scores = [f'{name} {sentence[name]:.2f}' for name in names if name in sentence]
-    yield _term('scores', ', '.join(scores))
+    yield _term('scores', _scores_of(sentence, result))
     yield '</dl>'
     yield _attention(run, sentence)
+
+
+def _scores_of(sentence: dict[str, Any], result: Result) -> str:
+  """Returns the scores of a sentence by the metrics of its result."""
+  scores = []
+  for metric in result.content['metrics']:
+    name = metric['name']
+    if name in sentence:
+      scores.append(f'{name} {sentence[name]:.2f}')
+  return ', '.join(scores)
 
 
 def _attention(run: Any, sentence: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Text by teachers, and a student that is trained on it."""
+"""Distillation: teachers in the loss."""

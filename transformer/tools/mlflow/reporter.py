@@ -29,37 +29,32 @@ class MLflow:
   def __init__(self, config: Config, workdir: Path, step: int):
     """Begins a run, or goes on with that of `mlflow.json`."""
     path = workdir / 'mlflow.json'
-    settings = {name: str(value) for name, value in flatten(config.to_dict()).items()}
+    settings = {}
+    for name, value in flatten(config.to_dict()).items():
+      settings[name] = str(value)
     self._last: dict[str, int] = {}
-    params = {}
     known = known_run(path, 'run')
     if known:
       run = mlflow.start_run(run_id=known['run'])
-      params = run.data.params
-      for name in run.data.metrics:
-        history = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
-        self._last[name] = max(value.step for value in history)
+      self._last = _last_steps(run)
       warn_of_lines(path, step, max(self._last.values(), default=0))
-      before = known['settings']  # A parameter cannot change, and MLflow truncates it.
-      for name, value in settings.items():
-        if before.get(name, value) != value:
-          mlflow.set_tag(f'resumed/{name}', value)
+      _tag_changes(known['settings'], settings)
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
-    files.write_json(
-      path, {'run': run.info.run_id, 'settings': settings, **identity(workdir)}
-    )
-    mlflow.log_params(
-      {name: value for name, value in settings.items() if name not in params}
-    )
+    about = {'run': run.info.run_id, 'settings': settings, **identity(workdir)}
+    files.write_json(path, about)
+    sent = run.data.params
+    new = {name: value for name, value in settings.items() if name not in sent}
+    mlflow.log_params(new)
 
   def numbers(self, step: int, values: Mapping[str, float]):
     """Sends a line, but not again what was sent before a resume."""
-    # MLflow takes letters, digits, and these signs.
-    values = {re.sub(r'[^\w./ -]', '_', name): value for name, value in values.items()}
-    new = {
-      name: value for name, value in values.items() if self._last.get(name, -1) < step
-    }
+    new = {}
+    for name, value in values.items():
+      # MLflow takes letters, digits, and these signs.
+      accepted = re.sub(r'[^\w./ -]', '_', name)
+      if self._last.get(accepted, -1) < step:
+        new[accepted] = value
     mlflow.log_metrics(new, step=step, synchronous=True)
 
   def samples(self, step: int, samples: Sequence[Sample]):
@@ -70,3 +65,23 @@ class MLflow:
     """Ends the run, which MLflow then shows as finished, killed or failed."""
     status = 'FAILED' if error else 'FINISHED'
     mlflow.end_run('KILLED' if isinstance(error, Preempted) else status)
+
+
+def _last_steps(run: mlflow.ActiveRun) -> dict[str, int]:
+  """Returns the last step of each metric that a run has."""
+  client = mlflow.MlflowClient()
+  last = {}
+  for name in run.data.metrics:
+    history = client.get_metric_history(run.info.run_id, name)
+    last[name] = max(value.step for value in history)
+  return last
+
+
+def _tag_changes(before: Mapping[str, str], settings: Mapping[str, str]):
+  """Tags the run with the settings that a resume has changed: a parameter cannot change.
+
+  `before` has the settings in full, which MLflow truncates.
+  """
+  for name, value in settings.items():
+    if before.get(name, value) != value:
+      mlflow.set_tag(f'resumed/{name}', value)

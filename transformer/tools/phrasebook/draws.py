@@ -12,7 +12,13 @@ from transformer.tools.phrasebook.small_words import (
   PRONOUNS,
   WHERE,
 )
-from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS, VERBS, Verb
+from transformer.tools.phrasebook.words import (
+  ADJECTIVES,
+  NOUNS,
+  VERBS,
+  Adjective,
+  Verb,
+)
 
 _TENSES = ('present', 'past', *TENSES)  # The simple ones are drawn more often.
 _FIXED = frozenset({'building', 'opening', 'place'})  # They are not on a table.
@@ -39,12 +45,15 @@ class Draws:
   def _chance(self, probability: float) -> bool:
     return self._rng.random() < probability
 
-  def _verb(self, names: tuple[str, ...] = (), of: frozenset[str] = THINGS) -> Verb:
+  def _choice(self, values: Sequence):
+    return self._rng.choice(values)
+
+  def _verb(self, names: Sequence[str] = (), of: frozenset[str] = THINGS) -> Verb:
     """Draws a verb with objects of some kinds, and of some names if any are given."""
-    verbs = [
-      verb for verb in VERBS if verb.kinds & of and (not names or verb.en in names)
-    ]
-    return self._rng.choice(verbs)
+    verbs = [verb for verb in VERBS if verb.kinds & of]
+    if names:
+      verbs = [verb for verb in verbs if verb.en in names]
+    return self._choice(verbs)
 
   def _thing(
     self,
@@ -55,79 +64,98 @@ class Draws:
     plain: bool = False,
   ) -> Nominal:
     """Draws a noun phrase; a plain one is definite and without adjectives."""
-    nouns = [
-      noun for noun in NOUNS if noun.kind in kinds and noun.en not in self._nouns
-    ]
-    noun = self._rng.choice(nouns)
+    nouns = [noun for noun in NOUNS if noun.kind in kinds]
+    noun = self._choice([noun for noun in nouns if noun.en not in self._nouns])
     plural = self._chance(0.35)
-    determiner = 'the' if plain else self._rng.choice(DETERMINERS)
+    determiner = 'the'
+    if not plain:
+      determiner = self._choice(DETERMINERS)
     if determiner == 'a' and plural and not negated and self._chance(0.5):
-      determiner = self._rng.choice(('two', 'three'))
+      determiner = self._choice(('two', 'three'))
     adjectives = []
     if not plain and self._chance(0.5):
-      suited = [adjective for adjective in ADJECTIVES if noun.kind in adjective.kinds]
-      adjectives.append(self._rng.choice(suited))
-      if adjectives[0].before and self._chance(0.4):
-        after = [adjective for adjective in suited if not adjective.before]
-        adjectives.append(self._rng.choice(after))
+      adjectives = self._adjectives(noun.kind)
     self._nouns.add(noun.en)
-    self.pairs |= {(adjective.en, noun.en) for adjective in adjectives}
+    for adjective in adjectives:
+      self.pairs.add((adjective.en, noun.en))
     if verb:
       self.pairs.add((verb.en, noun.en))
     return grammar.noun_phrase(noun, determiner, adjectives, plural, negated)
 
+  def _adjectives(self, kind: str) -> list[Adjective]:
+    """Draws an adjective for a kind of noun, or one before the noun and one after it."""
+    suited = _adjectives_of(kind)
+    adjective = self._choice(suited)
+    if not adjective.before or not self._chance(0.4):
+      return [adjective]
+    after = [other for other in suited if not other.before]
+    return [adjective, self._choice(after)]
+
   def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
     """Draws who acts: a pronoun, a name or a noun; `third` leaves out I, you and we."""
     if self._chance(0.4):
-      pronouns = [
-        pronoun for pronoun in PRONOUNS if not third or pronoun.person in (1, 4)
-      ]
-      return self._rng.choice(pronouns)
+      pronouns = PRONOUNS
+      if third:
+        pronouns = [pronoun for pronoun in PRONOUNS if pronoun.person in (1, 4)]
+      return self._choice(pronouns)
     if self._chance(0.25):
-      one, other = self._rng.sample(NAMES, 2)
-      return one.joined(other) if self._chance(0.2) else one
-    kinds = PERSON | verb.subjects if verb else PERSON
-    act = verb if verb and not verb.kinds else None
+      name, other_name = self._rng.sample(NAMES, 2)
+      if self._chance(0.2):
+        return name.joined(other_name)
+      return name
+    kinds = PERSON
+    act = None
+    if verb:
+      kinds = PERSON | verb.subjects
+      if not verb.kinds:
+        act = verb
     one = self._thing(kinds, act)
-    if self._chance(0.1):
-      return one.joined(self._thing(frozenset({one.kind}), act))
-    return one
+    if not self._chance(0.1):
+      return one
+    other = self._thing(frozenset({one.kind}), act)
+    return one.joined(other)
 
   def _tense(self, verb: Verb, tenses: Sequence[str] = _TENSES) -> str:
     """Draws a tense; "they read" would be of two."""
-    clear = [tense for tense in tenses if tense != 'past' or verb.past != verb.en]
-    return self._rng.choice(clear)
+    if verb.past == verb.en:
+      tenses = [tense for tense in tenses if tense != 'past']
+    return self._choice(tenses)
 
   def _place(self) -> Phrase:
     """Draws where something is."""
-    preposition, kinds = self._rng.choice(WHERE)
-    return preposition + self._thing(kinds, plain=self._chance(0.5))
+    preposition, kinds = self._choice(WHERE)
+    plain = self._chance(0.5)
+    return preposition + self._thing(kinds, plain=plain)
 
   def _act(self, tense: str, verb: Verb, *, question: bool = False) -> Phrase:
     """Draws who does it, and what or where."""
     negated = self._chance(0.25)
-    act = clause(self._subject(verb), verb, tense, negated=negated, question=question)
+    subject = self._subject(verb)
+    act = clause(subject, verb, tense, negated=negated, question=question)
     if verb.kinds and not (verb.alone and self._chance(0.3)):
       return act + self._thing(verb.kinds, verb, negated=negated)
-    return act + self._place() if self._chance(0.4) else act
+    if self._chance(0.4):
+      return act + self._place()
+    return act
 
   def _state(self, subject: Nominal, *, question: bool = False) -> Phrase:
     """Adds a form of "to be", and an adjective or a place."""
     past = self._chance(0.3)
-    start = grammar.be(
-      subject, past=past, negated=self._chance(0.25), question=question
-    )
+    negated = self._chance(0.25)
+    start = grammar.be(subject, past=past, negated=negated, question=question)
     if subject.kind not in _FIXED and self._chance(0.25):
       return start + self._place()
-    suited = [adjective for adjective in ADJECTIVES if subject.kind in adjective.kinds]
-    adjective = self._rng.choice(suited)
-    quality = Phrase(
-      adjective.en, subject.agree(adjective.masculine, adjective.feminine)
-    )
-    return start + self._rng.choice(DEGREES) + quality
+    adjective = self._choice(_adjectives_of(subject.kind))
+    french = subject.agree(adjective.masculine, adjective.feminine)
+    return start + self._choice(DEGREES) + Phrase(adjective.en, french)
 
   def _described(self) -> Nominal:
     """Draws what a state is about."""
     if self._chance(0.4):
       return self._subject()
     return self._thing(THINGS | {'animal'})
+
+
+def _adjectives_of(kind: str) -> list[Adjective]:
+  """Returns the adjectives that suit a kind of noun."""
+  return [adjective for adjective in ADJECTIVES if kind in adjective.kinds]

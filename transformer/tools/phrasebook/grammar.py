@@ -75,8 +75,12 @@ class Nominal(Phrase):
 
   def agree(self, masculine: str, feminine: str = '') -> str:
     """Returns the form of an adjective or a participle that agrees."""
-    form = (feminine or f'{masculine}e') if self.gender == 'f' else masculine
-    return plural_of(form) if self.person in (2, 4) else form
+    form = masculine
+    if self.gender == 'f':
+      form = feminine or f'{masculine}e'
+    if self.person in (2, 4):
+      return plural_of(form)
+    return form
 
   def joined(self, other: 'Nominal') -> 'Nominal':
     """Returns one and the other, which are feminine if both are."""
@@ -142,9 +146,8 @@ def noun_phrase(
     english = 'any'
   adjectives_en = [adjective.en for adjective in adjectives]
   noun_en = noun.en_plural if plural else noun.en
-  return dataclasses.replace(
-    nominal, en=join(english, *adjectives_en, noun_en), fr=join(french, group)
-  )
+  english = join(english, *adjectives_en, noun_en)
+  return dataclasses.replace(nominal, en=english, fr=join(french, group))
 
 
 def clause(
@@ -183,10 +186,15 @@ def clause(
   if tense == 'present':
     french = join(ne, clitics, verb.present[subject.person], pas)
   elif tense == 'past':
-    agrees_with = subject if verb.etre else agrees_with
-    participle = agrees_with.agree(verb.participle) if agrees_with else verb.participle
-    forms = _BE if verb.etre else _HAVE
-    french = join(ne, clitics, forms.split()[subject.person], pas, participle)
+    forms = _HAVE
+    if verb.etre:
+      forms = _BE
+      agrees_with = subject
+    participle = verb.participle
+    if agrees_with:
+      participle = agrees_with.agree(participle)
+    auxiliary_fr = forms.split()[subject.person]
+    french = join(ne, clitics, auxiliary_fr, pas, participle)
   else:
     auxiliary_fr = _AUXILIARIES[tense].split()[subject.person]
     french = join(ne, auxiliary_fr, pas, clitics, verb.infinitive)
@@ -197,7 +205,9 @@ def be(
   subject: Nominal, *, past: bool, negated: bool, question: bool = False
 ) -> Phrase:
   """Returns a subject and its form of "to be"; a question inverts English alone."""
-  english, french = (forms.split()[subject.person] for forms in _FORMS_OF_BE[past])
+  english_forms, french_forms = _FORMS_OF_BE[past]
+  english = english_forms.split()[subject.person]
+  french = french_forms.split()[subject.person]
   start = (english, subject.en) if question else (subject.en, english)
   if not negated:
     return Phrase(join(*start), join(subject.fr, french))

@@ -28,32 +28,35 @@ class Writer(Draws):
   def sentence(self) -> tuple[str, str]:
     """Returns an English sentence and its French translation."""
     self._begin()
-    pattern = self._rng.choice(_PATTERNS)
+    pattern = self._choice(_PATTERNS)
     is_bare = self._chance(0.15)
-    mark = ''
-    if not is_bare:
-      mark = '?' if pattern in _QUESTIONS else '.'
+    mark = '.'
+    if is_bare:
+      mark = ''
+    elif pattern in _QUESTIONS:
+      mark = '?'
     phrase = pattern(self)
-    english, french = grammar.spell(
-      phrase, mark, capital=not is_bare or self._chance(0.5)
-    )
+    capital = not is_bare or self._chance(0.5)
+    english, french = grammar.spell(phrase, mark, capital)
     if self._chance(0.5):
       english = grammar.contract(english)
     return english, french
 
   def _statement(self) -> Phrase:
     """The dogs sleep in the garden; tomorrow, she will not open my door."""
-    verb = self._rng.choice(_ACTS)
+    verb = self._choice(_ACTS)
     tense = self._tense(verb)
     act = self._act(tense, verb)
     if tense not in TIMES or self._chance(0.5):
       return act
-    time = self._rng.choice(TIMES[tense])
-    return time + Phrase(',', ',') + act if self._chance(0.3) else act + time
+    time = self._choice(TIMES[tense])
+    if self._chance(0.3):
+      return time + Phrase(',', ',') + act
+    return act + time
 
   def _question(self) -> Phrase:
     """Will Paul eat an egg? Is the house big?"""
-    verb = self._rng.choice(_ACTS)
+    verb = self._choice(_ACTS)
     if self._chance(0.3):
       asked = self._state(self._described(), question=True)
     else:
@@ -64,7 +67,8 @@ class Writer(Draws):
     """Where are the cats?"""
     thing = self._thing(THINGS | {'person', 'animal'})
     english = dataclasses.replace(thing, fr='')
-    be = grammar.be(english, past=self._chance(0.3), negated=False, question=True)
+    past = self._chance(0.3)
+    be = grammar.be(english, past=past, negated=False, question=True)
     return Phrase('where', 'où') + be + Phrase('', thing.fr)
 
   def _description(self) -> Phrase:
@@ -73,19 +77,19 @@ class Writer(Draws):
 
   def _contrast(self) -> Phrase:
     """The green apples are too expensive, but the house was beautiful."""
-    return self._description() + self._rng.choice(LINKS) + self._description()
+    return self._description() + self._choice(LINKS) + self._description()
 
   def _meeting(self) -> Phrase:
     """He helped them; the dog cannot see me; I love you."""
     verb = self._verb(of=PERSON)
     tense = self._tense(verb)
-    subject = self._rng.choice(PRONOUNS) if self._chance(0.4) else self._subject(verb)
+    subject = self._choice(PRONOUNS) if self._chance(0.4) else self._subject(verb)
     others = []
     for pronoun in PRONOUNS:
-      is_third = bool({pronoun.person, subject.person} & {1, 4})
+      is_third = pronoun.person in (1, 4) or subject.person in (1, 4)
       if is_third or (pronoun.person == 3) != (subject.person == 3):
         others.append(pronoun)
-    met = self._rng.choice(others)
+    met = self._choice(others)
     clitic = met.clitic()
     negated = self._chance(0.3)
     start = clause(
@@ -98,42 +102,38 @@ class Writer(Draws):
     verb = self._verb(GIVING)
     negated = self._chance(0.25)
     tense = self._tense(verb)
-    dative = self._rng.choice(DATIVES) if self._chance(0.5) else Phrase()
-    start = clause(
-      self._subject(third=True), verb, tense, negated=negated, clitics=dative.fr
-    )
-    gift = start + Phrase(dative.en) + self._thing(verb.kinds, verb, negated=negated)
+    dative = Phrase()
+    if self._chance(0.5):
+      dative = self._choice(DATIVES)
+    subject = self._subject(third=True)
+    start = clause(subject, verb, tense, negated=negated, clitics=dative.fr)
+    thing = self._thing(verb.kinds, verb, negated=negated)
+    gift = start + Phrase(dative.en) + thing
     if dative.en:
       return gift
     return gift + Phrase('to', 'à') + self._thing(PERSON)
 
   def _chain(self) -> Phrase:
     """The baker bought a red chair and sold it; she takes the books and shows them to us."""
-    one, other = self._rng.choice(CHAINS)
-    first = self._verb((one,))
-    then = self._verb((other,))
-    tense = self._rng.choice(('present', 'past'))
+    names = self._choice(CHAINS)
+    first = self._verb(names[:1])
+    then = self._verb(names[1:])
+    tense = self._choice(('present', 'past'))
     subject = self._subject(third=True)
     thing = self._thing(first.kinds & then.kinds, first)
     pronoun = thing.clitic()
     clitics = pronoun.fr
     english = pronoun.en
     if then.en in GIVING:
-      dative = self._rng.choice(DATIVES)
-      if dative.fr in ('lui', 'leur'):
-        clitics = f'{clitics} {dative.fr}'
-      else:
-        clitics = f'{dative.fr} {clitics}'
+      dative = self._choice(DATIVES)
       english = f'{english} to {dative.en}'
-    again = dataclasses.replace(subject, en='', fr='')
-    act = clause(again, then, tense, clitics=clitics, agrees_with=thing)
-    return (
-      clause(subject, first, tense)
-      + thing
-      + Phrase('and', 'et')
-      + act
-      + Phrase(english)
-    )
+      clitics = f'{dative.fr} {clitics}'
+      if dative.fr in ('lui', 'leur'):
+        clitics = f'{pronoun.fr} {dative.fr}'
+    nobody = dataclasses.replace(subject, en='', fr='')
+    second_act = clause(nobody, then, tense, clitics=clitics, agrees_with=thing)
+    first_act = clause(subject, first, tense) + thing
+    return first_act + Phrase('and', 'et') + second_act + Phrase(english)
 
   def _relative(self) -> Phrase:
     """The apples that Marie ate were very good."""
@@ -141,17 +141,18 @@ class Writer(Draws):
     thing = self._thing(verb.kinds & THINGS, verb, plain=True)
     subject = self._subject(verb)
     tense = self._tense(verb, ('present', 'past'))
-    act = (
-      thing + Phrase('that', 'que') + clause(subject, verb, tense, agrees_with=thing)
-    )
-    return self._state(dataclasses.replace(thing, en=act.en, fr=act.fr))
+    act = clause(subject, verb, tense, agrees_with=thing)
+    described = thing + Phrase('that', 'que') + act
+    return self._state(dataclasses.replace(thing, en=described.en, fr=described.fr))
 
   def _reason(self) -> Phrase:
     """Paul does not buy the dress because it is too expensive."""
     verb = self._verb()
     thing = self._thing(verb.kinds & THINGS, verb, plain=True)
-    start = clause(self._subject(third=True), verb, negated=self._chance(0.5))
-    return start + thing + Phrase('because', 'parce que') + self._state(thing.pronoun())
+    subject = self._subject(third=True)
+    start = clause(subject, verb, negated=self._chance(0.5))
+    because = Phrase('because', 'parce que')
+    return start + thing + because + self._state(thing.pronoun())
 
 
 _QUESTIONS = (Writer._question, Writer._where)
