@@ -31,10 +31,8 @@ def check_links(path, sources, targets):
   lines = path.read_text('utf-8').splitlines()
   assert len(lines) == len(sources)
   for line, source, target in zip(lines, sources, targets, strict=True):
-    links = [
-      tuple(map(int, re.fullmatch(r'(\d+)-(\d+)', link).groups()))
-      for link in line.split()
-    ]
+    assert re.fullmatch(r'(\d+-\d+ ?)*', line)
+    links = [tuple(map(int, link.split('-'))) for link in line.split()]
     assert sorted(j for _, j in links) == [*range(len(target) if source else 0)]
     assert links == sorted(links) and all(i < len(source) for i, _ in links)
 

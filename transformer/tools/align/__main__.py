@@ -38,7 +38,7 @@ def main(_):
   refuse(
     (not request.source, '--source=FILE is needed'),
     (len(request.reference) != 1, '--reference=FILE is needed, a file of translations'),
-    (not request.output, '--output=FILE is needed, where links go'),
+    (not _OUTPUT.value, '--output=FILE is needed, where links go'),
   )
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.commands.text_lines import write_lines
@@ -48,7 +48,7 @@ def main(_):
   check_layer(run, _LAYER.value)
   (text,) = request.read_texts(run.config.data)
   links = align(run, text.sources, text.references[0], _LAYER.value)
-  write_lines(alignment_lines(links), request.output)
+  write_lines(alignment_lines(links), _OUTPUT.value)
 
 
 start = command_line.starter(main)  # `attention-align` calls it.

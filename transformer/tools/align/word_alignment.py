@@ -64,7 +64,7 @@ def _mean_attention(
   run: TrainedRun, source: Sequence[int], target: Sequence[int], layer: int | None
 ) -> np.ndarray:
   """Returns the mean cross-attention [T, S] of all heads, of one layer or of all."""
-  cross_LHTS = run.attention_of(source, target).cross
+  cross_LHTS = np.asarray(run.attention_of(source, target).cross)
   if layer is not None:
     return cross_LHTS[layer - 1].mean(axis=0)
   return cross_LHTS.mean(axis=(0, 1))
