@@ -18,7 +18,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools._requirements import requirements
-from transformer.tools.convert.refusals import refuse, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_plugins
 
 with requirements(__file__):
   from ctranslate2.specs import (
@@ -43,7 +43,7 @@ _MAX_DISTANCE = (
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
-  refuse_unknown('CTranslate2', config)
+  refuse_plugins('CTranslate2', config)
   refuse(
     'CTranslate2',
     [

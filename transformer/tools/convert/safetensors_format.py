@@ -38,15 +38,14 @@ class Weights(NamedTuple):
 
 def write(path: str | os.PathLike, weights: Weights):
   """Writes a file atomically."""
-  tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
-  tensors |= {
-    name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()
-  }
-  models = hashlib.sha256(b''.join(weights.vocabulary.values())).hexdigest()
-  about = {
+  tensors = {}
+  for name, leaf in flatten(weights.params).items():
+    tensors[name] = np.asarray(leaf)
+  for name, model in weights.vocabulary.items():
+    tensors[name] = np.frombuffer(model, np.uint8)
+  about: dict[str, Any] = {
     'version': _VERSION,
     'config': weights.config,
-    'vocabulary_sha256': models,
     'steps': list(weights.steps),
   }
   about['sha256'] = _digest(tensors, about)
