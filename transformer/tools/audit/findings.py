@@ -29,7 +29,6 @@ class _Columns(NamedTuple):
 
   keys: np.ndarray  # equal for equal lines
   blank: np.ndarray
-  characters: np.ndarray
   tokens: np.ndarray  # EOS included
   has_odd: np.ndarray  # whether characters are odd
   has_bytes: np.ndarray  # whether the vocabulary spells characters in bytes
@@ -57,7 +56,6 @@ class Side:
     columns = _Columns(
       keys=keys_of(lines),
       blank=np.array([is_blank(line) for line in lines], bool),
-      characters=np.array([len(line) for line in lines], np.int32),
       tokens=np.array([len(ids) + 1 for ids in encoded], np.int32),
       has_odd=np.array([has_odd_characters(line) for line in lines], bool),
       has_bytes=np.array([not _BYTES.isdisjoint(ids) for ids in encoded], bool),
@@ -78,42 +76,58 @@ class Side:
 
 def examine(
   corpus: Corpus, config: DataConfig, vocabulary: RunVocabulary
-) -> tuple[Findings, list[Side], np.ndarray]:
+) -> tuple[Findings, list[Side], dict[str, np.ndarray]]:
   """Reads a corpus once, a chunk at a time.
 
-  Returns the findings, the two sides, and the keys of all sources, targets and pairs, int64
-  [3, pairs].
+  Returns:
+    findings: the indices of pairs by what is odd about them.
+    sides: the source and the target.
+    keys: int64 [pairs] of the `source`, the `target` and the `pair`; equal for equal text.
   """
   sides = [
     Side(config.source_language, vocabulary.source),
     Side(config.target_language, vocabulary.target),
   ]
-  keys = []
+  keys_of_pairs = []
   for first in range(0, max(len(corpus), 1), _CHUNK):
     pairs = corpus[first : first + _CHUNK]
-    keys.append(keys_of(pairs))
-    for number, side in enumerate(sides):
-      side.add([pair[number] for pair in pairs])
-  source, target = [side.columns() for side in sides]
-  odd = _odd_lengths(source, target, config)
-  odd['source equals target'] = (source.keys == target.keys) & ~source.blank
-  odd['control, invisible, private or broken characters'] = (
-    source.has_odd | target.has_odd
-  )
-  odd['characters that the vocabulary spells in bytes'] = (
-    source.has_bytes | target.has_bytes
-  )
+    keys_of_pairs.append(keys_of(pairs))
+    sides[0].add([source for source, _ in pairs])
+    sides[1].add([target for _, target in pairs])
+  source = sides[0].columns()
+  target = sides[1].columns()
+  odd = _odd_lengths(source, target, config) | _odd_text(source, target)
   for side, columns in zip(sides, (source, target), strict=True):
     what = f'{side.language}: most letters are of a script that is rare here'
     odd[what] = side.is_rare(columns.scripts)
   findings = {what: np.flatnonzero(is_odd) for what, is_odd in odd.items()}
-  return findings, sides, np.stack([source.keys, target.keys, np.concatenate(keys)])
+  keys = {
+    'source': source.keys,
+    'target': target.keys,
+    'pair': np.concatenate(keys_of_pairs),
+  }
+  return findings, sides, keys
+
+
+def _odd_text(source: _Columns, target: _Columns) -> dict[str, np.ndarray]:
+  """Returns which pairs have odd text, bool [pairs], by what is odd."""
+  is_same = (source.keys == target.keys) & ~source.blank
+  has_odd = source.has_odd | target.has_odd
+  has_bytes = source.has_bytes | target.has_bytes
+  return {
+    'source equals target': is_same,
+    'control, invisible, private or broken characters': has_odd,
+    'characters that the vocabulary spells in bytes': has_bytes,
+  }
 
 
 def _odd_lengths(
   source: _Columns, target: _Columns, config: DataConfig
 ) -> dict[str, np.ndarray]:
-  """Returns which pairs have odd lengths, bool [pairs], by what is odd."""
+  """Returns which pairs have odd lengths, bool [pairs], by what is odd.
+
+  What training drops is counted as training does: a blank pair is neither too long nor uneven.
+  """
   blank = source.blank | target.blank
   longer = np.maximum(source.tokens, target.tokens)
   ratio = config.max_length_ratio or _RATIO
@@ -130,7 +144,7 @@ def _odd_lengths(
     too_long: ~blank & (longer > config.max_length),
     uneven: ~blank & differ_in_length(source.tokens, target.tokens, ratio),
   }
-  found = shifts(source.characters, target.characters)
+  found = shifts(source.tokens, target.tokens)
   for shift in np.unique(found[found != 0]):
     what = f'the two sides look shifted: line n is translated by line n{shift:+d}'
     odd[what] = found == shift

@@ -21,7 +21,13 @@ _PERCENTILES = (50, 99, 100)
 
 
 class Audited(NamedTuple):
-  """A corpus with the lines of a report about its sides, and with its findings."""
+  """A corpus with what the audit found.
+
+  Attributes:
+    corpus: the pairs; files of different lengths end with the shorter one.
+    about: lines of a report about the files and the two languages.
+    findings: the indices of pairs, from 0, by what is odd about them.
+  """
 
   corpus: Corpus
   about: list[str]
@@ -33,7 +39,13 @@ def audit(
 ) -> Iterator[tuple[str, Audited]]:
   """Reads all the text of a config once; yields the name and the findings of each corpus.
 
-  The vocabulary is as training makes it; `earlier` is the vocabulary of `train.init_from`.
+  Pairs of training text are compared with the training text before them, and validation and test
+  text with all training text.
+
+  Args:
+    config: the text, and the limits of lengths.
+    earlier: the vocabulary of `train.init_from`, if there is one. The vocabulary is as training
+      makes it.
 
   Raises:
     UserError: a training text cannot be read.
@@ -44,11 +56,10 @@ def audit(
   for name, corpus in train.items():
     findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
     keys.append(keys_of_corpus)
-    repeats = _repeats(np.concatenate([pairs for _, _, pairs in keys]))
+    repeats = _repeats(_joined(keys, 'pair'))
     first = len(repeats) - len(corpus)
     findings['the pair repeats an earlier one'] = np.flatnonzero(repeats[first:])
     yield name, Audited(corpus, _about(corpus, sides), findings)
-  known = np.concatenate(keys, axis=1)
   splits = dict(config.valid_sets)
   if config.test:
     splits['test'] = config.test
@@ -59,10 +70,15 @@ def audit(
       logging.warning('%s is not audited: %s', name, error)
       continue
     findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
-    for number, part in enumerate(('source', 'target', 'pair')):
-      in_training = np.isin(keys_of_corpus[number], known[number])
+    for part, ours in keys_of_corpus.items():
+      in_training = np.isin(ours, _joined(keys, part))
       findings[f'the {part} is in training too'] = np.flatnonzero(in_training)
     yield name, Audited(corpus, _about(corpus, sides), findings)
+
+
+def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
+  """Returns the keys of the sources, the targets or the pairs of all training text."""
+  return np.concatenate([of_corpus[part] for of_corpus in keys])
 
 
 def _open(config: DataConfig, split: str) -> Any:

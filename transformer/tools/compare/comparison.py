@@ -1,5 +1,6 @@
 """Comparison of systems by their scores on one text."""
 
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,13 @@ def compare(
 ) -> dict[str, Any]:
   """Compares each system with the first, the baseline, by the metrics that all results have.
 
-  Returns JSON data: of each system the scores, the results that they are from, and the p of each
-  metric's difference from the baseline.
+  Returns:
+    JSON data:
+    text, sentences: the name of the text, and its number of sentences.
+    signatures: the signature of each metric, by name.
+    resampling: the seed of the bootstrap, and where it is from.
+    systems: by name, for each system its `results`, its `scores` by metric, and `p`, the
+      probability of each metric's difference from the baseline.
 
   Raises:
     UserError: systems differ in the number of seeds, the text, BLEU's tokenizer, or in their
@@ -67,16 +73,15 @@ def _common_signatures(
 
   A custom metric may be there for some runs only, or be computed in another way.
   """
-  common: dict[str, str] | None = None
-  for seeds in systems.values():
-    for scored in seeds:
-      signatures = _signatures(scored)
-      if common is None:
-        common = signatures
-      for name in list(common):
-        if _computation(common[name]) != _computation(signatures.get(name, '')):
-          del common[name]
-  return common or {}
+  everything = list(itertools.chain(*systems.values()))
+  common = _signatures(everything[0])
+  for scored in everything:
+    signatures = _signatures(scored)
+    for name in list(common):
+      computation = _computation(signatures.get(name, ''))
+      if _computation(common[name]) != computation:
+        del common[name]
+  return common
 
 
 def _signatures(scored: ScoredRun) -> dict[str, str]:
@@ -145,8 +150,9 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
   lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
   for name, signature in signatures.items():
     lines.append(f'{name}  {signature}')
-  width = max(len(name) for name in systems)
-  lines += ['', _row(' ' * width, signatures)]
+  width = max(map(len, systems))
+  lines.append('')
+  lines.append(_row(' ' * width, signatures))
   for name, system in systems.items():
     means = [_mean(score) for score in system['scores'].values()]
     lines.append(_row(f'{name:{width}}', means))
@@ -164,6 +170,7 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
 
 
 def _row(label: str, cells: Iterable[str]) -> str:
+  """Returns a line of a table, with a column for each metric."""
   columns = ''.join(f'{cell:>16}' for cell in cells)
   return f'{label}  {columns}'.rstrip()
 

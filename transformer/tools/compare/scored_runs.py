@@ -12,7 +12,13 @@ from transformer.system.installation import spell_commands
 
 
 class ScoredRun(NamedTuple):
-  """The result of one run, as the user names it, with its sentences."""
+  """The scores of one run on a text.
+
+  Attributes:
+    run: the run, as the user names it.
+    result: its result.
+    sentences: a JSON object for each sentence, with its source, references and translation.
+  """
 
   run: str
   result: results.Result

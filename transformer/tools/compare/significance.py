@@ -19,10 +19,18 @@ def p_values(
 ) -> list[float]:
   """Tests by a metric whether systems differ from the first one on one text.
 
-  A system has translations of the text for each seed. The tests compare the first seed of one with
-  the first seed of the other, and so on, as if all were one long text. Returns for each system
-  after the first how likely so large a difference is by chance: the p of paired bootstrap
-  resampling (Koehn, 2004).
+  The tests compare the first seed of one system with the first seed of the other, and so on, as if
+  all were one long text.
+
+  Args:
+    name: `BLEU`, `chrF2++` or `TER`.
+    systems: for each system, the translations of the text by each seed.
+    references: one or more lists of references, each of the length of the text.
+    tokenize: the tokenizer of BLEU.
+
+  Returns:
+    For each system after the first, how likely so large a difference is by chance: the p of paired
+    bootstrap resampling (Koehn, 2004).
   """
   joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
   repeated = [list(lines) * len(systems[0]) for lines in references]
