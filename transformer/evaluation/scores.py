@@ -10,9 +10,8 @@ import numpy as np
 from transformer import own_code
 from transformer.errors import UserError, shown
 
-# As in sacreBLEU: bootstrap samples, trials of approximate randomisation, and what seeds both.
+# As in sacreBLEU: the number of bootstrap samples, and the variable that seeds them.
 RESAMPLES = 1000
-TRIALS = 10_000
 SEED_VARIABLE = 'SACREBLEU_SEED'
 
 
@@ -39,7 +38,7 @@ class Score(NamedTuple):
 
 
 def seed_of_samples() -> dict[str, Any]:
-  """Returns the `seed` of bootstrap samples and randomisation, and its `source`, for results.
+  """Returns the `seed` of bootstrap samples, and its `source`, for results.
 
   The source is SACREBLEU_SEED, or `default` if that is not set or empty.
 

@@ -1,4 +1,4 @@
-"""Gold links are read or the wrong line named; tokens belong to words in any text."""
+"""Tokens belong to words in any text."""
 
 import numpy as np
 import pytest
@@ -6,57 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.vocabulary.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
-from transformer.errors import UserError
-from transformer.tools.align.links import GoldLinks, piece_bytes, read_gold, word_parts
+from transformer.tools.align.links import piece_bytes, word_parts
 
 SPACE = b' \t\n\v\f\r'
-SOURCES, TARGETS = ['a b c', '', 'a\u00a0b c'], ['x y', 'z', 'x']
-
-
-def read(tmp_path, text):
-  path = tmp_path / 'gold'
-  path.write_text(text, encoding='utf-8')
-  return read_gold(path, SOURCES, TARGETS)
-
-
-def test_sure_links_are_possible_too(tmp_path):
-  found = read(tmp_path, '0-0  2?1 1p0\t2-1\n\n1-0 1p0\n')
-  assert found == [
-    GoldLinks(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 0)})),
-    GoldLinks(frozenset(), frozenset()),
-    GoldLinks(frozenset({(1, 0)}), frozenset({(1, 0)})),
-  ]
-
-
-@pytest.mark.parametrize(
-  ('lines', 'fact'),
-  [
-    *(
-      (f'\n\n{link}\n', f'gold:3: .*; got {link!r}'.replace('?', '.').replace('+', '.'))
-      for link in (
-        '1',
-        '1-',
-        '-1',
-        '1-2-3',
-        'a-b',
-        '0-0,',
-        '²-0',
-        '٠-0',
-        '0-0000000000',
-        '+0-0',
-        '2-0',
-      )
-    ),
-    ('3-0\n\n\n', 'gold:1: a link must be I-J .* one of the 3 words I of the source'),
-    ('0?2\n\n\n', 'gold:1: .* the 2 words J of the target'),
-    ('\n0-0\n\n', 'gold:2: .* the 0 words'),
-    ('0-0\n', 'there are 3, and .*gold has 1 lines'),
-  ],
-)
-def test_a_link_that_is_none_is_named_with_its_line(tmp_path, lines, fact):
-  with pytest.raises(UserError, match=fact) as caught:
-    read(tmp_path, lines)
-  assert '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,18 @@ import random
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from transformer.config import Config
-from transformer.data.batch import EOS_ID, PAD_ID
+from transformer.data.batch import EOS_ID
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.pairs import forced
-from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.runs.loading import Run
-from transformer.tools.align.word_alignment import align, link_words, mean_attention
+from transformer.tools.align.links import piece_bytes, word_parts
+from transformer.tools.align.word_alignment import align, link_words
+from transformer.trained_run import TrainedRun
 
 WORDS = [
   'man',
@@ -40,16 +38,16 @@ def lines(count, seed):
   return [' '.join(rng.choices(WORDS, k=rng.randint(3, 7))) for _ in range(count)]
 
 
-def run_of(model, params, vocabulary, batch_size, most=MOST):
+def run_of(model, params, vocabulary, most=MOST):
   """Returns a run with the most tokens of a source and of a target."""
   config = Config.from_dict(
     {
       'data': {'max_length': most[0]},
       'train': {'tokens_per_batch': most[0]},
-      'decode': {'max_extra_length': most[1] - most[0], 'batch_size': batch_size},
+      'decode': {'max_extra_length': most[1] - most[0]},
     }
   )
-  return Run(Path('nowhere'), config, vocabulary, model, params, [1])
+  return TrainedRun(Path('nowhere'), config, vocabulary, model, params, [1])
 
 
 @pytest.fixture(scope='module')
@@ -69,20 +67,20 @@ def params(model):
   return jax.tree.map(lambda leaf: 3.0 * leaf, jax.jit(lambda: init_params(model, 5))())
 
 
-def test_each_target_word_has_one_link_whatever_shares_its_batch(
+def test_each_target_word_has_one_link_whatever_else_is_aligned(
   vocabulary, model, params
 ):
   sources, targets = lines(5, 5), lines(5, 6)
-  run = run_of(model, params, vocabulary, 4)
-  together = align([run], sources, targets)
+  run = run_of(model, params, vocabulary)
+  together = align(run, sources, targets)
   for source, target, links in zip(sources, targets, together, strict=True):
-    assert align([run], [source], [target]) == [links]
+    assert align(run, [source], [target]) == [links]
     assert [j for _, j in sorted(links, key=lambda link: link[1])] == [
       *range(len(target.split()))
     ]
     assert all(0 <= i < len(source.split()) for i, _ in links)
   assert len({i for links in together for i, _ in links}) > 3
-  assert align([run], ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
+  assert align(run, ['', ' \t', 'dog', 'dog'], ['dog', 'dog', '', '  ']) == [[]] * 4
 
 
 @pytest.mark.parametrize('separate', [False, True])
@@ -92,7 +90,7 @@ def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate)
     vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary
   )
   source, target = ' '.join(WORDS * 3), ' '.join(WORDS * 4)
-  (links,) = align([run_of(model, params, sides, 2, (17, 23))], [source], [target])
+  (links,) = align(run_of(model, params, sides, (17, 23)), [source], [target])
   kept = [
     len(side.decode(side.encode(line)[: most - 1]).split())
     for side, line, most in zip(sides, (source, target), (17, 23), strict=True)
@@ -101,24 +99,22 @@ def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate)
   assert {j for _, j in links} == {*range(kept[1])} and kept[1] < 40
 
 
-def rows(vocabulary, line, length):
-  ids = [*vocabulary.encode(line), EOS_ID]
-  return np.array([ids + [PAD_ID] * (length - len(ids))], np.int32)
-
-
-def test_attention_is_the_mean_of_layers_heads_and_models(vocabulary, model, params):
-  other = jax.tree.map(lambda leaf: 0.5 * leaf, params)
-  batch = rows(vocabulary, 'man dog', 11), rows(vocabulary, 'apple rock child', 13)
-  cross, two = (
-    attention_weights(model, own, *forced(*batch)).cross for own in (params, other)
-  )
-  both = jnp.stack([cross, two])
-  for layer in (None, 2):
-    mean = jnp.mean(
-      both if layer is None else both[:, layer - 1 : layer], axis=(0, 1, 3)
-    )
-    weights = mean_attention([model, model], layer)([params, other], *batch)
-    np.testing.assert_allclose(weights, mean, atol=1e-5)
+@pytest.mark.parametrize('layer', [None, 2])
+def test_words_are_linked_by_the_mean_of_heads_of_the_layers(
+  vocabulary, model, params, layer
+):
+  run = run_of(model, params, vocabulary)
+  for source, target in zip(lines(5, 5), lines(5, 6), strict=True):
+    cross_LHTS = run.attention(source, target).cross
+    chosen = cross_LHTS if layer is None else cross_LHTS[layer - 1 : layer]
+    mean_TS = chosen.mean((0, 1))
+    parts_of = [
+      word_parts(
+        [piece_bytes(vocabulary, id_) for id_ in (*vocabulary.encode(line), EOS_ID)]
+      )
+      for line in (target, source)
+    ]
+    assert align(run, [source], [target], layer) == [link_words(mean_TS, *parts_of)]
 
 
 def one_token_a_word(words):

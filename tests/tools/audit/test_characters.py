@@ -1,25 +1,8 @@
-"""Letters are counted by script, and characters that no text should have are counted too."""
+"""Letters are counted by script, and characters that no text should have are found."""
 
 import pytest
 
-from transformer.tools.audit.characters import (
-  FIRST_SCRIPT,
-  ODD,
-  count_kinds,
-  odd_codes,
-  script_table,
-  shown,
-)
-
-
-def by_script(kinds):
-  return {
-    name: number
-    for name, number in zip(
-      script_table()[0], kinds[FIRST_SCRIPT:].tolist(), strict=True
-    )
-    if number
-  }
+from transformer.tools.audit.characters import count_scripts, has_odd_characters, shown
 
 
 @pytest.mark.parametrize(
@@ -33,38 +16,36 @@ def by_script(kinds):
     ('שלום', {'HEBREW': 4}),
     ('ｆｕｌｌ 𝐛𝐨𝐥𝐝 ª', {'LATIN': 9}),
     ('ﾃｷｽﾄ', {'KATAKANA': 4}),
+    ('ab мир', {'LATIN': 2, 'CYRILLIC': 3}),
     ('ʼ ˇ 👩‍👩‍👧 123 …', {}),
     ('', {}),
   ],
 )
 def test_letters_are_counted_by_script(text, letters):
-  assert by_script(count_kinds([text])[0]) == letters
+  assert count_scripts(text) == letters
 
 
-def test_counts_are_of_each_line():
-  lines = [
-    'ab мир',
-    '',
-    'a\x00\t\u2028',
-    '\u200fש\u00adb\ufeff',
-    '\ufffd\ue000\ud800 мир',
-  ]
-  kinds = count_kinds(lines)
-  assert kinds[:, ODD].tolist() == [0, 0, 3, 3, 3]
-  assert list(map(by_script, kinds)) == [
-    {'LATIN': 2, 'CYRILLIC': 3},
-    {},
-    {'LATIN': 1},
-    {'LATIN': 1, 'HEBREW': 1},
-    {'CYRILLIC': 3},
-  ]
-  assert kinds.sum(1).tolist() == list(map(len, lines))
+@pytest.mark.parametrize(
+  ('text', 'odd'),
+  [
+    ('ab мир', False),
+    ('a b, é 😀', False),
+    ('', False),
+    ('a\tb', True),
+    ('a\x00b', True),
+    ('a\u2028b', True),
+    ('\u200fש', True),
+    ('a\u00adb', True),
+    ('a\ufeff', True),
+    ('caf\ufffd', True),
+    ('\ue000', True),
+    ('\ud800', True),
+  ],
+)
+def test_control_invisible_private_and_broken_characters_are_odd(text, odd):
+  assert has_odd_characters(text) == odd
 
 
 def test_what_cannot_be_seen_is_shown_by_its_code():
   assert shown('a\x00\u202eb é 😀', 99) == 'a\\u0000\\u202eb é 😀'
   assert shown('abcdef', 6) == 'abcdef' and shown('abcdefg', 6) == 'abcdef…'
-  assert odd_codes('a\x00\x00 \ufffd\u00a0é') == 'U+0000 U+FFFD'
-  assert (
-    odd_codes(''.join(map(chr, range(9)))) == 'U+0000 U+0001 U+0002 U+0003 U+0004 …'
-  )

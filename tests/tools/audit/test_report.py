@@ -1,7 +1,5 @@
 """The audit finds planted faults, with their number and lines, and none in good text."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.tools.audit import findings
-from transformer.tools.audit.report import as_table, audit
+from transformer.tools.audit.report import as_json, audit, report_lines
 
 ENGLISH = [
   'man',
@@ -104,60 +102,45 @@ def vocabulary():
   return Vocabulary.train([*sentences(ENGLISH, 300), *sentences(GERMAN, 300)] * 2, 320)
 
 
-def made(about):
-  """Returns the count of each finding that was made, and the lines of its examples."""
-  return {
-    finding['what'].partition(' (')[0]: (
-      finding['count'],
-      sorted(example['line'] for example in finding['examples']),
-    )
-    for finding in about['findings']
-    if finding['count']
-  }
+def made(audited):
+  """Returns the lines of each finding that was made, by the beginning of its name."""
+  found = {}
+  for what, lines in as_json({'': audited})[''].items():
+    if lines:
+      found[what.partition(' (')[0]] = lines
+  return found
 
 
-def notes(about, what):
-  """Returns the lines and notes of the examples of a finding."""
-  return [
-    (example['line'], example['note'])
-    for finding in about['findings']
-    if finding['what'].startswith(what)
-    for example in finding['examples']
-  ]
+def table_of(name, audited, examples=3):
+  return '\n'.join(report_lines(name, audited, examples))
 
 
-def test_sound_text_has_no_finding(tmp_path, vocabulary):
+def test_sound_text_has_no_finding(tmp_path, vocabulary, caplog):
   write_all(tmp_path)
-  report = audit(config_of(tmp_path), vocabulary)
-  assert list(report['corpora']) == ['train/train', 'valid', 'test']
-  for name, about in report['corpora'].items():
-    assert made(about) == {}, name
-    assert (
-      about['pairs'] == about['lines'][0] == (1000 if name == 'train/train' else 120)
-    )
-    assert about['aligned'] and about['notes'] == []
-  table = as_table(report)
-  assert (
-    'NOT ALIGNED' not in table and 'en: 100.00 % Latin; tokens of a sentence: ' in table
-  )
-  without = audit(config_of(tmp_path, test='', valid=('valid', 'gone')), vocabulary)
-  assert list(without['corpora']) == ['train/train', 'valid']
-  assert 'valid/gone: NOT READ: ' in as_table(without)
+  corpora = dict(audit(config_of(tmp_path), vocabulary))
+  assert list(corpora) == ['train/train', 'valid', 'test']
+  for name, audited in corpora.items():
+    assert made(audited) == {}, name
+    assert len(audited.corpus) == (1000 if name == 'train/train' else 120)
+    table = table_of(name, audited)
+    assert 'NOT ALIGNED' not in table
+    assert 'en: 100.00 % Latin; tokens of a sentence: ' in table
+  config = config_of(tmp_path, test='', valid=('valid', 'gone'))
+  assert list(dict(audit(config, vocabulary))) == ['train/train', 'valid']
+  assert 'valid/gone is not audited: ' in caplog.text
 
 
 def test_each_side_is_counted_by_its_own_vocabulary(tmp_path):
   write_all(tmp_path)
   sides = SeparateVocabularies(
-    *(Vocabulary.train(sentences(words, 300), 290) for words in (ENGLISH, GERMAN))
+    *(Vocabulary.train(sentences(words, 300), 320) for words in (ENGLISH, GERMAN))
   )
-  config = config_of(
-    tmp_path, shared_vocabulary=False, source_vocabulary_size=290, vocabulary_size=290
-  )
-  about = audit(config, sides)['corpora']['test']
-  for side, own, words in zip(about['sides'], sides, (ENGLISH, GERMAN), strict=True):
-    assert side['lengths'][-1] == 1 + max(
-      map(len, own.encode_batch(sentences(words, 120, 2)))
-    )
+  config = config_of(tmp_path, shared_vocabulary=False, source_vocabulary_size=320)
+  table = table_of('test', dict(audit(config, sides))['test'])
+  for language, own, words in zip(('en', 'de'), sides, (ENGLISH, GERMAN), strict=True):
+    longest = 1 + max(map(len, own.encode_batch(sentences(words, 120, 2))))
+    (line,) = (row for row in table.splitlines() if row.startswith(f'  {language}: '))
+    assert line.endswith(f'the longest {longest}')
 
 
 def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
@@ -169,7 +152,7 @@ def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
     'test',
     *([line, f'{own} мир'] for line, own in zip(pair, ('red', 'rot'), strict=True)),
   )  # Half of the letters are not most of them.
-  assert set(made(audit(config_of(tmp_path), vocabulary)['corpora']['test'])) == {
+  assert set(made(dict(audit(config_of(tmp_path), vocabulary))['test'])) == {
     'characters that the vocabulary spells in bytes'
   }
 
@@ -178,33 +161,25 @@ def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
 def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
   write_all(tmp_path, PLANTED)
   monkeypatch.setattr(findings, '_CHUNK', chunk)
-  report = audit(config_of(tmp_path), vocabulary, examples=9)
-  kinds = made(report['corpora']['train/train'])
+  audited = dict(audit(config_of(tmp_path), vocabulary))['train/train']
+  kinds = made(audited)
   for number, (*_, what) in enumerate(PLANTED):
     (name,) = (name for name in kinds if name.startswith(what))
-    assert 1001 + number in kinds[name][1], what
+    assert 1001 + number in kinds[name], what
   # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
-  for what, (count, lines) in kinds.items():
+  for what, lines in kinds.items():
     planted = {
       1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])
     }
     if 'bytes' not in what:
-      assert count == len(lines) and set(lines) - {1002} == planted - {1002}, what
-  assert (
-    max(
-      len(example['source'])
-      for finding in report['corpora']['train/train']['findings']
-      for example in finding['examples']
-    )
-    == 200
-  )
-  table = as_table(report)
+      assert set(lines) - {1002} == planted - {1002}, what
+  table = table_of('train/train', audited)
   for what in kinds:
     assert what in table
+  assert 'line 1007: dog \\u2028 dog | hund hund' in table
   assert all(line.isprintable() for line in table.split('\n'))
-  assert json.loads(json.dumps(report))['corpora']['train/train'][
-    'pairs'
-  ] == 1000 + len(PLANTED)
+  examples = [line for line in table.splitlines() if line.startswith('        line ')]
+  assert len(examples) == sum(min(len(lines), 3) for lines in kinds.values())
 
 
 def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
@@ -223,22 +198,16 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
     [english[0], english[1], 'red dog', 'dog'],
     [german[0], 'rot', german[450], 'gras'],
   )
-  corpora = audit(config_of(tmp_path, train=('one', 'two')), vocabulary)['corpora']
+  corpora = dict(audit(config_of(tmp_path, train=('one', 'two')), vocabulary))
   repeated = 'the pair repeats an earlier one'
-  assert made(corpora['train/one']) == {repeated: (2, [401, 402])}
-  assert notes(corpora['train/one'], repeated)[0] == (401, 'as train/one, line 6')
-  assert notes(corpora['train/two'], repeated) == [(601, 'as train/one, line 8')]
-  overlap = {
-    what: places
-    for what, places in made(corpora['valid']).items()
-    if 'training' in what
+  assert made(corpora['train/one']) == {repeated: [401, 402]}
+  assert made(corpora['train/two']) == {repeated: [601]}
+  found = made(corpora['valid'])
+  assert {what: lines for what, lines in found.items() if 'training' in what} == {
+    'the pair is in training too': [1],
+    'the source is in training too': [1, 2],
+    'the target is in training too': [1, 3],
   }
-  assert overlap == {
-    'the pair is in training too': (1, [1]),
-    'the source is in training too': (2, [1, 2]),
-    'the target is in training too': (2, [1, 3]),
-  }
-  assert notes(corpora['valid'], 'the target')[1] == (3, 'as train/two, line 51')
   assert made(corpora['test']) == {}
 
 
@@ -246,23 +215,18 @@ def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   planted = [fault for fault in PLANTED if fault[0] and fault[1].strip()]
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5)
-  report = audit(config, vocabulary, examples=99)
+  lines = made(dict(audit(config, vocabulary))['train/train'])
   counts = encode_corpora(
     config, open_corpora(config), vocabulary, 10 * MAX_LENGTH, 0
   ).counts['train/train']
-  lines = {
-    what: lines for what, (_, lines) in made(report['corpora']['train/train']).items()
-  }
   long = lines[f'a side has more than data.max_length={MAX_LENGTH} tokens']
   assert (
     counts['dropped: source too long'] + counts['dropped: target too long']
     == len(long)
     == 2
   )
-  uneven = set(lines['a side has more than 2.5 times the tokens of the other']) - set(
-    long
-  )
-  assert counts['dropped: length ratio'] == len(uneven) > 1
+  uneven = set(lines['a side has more than 2.5 times the tokens of the other'])
+  assert counts['dropped: length ratio'] == len(uneven - set(long)) > 1
 
 
 def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(
@@ -271,16 +235,13 @@ def test_files_of_unequal_length_are_reported_with_the_first_shifted_line(
   write_all(tmp_path)
   english, german = (sentences(words, 1600, 3) for words in (ENGLISH, GERMAN))
   write(tmp_path, 'train', english, german[:500] + german[501:])
-  report = audit(config_of(tmp_path), vocabulary)
-  about = report['corpora']['train/train']
+  audited = dict(audit(config_of(tmp_path), vocabulary))['train/train']
+  table = table_of('train/train', audited, 1).splitlines()
+  assert 'NOT ALIGNED: 1,600 and 1,599 lines' in table[1]
+  place = next(number for number, line in enumerate(table) if 'shifted' in line)
   assert (
-    about['lines'] == [1600, 1599] and not about['aligned'] and about['pairs'] == 1599
+    ' 1,099 ' in table[place] and 'line n is translated by line n-1' in table[place]
   )
-  finding = about['findings'][0]
-  assert (finding['what'], finding['count']) == ('the two sides look shifted', 1099)
-  assert notes(about, 'the two sides') == [
-    (501, 'to line 1599: line n seems to be translated by line n-1')
-  ]
-  assert 'NOT ALIGNED: 1,600 and 1,599 lines' in as_table(report)
+  assert table[place + 1].strip().startswith('line 501: ')
   with pytest.raises(UserError, match='must have the same number of lines'):
     open_corpora(config_of(tmp_path))

@@ -58,7 +58,7 @@ def runs(tmp_path_factory):
   ('arguments', 'fact'),
   [
     ('{a}', 'two systems or more are needed'),
-    ('{a} {a}', 'named twice'),
+    ('{a} {a}', 'must be different results;'),
     (
       '{e},{e}/ {a},{e}',
       'systems, and the seeds of a system, must be different results;',

@@ -13,7 +13,7 @@ from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
 from transformer.evaluation.texts import Text
-from transformer.tools.compare import comparison, significance
+from transformer.tools.compare import comparison, scored_runs, significance
 
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
 
@@ -53,19 +53,18 @@ def untested(monkeypatch):
   """Replaces the significance tests, which take most of the time."""
   monkeypatch.setattr(
     significance,
-    'differences',
-    lambda name, _, systems, *more: [
-      {'metric': name, 'bootstrap': 1.0, 'randomisation': 1.0} for _ in systems
-    ],
+    'p_values',
+    lambda name, systems, *more: [1.0 for _ in systems[1:]],
   )
 
 
 def compared(*systems, allow=False):
-  return comparison.compare(comparison.read(systems, 'test'), allow)
+  return comparison.compare(scored_runs.read(systems, 'test'), allow)
 
 
 def taken(both):
-  return [row['name'] for seeds in both['results'].values() for row in seeds]
+  rows = [row for system in both['systems'].values() for row in system['results']]
+  return [row['name'] for row in rows]
 
 
 def test_systems_are_compared_over_their_seeds(score):
@@ -75,18 +74,19 @@ def test_systems_are_compared_over_their_seeds(score):
   )
   both = compared(','.join(poor), ','.join(good))
   assert both['sentences'] == 12
-  scores = both['systems'][','.join(poor)]['BLEU']
+  scores = both['systems'][','.join(poor)]['scores']['BLEU']
   assert scores['mean'] == pytest.approx(sum(scores['seeds']) / 2)
   assert scores['deviation'] == pytest.approx(
     abs(scores['seeds'][0] - scores['seeds'][1]) / 2**0.5
   )
-  assert both['systems'][','.join(good)]['BLEU']['deviation'] == 0
-  by_metric = {row['metric']: row for row in both['differences'][','.join(good)]}
-  assert by_metric['BLEU']['system'] > by_metric['BLEU']['baseline']
-  assert by_metric['TER']['system'] < by_metric['TER']['baseline']
+  assert both['systems'][','.join(good)]['scores']['BLEU']['deviation'] == 0
+  p = both['systems'][','.join(good)]['p']
+  assert (
+    p['BLEU'] < 0.05 and p['TER'] < 0.05 and both['systems'][','.join(poor)]['p'] == {}
+  )
   text = '\n'.join(comparison.as_table(both))
   assert f'{scores["mean"]:.2f} ± {scores["deviation"]:.2f}' in text
-  assert f'{by_metric["BLEU"]["bootstrap"]:.4f}' in text and 'tok:13a' in text
+  assert f'{p["BLEU"]:.4f}' in text and 'tok:13a' in text
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,9 @@ def test_metrics_that_some_results_lack_or_computed_in_another_way_are_left_out(
   assert list(both['signatures']) == ['own', 'BLEU', 'chrF2++', 'TER']
 
 
-def test_the_decoding_that_all_runs_have_is_chosen_and_shown(score, untested):
+def test_the_result_that_is_compared_is_shown_below_its_run(score, untested):
   first, second = score('a', GOOD), score('b', POOR, step=9)
-  score('a', POOR, beam_size=1)  # The newest result of a.
   both = compared(first, second)
-  assert both['results'][first][0]['decoding']['beam_size'] == 4
   lines = comparison.as_table(both)
   for run, name in ((first, 'step5.beam4.alpha0.6'), (second, 'step9.beam4.alpha0.6')):
     (place,) = (number for number, line in enumerate(lines) if line.startswith(run))
@@ -168,9 +166,8 @@ def test_steps_and_seeds_may_differ(score, untested):
   ]
   both = compared(*systems)
   assert [name.partition('.')[0] for name in taken(both)] == ['step5', 'step6'] * 2
-  assert [[seed['run'] for seed in seeds] for seeds in both['results'].values()] == [
-    system.split(',') for system in systems
-  ]
+  for name, system in both['systems'].items():
+    assert [seed['run'] for seed in system['results']] == name.split(',')
   text = '\n'.join(comparison.as_table(both))
   assert (
     'b1]' in text
@@ -198,7 +195,7 @@ def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
   (tmp_path / 'b' / 'eval').mkdir()
   (tmp_path / 'b' / 'eval' / 'valid.5.txt').touch()  # As a run in training writes it.
   assert (
-    compared(first, second)['results'][second][0]['run']
+    compared(first, second)['systems'][second]['results'][0]['run']
     == second
     == str(tmp_path / 'b')
   )

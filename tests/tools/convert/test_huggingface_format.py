@@ -173,7 +173,6 @@ def test_a_parameter_that_the_library_lacks_is_refused_by_name(
       ('tokenizer_config.json', None),
       'tokenizer_config.json should .* save model and tokenizer',
     ),
-    (('vocabulary.model', None), 'copy it from there'),
   ],
 )
 def test_what_does_not_fit_or_is_missing_is_named(exported, tmp_path, changes, fact):

@@ -1,12 +1,11 @@
-"""More pieces change no cut of a text, and a vocabulary tells whether it works by merges alone."""
+"""More pieces change no segmentation of a text."""
 
 import pytest
 
 from tests.tools.convert.test_adoption import HOSTILE, KINDS, TEXT, train
-from transformer.data.config import DataConfig
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS
 from transformer.tools.convert.adoption import adopt
-from transformer.tools.convert.vocabulary_pieces import extend, has_merges_alone
+from transformer.tools.convert.vocabulary_pieces import extend
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -24,13 +23,3 @@ def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
   assert more.decode(ids) == '>>fra<< Ж'
   assert more.decode([after.index('▁zweifellos')]) == 'zweifellos'
   assert extend(more, ['▁>>fra<<'], [known]) is more
-
-
-def test_only_plain_pieces_of_a_bpe_model_work_by_merges_alone(tmp_path):
-  assert has_merges_alone(Vocabulary.train(TEXT, 330))
-  assert not has_merges_alone(extend(Vocabulary.train(TEXT, 330), ['▁>>fra<<']))
-  assert not has_merges_alone(
-    Vocabulary.train(TEXT, 330, config=DataConfig(normalisation='nfkc'))
-  )
-  for kind in ('unigram', 'characters', 'symbols'):
-    assert not has_merges_alone(adopt(train(tmp_path / 'own.model', KINDS[kind])))

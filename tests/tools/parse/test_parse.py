@@ -193,4 +193,4 @@ def test_systems_are_compared_by_f1(compare, parse, run, tmp_path):
   )
   assert status == 0, err
   compared = json.loads((tmp_path / 'found.json').read_bytes())
-  assert list(compared['systems'][f'{tmp_path}/2']) == NAMES
+  assert list(compared['systems'][f'{tmp_path}/2']['scores']) == NAMES

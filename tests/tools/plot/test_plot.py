@@ -1,4 +1,4 @@
-"""The plot of runs shows their metrics and the scores of their checkpoints."""
+"""The plot of runs shows their metrics."""
 
 import json
 import math
@@ -6,7 +6,6 @@ import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
-import matplotlib.axes
 import numpy as np
 import pytest
 
@@ -113,36 +112,7 @@ def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
   assert 'matplotlib.pyplot' not in sys.modules  # It looks for a screen.
 
 
-def test_the_bars_of_a_score_end_at_its_interval(monkeypatch, tmp_path):
-  given = []
-  monkeypatch.setattr(
-    matplotlib.axes.Axes,
-    'errorbar',
-    lambda axes, steps, scores, bars, **_: given.append((steps, scores, bars)),
-  )
-  run = write_lines(tmp_path / 'a', {'step': 1, 'train/loss': 1.0})
-  (run / 'eval').mkdir()
-  (run / 'eval' / 'test.all.beam4.json').write_text(
-    json.dumps(
-      {
-        'checkpoints': [
-          {
-            'step': 1,
-            'BLEU': 50.0,
-            'BLEU_interval_95': [50.25, 55.0],
-          },  # Few sentences may do so.
-          {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]},
-        ]
-      }
-    )
-  )
-  curves.draw([run], tmp_path / 'curves.svg')
-  assert given == [([1, 2], [50.0, 40.0], [[0.0, 0.5], [5.0, 1.0]])]
-
-
-def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(
-  plot, tmp_path
-):
+def test_several_runs_share_axes(plot, tmp_path):
   runs = [
     write_lines(
       tmp_path / name,
@@ -151,17 +121,6 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(
     )
     for number, name in enumerate(['a', '$b$^', 'x&<y', '中'])
   ]
-  (runs[0] / 'eval').mkdir()
-  (runs[0] / 'eval' / 'test.all.beam4.json').write_text(
-    json.dumps(
-      {
-        'checkpoints': [
-          {'step': 1, 'BLEU': 50.1, 'BLEU_interval_95': [50.2, 55.0]},
-          {'step': 2, 'BLEU': 40.0, 'BLEU_interval_95': [39.5, 41.0]},
-        ]
-      }
-    )
-  )
   assert plot(runs[0])[0] == 0 and (runs[0] / 'curves.svg').exists()
   status, out, err = plot(*runs, f'--output={tmp_path}/new/all.svg')
   assert status == 0 and out.startswith(f'{tmp_path}/new/all.svg has the curves of'), (
@@ -175,18 +134,14 @@ def test_several_runs_share_axes_and_the_scores_of_checkpoints_are_shown(
   ]
   assert {f'{run}: train' for run in runs} < set(texts)
   assert any('without label smoothing' in text for text in texts if text)
-  assert f'{runs[0]}: BLEU, test.all.beam4' in texts
 
 
 @pytest.mark.parametrize('line', [b'[]', b'{"train/loss": 1.0}', b'\xff\x00', b''])
-def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
+def test_a_damaged_line_is_left_out(tmp_path, line):
   write_lines(tmp_path, {'step': 1, 'train/loss': 1.0})
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
     file.write(line + b'\n{"step": 2, "train/loss": 3.0}\n')
   assert curves.read_points(tmp_path) == {'train/loss': ([1, 2], [1.0, 3.0])}
-  assert (
-    f'{tmp_path}/metrics.jsonl has damaged lines, which are left out: 1' in caplog.text
-  )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +153,7 @@ def test_a_damaged_line_is_left_out_with_a_warning(tmp_path, caplog, line):
       ['{run}', '--output=x.gif'],
       "--output must end in one of .svg, .png, .pdf; got 'x.gif'",
     ),
-    (['{run}/no'], '{run}/no/metrics.jsonl cannot be read'),
+    (['{run}/no'], '{run}/no/metrics.jsonl is missing'),
     (
       ['{run}', '--output={run}/linked.svg'],
       '--output={run}/linked.svg would replace what is',

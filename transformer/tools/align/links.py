@@ -1,29 +1,17 @@
 """Links between words, and their text in Pharaoh's format: `0-0 1-2 …`, a line for each pair."""
 
-import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from transformer.data.batch import UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
-from transformer.errors import UserError, shown
-from transformer.evaluation.texts import read_beside
 
 # A link: the number of a source word and of a target word, both from 0.
 Link = tuple[int, int]
-_LINK = re.compile(r'(\d{1,9})([-?p])(\d{1,9})', re.ASCII)
-# Other aligners cut words at ASCII white space alone, and so does `bytes.split`.
+# Other aligners split words only at ASCII white space, and so does `bytes.split`.
 _WORD = re.compile(rb'[^ \t\n\v\f\r]+')
-
-
-class GoldLinks(NamedTuple):
-  """The links that people drew between two sentences."""
-
-  sure: frozenset[Link]
-  possible: frozenset[Link]  # the sure ones included
 
 
 def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
@@ -31,47 +19,19 @@ def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
   return [' '.join(f'{i}-{j}' for i, j in links) for links in alignments]
 
 
-def read_gold(
-  path: str | os.PathLike, sources: Sequence[str], targets: Sequence[str]
-) -> list[GoldLinks]:
-  """Reads the gold alignment of each pair of a source and its translation.
-
-  A link is `I-J` if it is sure, and `I?J` or `IpJ` if it is possible; words are counted from 0.
-  """
-  gold = []
-  lines = read_beside('gold', path, sources)
-  for number, (line, source, target) in enumerate(
-    zip(lines, sources, targets, strict=True), 1
-  ):
-    source_words = len(source.encode().split())
-    target_words = len(target.encode().split())
-    sure = set()
-    possible = set()
-    for text in line.split():
-      match = _LINK.fullmatch(text)
-      if not match or int(match[1]) >= source_words or int(match[3]) >= target_words:
-        raise UserError(
-          f'{path}:{number}: a link must be I-J if it is sure, or I?J or IpJ if it '
-          f'is possible, of one of the {source_words} words I of the source and the '
-          f'{target_words} words J of the target, counted from 0; got {shown(text)}'
-        )
-      link = (int(match[1]), int(match[3]))
-      possible.add(link)
-      if match[2] == '-':
-        sure.add(link)
-    gold.append(GoldLinks(frozenset(sure), frozenset(possible)))
-  return gold
-
-
 def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
   """Returns which tokens are parts of which words, bool [tokens, words], by ranges of bytes.
 
   `pieces` are from `piece_bytes`. A token may be a part of several words, or of none.
   """
-  ends = np.cumsum([0, *map(len, pieces)])
-  matches = [match.span() for match in _WORD.finditer(b''.join(pieces))]
-  starts_J, stops_J = np.array(matches, np.int64).reshape(-1, 2).T
-  return (ends[:-1, None] < stops_J[None]) & (ends[1:, None] > starts_J[None])
+  words = list(_WORD.finditer(b''.join(pieces)))
+  parts = np.zeros((len(pieces), len(words)), bool)
+  start = 0
+  for token, piece in enumerate(pieces):
+    stop = start + len(piece)
+    parts[token] = [start < word.end() and word.start() < stop for word in words]
+    start = stop
+  return parts
 
 
 def piece_bytes(vocabulary: Vocabulary, token: int) -> bytes:

@@ -1,57 +1,48 @@
 """Word alignments of given translations, from the model's cross-attention."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
+from transformer.decoding.pairs import encode_pairs, longest
 from transformer.errors import UserError
-from transformer.model.attention_weights import attention_weights
-from transformer.model.building import Model
-from transformer.runs.loading import Run, check_finite
+from transformer.runs.loading import check_finite
 from transformer.tools.align.links import Link, piece_bytes, word_parts
+from transformer.trained_run import TrainedRun
 
 
 def align(
-  runs: Sequence[Run],
+  run: TrainedRun,
   sources: Sequence[str],
   targets: Sequence[str],
   layer: int | None = None,
 ) -> list[list[Link]]:
-  """Links the words of sources to those of their translations, by a run or by an ensemble.
+  """Links the words of sources to the words of their translations.
 
   Each word of a target has one link, if its source has any word. Words beyond the longest sentence
-  of a search get none. `layer` is as in `mean_attention`.
+  of a search get none. `layer` counts from 1 at the bottom; None is the mean of all layers.
+
+  Raises:
+    UserError: the attention is not finite, since the run has diverged.
   """
-  attention = jax.jit(mean_attention([run.model for run in runs], layer))
-  config = runs[0].config
-  vocabulary = runs[0].vocabulary
-  most_source, most_target = most = longest(config)
-  encoded_sources, encoded_targets = encode_pairs(vocabulary, sources, targets)
-  source_ids = [_cut(ids, most_source) for ids in encoded_sources]
-  target_ids = [_cut(ids, most_target) for ids in encoded_targets]
-  params = jax.device_put(tuple(run.params for run in runs), jax.local_devices()[0])
-  links: list[list[Link]] = [[] for _ in sources]
-  sides = (source_ids, target_ids)
-  for indices, source_BS, target_BT in pair_batches(
-    sides, most, config.decode.batch_size
-  ):
-    weights_BTS = jax.device_get(attention(params, source_BS, target_BT))
-    check_finite(runs, weights_BTS.sum((1, 2)), (index + 1 for index in indices))
-    for weights_TS, index in zip(weights_BTS, indices, strict=False):
-      in_source_SI = _words_of(vocabulary.source, source_ids[index])
-      in_target_TJ = _words_of(vocabulary.target, target_ids[index])
-      weights_TS = weights_TS[: len(in_target_TJ), : len(in_source_SI)]
-      links[index] = link_words(weights_TS, in_target_TJ, in_source_SI)
+  most_source, most_target = longest(run.config)
+  encoded = encode_pairs(run.vocabulary, sources, targets)
+  links = []
+  for number, (source, target) in enumerate(zip(*encoded, strict=True), 1):
+    source_ids = _truncated(source, most_source)
+    target_ids = _truncated(target, most_target)
+    weights_TS = _mean_attention(run, source_ids, target_ids, layer)
+    check_finite([run], [weights_TS.sum()], [number])
+    in_source_SI = _words_of(run.vocabulary.source, source_ids)
+    in_target_TJ = _words_of(run.vocabulary.target, target_ids)
+    links.append(link_words(weights_TS, in_target_TJ, in_source_SI))
   return links
 
 
-def _cut(ids: Sequence[int], most: int) -> list[int]:
-  """Returns ids of at most `most` tokens, the last of which is the end token."""
+def _truncated(ids: Sequence[int], most: int) -> list[int]:
+  """Returns ids of at most `most` tokens, the last of which is EOS."""
   return [*ids[:-1][: most - 1], EOS_ID]
 
 
@@ -60,34 +51,23 @@ def _words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> np.ndarray:
   return word_parts([piece_bytes(vocabulary, token) for token in ids])
 
 
-def check_layer(models: Sequence[Model], layer: int | None):
-  """Refuses a layer, counted from 1, that a decoder does not have; None is all layers."""
-  depth = min(model.config.decoder_depth for model in models)
+def check_layer(run: TrainedRun, layer: int | None):
+  """Raises `UserError` if the decoder lacks a layer, counted from 1; None is all layers."""
+  depth = run.model.config.decoder_depth
   if layer is not None and not 1 <= layer <= depth:
     raise UserError(
       f'--layer must be a layer of the decoder, from 1 at the bottom to {depth}; got {layer}'
     )
 
 
-def mean_attention(
-  models: Sequence[Model], layer: int | None = None
-) -> Callable[..., jax.Array]:
-  """Builds a function (params of each model, source_BS, target_BT) -> mean cross-attention_BTS.
-
-  Ids are padded, with end tokens. Row t is for target token t. `layer` counts from 1 at the bottom;
-  None is the mean of all layers.
-  """
-
-  def attention(params, source_BS, target_BT):
-    means = []
-    for model, own in zip(models, params, strict=True):
-      layers = attention_weights(model, own, *forced(source_BS, target_BT)).cross
-      chosen = layers if layer is None else [layers[layer - 1]]
-      of_layers = [jnp.mean(weights_BHTS, axis=-3) for weights_BHTS in chosen]
-      means.append(sum(of_layers) / len(chosen))
-    return sum(means) / len(means)
-
-  return attention
+def _mean_attention(
+  run: TrainedRun, source: Sequence[int], target: Sequence[int], layer: int | None
+) -> np.ndarray:
+  """Returns the mean cross-attention [T, S] of all heads, of one layer or of all."""
+  cross_LHTS = np.asarray(run.attention_of(source, target).cross)
+  if layer is not None:
+    return cross_LHTS[layer - 1].mean(axis=0)
+  return cross_LHTS.mean(axis=(0, 1))
 
 
 def link_words(

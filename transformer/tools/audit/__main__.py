@@ -4,14 +4,13 @@ r"""Reports faults in the text of a config, before a run trains on it.
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
 
 The audit reads every pair of the training, validation and test text once, and changes no text.
-docs/data.md has what it reports.
+docs/data.md lists the findings.
 
-The vocabulary is that of the config's `train.init_from` or `data.vocabulary`; else the audit learns
-one as train.py does.
+The vocabulary is the one of the config's `train.init_from` or `data.vocabulary`; else the audit
+learns one as train.py does.
 """
 
 import itertools
-import sys
 
 from absl import flags
 
@@ -23,10 +22,12 @@ from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import command_line, outputs
-from transformer.tools.audit.report import as_table, audit
+from transformer.tools.audit.report import as_json, audit, report_lines
 
 _CONFIG = shared_flags.define_config()
-_JSON = flags.DEFINE_string('json', None, 'Also write the report to this file.')
+_JSON = flags.DEFINE_string(
+  'json', None, 'Also write the line numbers of all findings to this file.'
+)
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
 
 
@@ -37,18 +38,17 @@ def main(_):
   shared_flags.check_at_least(0, _EXAMPLES)
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
-  origin = config.train.init_from
-  if any(getattr(data, key) for key in data.sizes):
-    origin = ''  # As in training, a vocabulary that the config names comes first.
   splits = [*data.train, *data.valid_sets.values(), data.test]
   read = itertools.chain(*(split_files(data, split) for split in splits if split))
   check_output(_JSON.value, read, flag='json')
-  vocabulary = vocabularies.load(files.as_path(origin)) if origin else None
-  report = audit(data, vocabulary, origin=origin, examples=_EXAMPLES.value)
+  origin = config.train.init_from
+  earlier = vocabularies.load(files.as_path(origin)) if origin else None
+  audited = {}
+  for name, corpus in audit(data, earlier):
+    audited[name] = corpus
+    print(*report_lines(name, corpus, _EXAMPLES.value), sep='\n', end='\n\n')
   if _JSON.value:
-    outputs.write(files.as_path(_JSON.value), files.as_json(report))
-  sys.stdout.reconfigure(encoding='utf-8', errors='backslashreplace')
-  print(as_table(report), end='')
+    outputs.write(files.as_path(_JSON.value), files.as_json(as_json(audited)))
 
 
 start = command_line.starter(main)  # `attention-audit` calls it.

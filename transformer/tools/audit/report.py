@@ -1,203 +1,159 @@
 """Audits all the text of a config, and lays the report out for people."""
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.text.sources import open_corpus
+from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.making import make_vocabulary
-from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
-from transformer.tools.audit.findings import Findings, examine
+from transformer.tools.audit.findings import Findings, Side, examine
 
 _WIDTH = 44  # characters of a sentence that an example shows
+_PERCENTILES = (50, 99, 100)
+
+
+class Audited(NamedTuple):
+  """A corpus with what the audit found.
+
+  Attributes:
+    corpus: the pairs; files of different lengths end with the shorter one.
+    about: lines of a report about the files and the two languages.
+    findings: the indices of pairs, from 0, by what is odd about them.
+  """
+
+  corpus: Corpus
+  about: list[str]
+  findings: Findings
 
 
 def audit(
-  config: DataConfig,
-  vocabulary: RunVocabulary | None = None,
-  *,
-  origin: str = '',
-  examples: int = 3,
-) -> dict[str, Any]:
-  """Reads all the text of a config once, and reports what is odd about it.
+  config: DataConfig, earlier: RunVocabulary | None = None
+) -> Iterator[tuple[str, Audited]]:
+  """Reads all the text of a config once; yields the name and the findings of each corpus.
 
-  Without a vocabulary, the one that the config names is read, or one is learned from the training
-  text; `origin` is where it is from. Returns JSON data; `missing` is why a split was not read.
+  Pairs of training text are compared with the training text before them, and validation and test
+  text with all training text.
+
+  Args:
+    config: the text, and the limits of lengths.
+    earlier: the vocabulary of `train.init_from`, if there is one. The vocabulary is as training
+      makes it.
+
+  Raises:
+    UserError: a training text cannot be read.
   """
-  corpora, missing = _open(config)
-  if vocabulary is None:
-    training = {name: corpora[name] for name in corpora if _is_training(name)}
-    vocabulary = make_vocabulary(config, Corpora(training, {}))
-  about = {}
-  known = _Known()
-  for name, corpus in corpora.items():
-    findings, sides, keys = examine(corpus, config, vocabulary, examples)
-    if _is_training(name):
-      known.add(name, keys, findings)
-    else:
-      known.find(keys, findings)
-    lines = list(getattr(corpus, 'lines', (len(corpus),) * 2))
-    about[name] = {
-      'corpus': corpus.name,
-      'lines': lines,
-      'aligned': lines[0] == lines[1],
-      'notes': list(corpus.notes),
-      'pairs': len(corpus),
-      'sides': sides,
-      'findings': findings.as_json(),
-    }
-  return {
-    'data': dataclasses.asdict(config),
-    'corpora': about,
-    'missing': missing,
-    'vocabulary': _about_vocabulary(vocabulary, config, origin),
-  }
-
-
-def _open(config: DataConfig) -> tuple[dict[str, Any], dict[str, str]]:
-  """Opens the corpora of a config; returns them, and why others cannot be read, by name."""
-  splits = {f'train/{name}': name for name in config.train} | config.valid_sets
+  train = {f'train/{name}': _open(config, name) for name in config.train}
+  vocabulary = make_vocabulary(config, Corpora(train, {}), earlier)
+  keys = []
+  for name, corpus in train.items():
+    findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
+    keys.append(keys_of_corpus)
+    repeats = _repeats(_joined(keys, 'pair'))
+    first = len(repeats) - len(corpus)
+    findings['the pair repeats an earlier one'] = np.flatnonzero(repeats[first:])
+    yield name, Audited(corpus, _about(corpus, sides), findings)
+  splits = dict(config.valid_sets)
   if config.test:
     splits['test'] = config.test
-  corpora = {}
-  missing = {}
   for name, split in splits.items():
     try:
-      if config.source == 'text':
-        corpora[name] = TextCorpus(config, split, aligned=False)
-      else:
-        corpora[name] = open_corpus(config, split)
+      corpus = _open(config, split)
     except UserError as error:
-      if _is_training(name):
-        raise
-      missing[name] = str(error)
-  return corpora, missing
+      logging.warning('%s is not audited: %s', name, error)
+      continue
+    findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
+    for part, ours in keys_of_corpus.items():
+      in_training = np.isin(ours, _joined(keys, part))
+      findings[f'the {part} is in training too'] = np.flatnonzero(in_training)
+    yield name, Audited(corpus, _about(corpus, sides), findings)
 
 
-def _is_training(name: str) -> bool:
-  return name.startswith('train/')
+def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
+  """Returns the keys of the sources, the targets or the pairs of all training text."""
+  return np.concatenate([of_corpus[part] for of_corpus in keys])
 
 
-def _about_vocabulary(
-  vocabulary: RunVocabulary, config: DataConfig, origin: str
-) -> dict[str, dict[str, Any]]:
-  """Returns the size and the origin of each vocabulary."""
-  of_target = {
-    'size': vocabulary.target.size,
-    'from': origin or config.vocabulary or 'the training text',
-  }
-  if is_shared(vocabulary):
-    return {'shared': of_target}
-  of_source = {
-    'size': vocabulary.source.size,
-    'from': origin or config.source_vocabulary or 'the training text',
-  }
-  return {'source': of_source, 'target': of_target}
+def _open(config: DataConfig, split: str) -> Any:
+  """Opens a corpus; its files may have different numbers of lines."""
+  if config.source == 'text':
+    return TextCorpus(config, split, aligned=False)
+  return open_corpus(config, split)
 
 
-class _Known:
-  """The sources, targets and pairs of the training text, numbered through its corpora."""
-
-  def __init__(self):
-    self._keys = np.zeros((3, 0), np.uint64)
-    self._starts: dict[str, int] = {}
-
-  def add(self, name: str, keys: np.ndarray, findings: Findings):
-    """Adds a corpus by the keys of its sides and pairs, and finds its repeated pairs."""
-    first = self._keys.shape[1]
-    self._starts[name] = first
-    self._keys = np.concatenate([self._keys, keys], axis=1)
-    places = first_places(keys[2], self._keys[2])
-    repeats = places < first + np.arange(len(places))
-    findings.add(
-      'the pair repeats an earlier one', repeats, lambda i: self._line(places[i])
-    )
-
-  def find(self, keys: np.ndarray, findings: Findings):
-    """Finds the sides and pairs of other text that are known."""
-    for what, few, many in zip(
-      ('source', 'target', 'pair'), keys, self._keys, strict=True
-    ):
-      places = first_places(few, many)
-      findings.add(
-        f'the {what} is in training too',
-        places >= 0,
-        lambda i, places=places: self._line(places[i]),
-      )
-
-  def _line(self, number: int) -> str:
-    """Returns where the pair of a number stands, for people."""
-    begun = [name for name, start in self._starts.items() if start <= number]
-    name = max(begun, key=self._starts.get)
-    return f'as {name}, line {number - self._starts[name] + 1}'
+def _repeats(keys: np.ndarray) -> np.ndarray:
+  """Returns which keys there are earlier, too, bool [keys]."""
+  repeats = np.ones(len(keys), bool)
+  _, first_places = np.unique(keys, return_index=True)
+  repeats[first_places] = False
+  return repeats
 
 
-def first_places(few: np.ndarray, many: np.ndarray) -> np.ndarray:
-  """Returns, for each key of `few`, its first index in `many`, or −1; int64 [few]."""
-  if not len(many):
-    return np.full(len(few), -1)
-  known, firsts = np.unique(many, return_index=True)
-  nearest = np.minimum(np.searchsorted(known, few), len(known) - 1)
-  return np.where(known[nearest] == few, firsts[nearest], -1)
-
-
-def as_table(report: Mapping[str, Any]) -> str:
-  """Returns a report as lines of text; escapes invisible characters."""
+def _about(corpus: Corpus, sides: list[Side]) -> list[str]:
+  """Returns the lines of a report about the files and the sides of a corpus."""
   lines = []
-  for name, about in report['corpora'].items():
-    lines += _corpus(name, about)
-    lines.append('')
-  for name, why in report['missing'].items():
-    lines.append(f'{name}: NOT READ: {why}\n')
-  for side, about in report['vocabulary'].items():
-    lines.append(f'{side} vocabulary: {about["size"]:,} pieces, from {about["from"]}')
-  return '\n'.join(lines) + '\n'
-
-
-def _corpus(name: str, about: Mapping[str, Any]) -> list[str]:
-  """Returns the lines of a report about a corpus: its sides, then its findings with examples."""
-  pairs = about['pairs']
-  lines = [f'{name}: {about["corpus"]}, {pairs:,} pairs']
-  if not about['aligned']:
+  of_sides = getattr(corpus, 'lines', (0, 0))
+  if of_sides[0] != of_sides[1]:
     lines.append(
-      '  NOT ALIGNED: {:,} and {:,} lines; train.py refuses such files; the rest is '
-      'about the first {:,} lines of both'.format(*about['lines'], pairs)
+      f'NOT ALIGNED: {of_sides[0]:,} and {of_sides[1]:,} lines; train.py rejects such files; the '
+      f'rest is about the first {len(corpus):,} lines of both'
     )
-  lines += [f'  {note}' for note in about['notes']]
-  lines += [_side(side) for side in about['sides'] if pairs]
-  for finding in about['findings']:
-    if finding['count']:
-      share = _share(finding['count'], pairs)
-      lines.append(f'  {finding["count"]:>9,} {share:>9}  {finding["what"]}')
-    for example in finding['examples']:
-      note = f' ({example["note"]})' if example['note'] else ''
-      text = ' | '.join(shown(example[side], _WIDTH) for side in ('source', 'target'))
-      lines.append(f'        line {example["line"]}{note}: {text}')
+  lines += corpus.notes
+  if len(corpus):
+    lines += [_side(side) for side in sides]
   return lines
 
 
-def _side(side: Mapping[str, Any]) -> str:
+def _side(side: Side) -> str:
   """Returns the line about a language: its commonest scripts, and the lengths of its sentences."""
-  letters = sum(side['scripts'].values())
-  commonest = list(side['scripts'].items())[:3]
-  parts = [
-    f'{_share(number, letters)} {name.capitalize()}' for name, number in commonest
-  ]
-  if side['lengths']:
-    lengths = (
-      'tokens of a sentence: median {:,}, 99 % have at most {:,}, the longest {:,}'
-    )
-    parts.append(lengths.format(*side['lengths']))
-  return f'  {side["language"]}: {"; ".join(parts)}'
+  parts = []
+  letters = side.letters.total()
+  for script, count in side.letters.most_common(3):
+    parts.append(f'{_percent(count, letters)} {script.capitalize()}')
+  tokens = side.columns().tokens
+  median, most, longest = np.percentile(tokens, _PERCENTILES, method='inverted_cdf')
+  parts.append(
+    f'tokens of a sentence: median {median:,}, 99 % have at most {most:,}, '
+    f'the longest {longest:,}'
+  )
+  return f'{side.language}: {"; ".join(parts)}'
 
 
-def _share(part: int, whole: int) -> str:
-  """Returns a part of a whole in percent."""
-  return f'{100 * part / whole if whole else 0:.2f} %'
+def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
+  """Yields the lines of a report about a corpus, the commonest findings first.
+
+  Invisible characters are escaped. Each finding has the first `examples` lines, counted from 1.
+  """
+  corpus, about, findings = audited
+  yield f'{name}: {corpus.name}, {len(corpus):,} pairs'
+  for line in about:
+    yield f'  {line}'
+  for what in sorted(findings, key=lambda what: -len(findings[what])):
+    indices = findings[what]
+    if not len(indices):
+      break
+    yield f'  {len(indices):>9,} {_percent(len(indices), len(corpus)):>9}  {what}'
+    for index in indices[:examples].tolist():
+      ((source, target),) = corpus[index : index + 1]
+      yield f'        line {index + 1}: {shown(source, _WIDTH)} | {shown(target, _WIDTH)}'
+
+
+def as_json(audited: Mapping[str, Audited]) -> dict[str, dict[str, list[int]]]:
+  """Returns the lines of each finding in each corpus, counted from 1."""
+  content = {}
+  for name, (_, _, findings) in audited.items():
+    content[name] = {}
+    for what, indices in findings.items():
+      content[name][what] = (indices + 1).tolist()
+  return content
+
+
+def _percent(part: int, whole: int) -> str:
+  return f'{100 * part / whole:.2f} %'

@@ -9,25 +9,20 @@ _SURE = 6.0  # the least advantage of a shift over no shift, in standard deviati
 _LEAST_CORRELATION = 0.3
 
 
-def shifts(source: np.ndarray, target: np.ndarray) -> list[tuple[int, int, int]]:
-  """Finds runs of lines where lengths correlate better after a shift, as of a missing line.
+def shifts(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+  """Returns how many lines the translation of each line comes later, int64 [lines].
 
-  Returns of each run its first line, the line after its last, and how many lines the translation
-  comes later.
+  A shift other than 0 is one with which the lengths of a window of lines correlate better, as after
+  a missing line.
   """
-  runs = []
+  found = np.zeros(len(source), np.int64)
   for first in range(0, len(source), _WINDOW):
-    last = min(first + _WINDOW, len(source))
-    shift = _shift(np.log1p(source[first:last]), np.log1p(target[first:last]))
-    if not shift:
-      continue
-    if runs and runs[-1][1:] == (first, shift):
-      first, *_ = runs.pop()
-    runs.append((first, last, shift))
-  return runs
+    window = slice(first, first + _WINDOW)
+    found[window] = _shift(np.log1p(source[window]), np.log1p(target[window]))
+  return found
 
 
-def _shift(source, target) -> int:
+def _shift(source: np.ndarray, target: np.ndarray) -> int:
   """Returns the shift of a window; 0 where none is sure."""
   size = len(source)
   if size < _FEWEST:
@@ -37,16 +32,16 @@ def _shift(source, target) -> int:
     early = max(0, -shift)
     late = max(0, shift)
     fits[shift] = _correlation(source[early : size - late], target[late : size - early])
-  best = max(fits, key=fits.get)
+  best = max(fits, key=lambda shift: fits[shift])
   # Fisher's z of a correlation has a variance of 1 / (n − 3).
   deviation = np.sqrt(2 / (size - abs(best) - 3))
-  better = (np.arctanh(fits[best]) - np.arctanh(fits[0])) / deviation
-  return best if fits[best] > _LEAST_CORRELATION and better > _SURE else 0
+  better = np.arctanh(fits[best]) - np.arctanh(fits[0])
+  is_sure = fits[best] > _LEAST_CORRELATION and better > _SURE * deviation
+  return best if is_sure else 0
 
 
-def _correlation(one, other) -> float:
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
   """Returns Pearson's correlation, times 0.9999 for a finite arctanh; 0 if a side is constant."""
-  one = one - one.mean()
-  other = other - other.mean()
-  norm = np.sqrt((one @ one) * (other @ other))
-  return float(0.9999 * (one @ other) / norm) if norm > 0 else 0.0
+  if not (np.ptp(one) and np.ptp(other)):
+    return 0.0
+  return 0.9999 * np.corrcoef(one, other)[0, 1]

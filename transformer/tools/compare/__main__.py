@@ -6,15 +6,13 @@
       runs/a/eval/test.step600.beam1.alpha0.6.json --allow_unequal_decoding
 
 A system is one run, or several runs with different seeds and commas between them. A run is its
-directory or a folder of eval.py's --results; if it has several results of the text, the command
-takes the decoding that all runs have. The JSON file of a result stands for a run, too. The first
-system is the baseline. eval.py must have scored all runs on the same text with the same decoding.
+directory or a folder of eval.py's --results; if it has several results of the text, name the JSON
+file of one instead. The first system is the baseline. eval.py must have scored all runs on the same
+text with the same decoding.
 
-p is the probability of an equally large difference by chance, by paired bootstrap resampling and
-by approximate randomisation.
+p is the probability of so large a difference by chance, by paired bootstrap resampling.
 """
 
-import itertools
 from collections.abc import Sequence
 
 from absl import flags
@@ -24,7 +22,8 @@ from transformer.commands import shared_flags
 from transformer.commands.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
-from transformer.tools.compare import comparison
+from transformer.tools.compare import comparison, scored_runs
+from transformer.tools.compare.scored_runs import ScoredRun
 
 _TEXT = flags.DEFINE_string(
   'text', 'test', 'The split, or the name of another text as its result files begin.'
@@ -47,34 +46,37 @@ def main(arguments: Sequence[str]):
       'two systems or more are needed, each a run, or runs with commas between them'
     )
   shared_flags.check_at_least(0, _EXAMPLES)
-  systems = comparison.read(arguments[1:], _TEXT.value)
-  read = [scored.result for scored in itertools.chain(*systems.values())]
-  check_output(_OUTPUT.value, [result.path for result in read])
-  check_output(_OUTPUT.value, [result.sentences_path for result in read])
+  systems = scored_runs.read(arguments[1:], _TEXT.value)
+  read = []
+  for seeds in systems.values():
+    for scored in seeds:
+      read += [scored.result.path, scored.result.sentences_path]
+  check_output(_OUTPUT.value, read)
   compared = comparison.compare(systems, _UNEQUAL.value)
   print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
-  metric = next(filter(compared['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
-  for name in arguments[2:] if metric else ():
-    _show_examples(arguments[1], name, systems, metric)
+  for metric in ('F1', 'chrF2++', 'BLEU'):
+    if metric in compared['signatures']:
+      for name in arguments[2:]:
+        _show_examples(systems[arguments[1]][0], systems[name][0], metric)
+      break
 
 
-def _show_examples(baseline: str, name: str, systems, metric: str):
-  """Prints the sentences whose scores differ most, by the first seed of each system."""
-  ours = systems[baseline][0].sentences
-  theirs = systems[name][0].sentences
+def _show_examples(baseline: ScoredRun, other: ScoredRun, metric: str):
+  """Prints the sentences whose scores differ most."""
   differing = []
-  for one, two in zip(ours, theirs, strict=True):
+  for one, two in zip(baseline.sentences, other.sentences, strict=True):
     if one['translation'] != two['translation']:
-      differing.append((one, two))
-  differing.sort(key=lambda pair: abs(pair[1][metric] - pair[0][metric]), reverse=True)
-  for one, two in differing[: _EXAMPLES.value]:
+      difference = abs(two[metric] - one[metric])
+      differing.append((difference, one, two))
+  differing.sort(key=lambda row: row[0], reverse=True)
+  for _, one, two in differing[: _EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
-    for label, sentence in ((baseline, one), (name, two)):
-      print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{label}]')
+    for run, sentence in ((baseline.run, one), (other.run, two)):
+      print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{run}]')
 
 
 start = command_line.starter(

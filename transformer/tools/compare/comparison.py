@@ -1,76 +1,22 @@
 """Comparison of systems by their scores on one text."""
 
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
-from transformer import files
-from transformer.errors import UserError, optional, shown
-from transformer.evaluation import metrics, results
+from transformer.errors import UserError, optional
+from transformer.evaluation import metrics
 from transformer.evaluation.scores import seed_of_samples
-from transformer.runs import run_directory
-from transformer.system.installation import spell_commands
-from transformer.tools.compare import result_choice, significance
-
-
-class ScoredRun(NamedTuple):
-  """The result of one run, as the user names it, with its sentences."""
-
-  run: str
-  result: results.Result
-  sentences: list[dict[str, Any]]
-
-
-def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
-  """Reads the result of each run of each system, for one text.
-
-  A system is one or more runs, or files of results, with commas between them.
-  """
-  if len(set(systems)) < len(systems):
-    raise UserError('a system is named twice; name each once')
-  names = ','.join(systems).split(',')
-  chosen = iter(
-    result_choice.choose(names, [_results_of(name, text) for name in names])
-  )
-  users: dict[Path, str] = {}
-  scored: dict[str, list[ScoredRun]] = {}
-  for system in systems:
-    scored[system] = []
-    for name in system.split(','):
-      result = next(chosen)
-      other = users.setdefault(result.path.resolve(), name)
-      if other != name:
-        raise UserError(
-          f'systems, and the seeds of a system, must be different results; {result.path} is that '
-          f'of {other} and of {name}; name the file of another instead of the run'
-        )
-      scored[system].append(ScoredRun(name, result, result.read_sentences()))
-  return scored
-
-
-def _results_of(name: str, text: str) -> list[results.Result]:
-  """Returns the results of a run for a text, or the one of a file."""
-  path = files.as_path(name)
-  if path.suffix == '.json' and not path.is_dir():
-    return [results.read(path)]
-  folder = path / run_directory.EVALUATIONS
-  if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
-    folder = path  # A folder of eval.py's --results.
-  found = results.read_all(folder, text)
-  if not found:
-    others = (
-      ', '.join(sorted(other.stem for other in folder.glob('*.step*.json')))
-      or 'nothing'
-    )
-    raise UserError(
-      f'{folder} should hold a result for {shown(text)}; it holds {others}; '
-      f'{spell_commands("score the run with eval.py")}, or name another text by --text'
-    )
-  return found
+from transformer.tools.compare import significance
+from transformer.tools.compare.scored_runs import (
+  ScoredRun,
+  check_decoded_alike,
+  check_same_text,
+)
 
 
 def compare(
@@ -78,83 +24,74 @@ def compare(
 ) -> dict[str, Any]:
   """Compares each system with the first, the baseline, by the metrics that all results have.
 
-  Refuses systems that differ in the number of seeds, the text or BLEU's tokenizer, and those that
-  differ in their decoding unless that is allowed. Returns JSON data.
+  Returns:
+    JSON data:
+    text, sentences: the name of the text, and its number of sentences.
+    signatures: the signature of each metric, by name.
+    resampling: the seed of the bootstrap, and where it is from.
+    systems: by name, for each system its `results`, its `scores` by metric, and `p`, the
+      probability of each metric's difference from the baseline.
+
+  Raises:
+    UserError: systems differ in the number of seeds, the text, BLEU's tokenizer, or in their
+      decoding unless that is allowed.
   """
-  names = list(systems)
-  everything = [scored for name in names for scored in systems[name]]
-  first = everything[0]
+  baseline = next(iter(systems))
+  first = systems[baseline][0]
   for name, seeds in systems.items():
-    if len(seeds) != len(systems[names[0]]):
+    if len(seeds) != len(systems[baseline]):
       raise UserError(
-        f'systems must have as many seeds as each other; {names[0]} has '
-        f'{len(systems[names[0]])}, {name} has {len(seeds)}'
+        f'systems must have as many seeds as each other; {baseline} has '
+        f'{len(systems[baseline])}, {name} has {len(seeds)}'
       )
     for scored in seeds:
-      _check_same_text(first, scored)
-  if not allow_unequal_decoding:
-    runs = [scored.run for scored in everything]
-    result_choice.check_decoded_alike(runs, [scored.result for scored in everything])
-  signatures = _common_signatures(
-    [scored.result.content['metrics'] for scored in everything]
-  )
-  differences = _differences(list(systems.values()), signatures)
+      check_same_text(first, scored)
+      if not allow_unequal_decoding:
+        check_decoded_alike(first, scored)
+  signatures = _common_signatures(systems)
+  compared = {}
+  for name, seeds in systems.items():
+    compared[name] = {
+      'results': [_about(scored) for scored in seeds],
+      'scores': {metric: _statistics(metric, seeds) for metric in signatures},
+      'p': {},
+    }
+  _add_p_values(compared, systems, signatures)
   return {
     'text': first.result.content['text'],
     'sentences': len(first.sentences),
     'signatures': signatures,
     'resampling': seed_of_samples(),
-    'systems': {
-      name: {metric: _statistics(metric, seeds) for metric in signatures}
-      for name, seeds in systems.items()
-    },
-    'results': {name: list(map(_about, seeds)) for name, seeds in systems.items()},
-    'differences': dict(zip(names[1:], differences, strict=True)),
+    'systems': compared,
   }
-
-
-def _check_same_text(first: ScoredRun, other: ScoredRun):
-  """Refuses results of other sources, references or tokenizers of BLEU."""
-  differs = ''
-  if _text(first) != _text(other):
-    differs = 'sources or references'
-  elif _tokenizer(first) != _tokenizer(other):
-    differs = 'bleu_tokenize'
-  if differs:
-    raise UserError(
-      f'systems must be scored alike on one text; {first.run} and {other.run} differ in {differs}'
-    )
-
-
-def _text(scored: ScoredRun) -> list[tuple[str, list[str]]]:
-  """Returns the sources and the references that a run was scored on."""
-  return [(sentence['source'], sentence['references']) for sentence in scored.sentences]
-
-
-def _tokenizer(scored: ScoredRun) -> str:
-  return scored.result.content['decode']['bleu_tokenize']
 
 
 def _common_signatures(
-  metrics_of_runs: Sequence[Sequence[Mapping[str, Any]]],
+  systems: Mapping[str, Sequence[ScoredRun]],
 ) -> dict[str, str]:
-  """Returns the signatures, by name, of the metrics that all runs have, computed alike.
+  """Returns the signatures, by name, of the metrics that all results have, computed alike.
 
   A custom metric may be there for some runs only, or be computed in another way.
   """
-  common = set.intersection(
-    *(set(map(_computation, of_run)) for of_run in metrics_of_runs)
-  )
-  return {
-    metric['name']: metric['signature']
-    for metric in metrics_of_runs[0]
-    if _computation(metric) in common
-  }
+  everything = list(itertools.chain(*systems.values()))
+  common = _signatures(everything[0])
+  for scored in everything:
+    signatures = _signatures(scored)
+    for name in list(common):
+      computation = _computation(signatures.get(name, ''))
+      if _computation(common[name]) != computation:
+        del common[name]
+  return common
 
 
-def _computation(metric: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns a metric's name, and its signature without the version of sacreBLEU."""
-  return metric['name'], re.sub(r'\|version:[^|]*', '', metric['signature'])
+def _signatures(scored: ScoredRun) -> dict[str, str]:
+  rows = scored.result.content['metrics']
+  return {row['name']: row['signature'] for row in rows}
+
+
+def _computation(signature: str) -> str:
+  """Returns a signature without the version of sacreBLEU."""
+  return re.sub(r'\|version:[^|]*', '', signature)
 
 
 def _about(scored: ScoredRun) -> dict[str, Any]:
@@ -173,8 +110,9 @@ def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
   """Returns the scores of all seeds by a metric, their mean and, of several, their deviation."""
   scores = []
   for scored in seeds:
-    rows = scored.result.content['metrics']
-    scores += [row['score'] for row in rows if row['name'] == metric]
+    for row in scored.result.content['metrics']:
+      if row['name'] == metric:
+        scores.append(row['score'])
   return {
     'seeds': scores,
     'mean': statistics.fmean(scores),
@@ -182,61 +120,59 @@ def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
   }
 
 
-def _differences(
-  systems: Sequence[Sequence[ScoredRun]], names: Sequence[str]
-) -> list[list[dict[str, Any]]]:
-  """Tests each system against the first by each metric, all seeds together.
+def _add_p_values(
+  compared: dict[str, dict[str, Any]],
+  systems: Mapping[str, Sequence[ScoredRun]],
+  names: Iterable[str],
+):
+  """Tests each system against the first by each of sacreBLEU's metrics, all seeds together.
 
-  Metrics without a test are left out; so are tests that fail, with a warning: scores are worth
-  printing without them.
+  A test that fails is left out with a warning: scores are worth printing without it.
   """
-  first = systems[0][0]
-  tested: list[list[dict[str, Any]]] = [[] for _ in systems[1:]]
-  references = list(
-    zip(*(sentence['references'] for sentence in first.sentences), strict=True)
-  )
-  baseline, *others = [list(map(_translations, seeds)) for seeds in systems]
-  for metric in metrics.NAMES:
-    if metric not in names:
+  translations = []
+  for seeds in systems.values():
+    translations.append([scored.translations for scored in seeds])
+  first = next(iter(systems.values()))[0]
+  references = list(zip(*first.references, strict=True))
+  for metric in names:
+    if metric not in metrics.NAMES:
       continue
     with optional(f'p of {metric} is left out', logging.warning):
-      differences = significance.differences(
-        metric, baseline, others, references, _tokenizer(first)
-      )
-      for of_system, difference in zip(tested, differences, strict=True):
-        of_system.append(difference)
-  return tested
-
-
-def _translations(scored: ScoredRun) -> list[str]:
-  return [sentence['translation'] for sentence in scored.sentences]
+      tested = significance.p_values(metric, translations, references, first.tokenizer)
+      for name, p in zip(list(systems)[1:], tested, strict=True):
+        compared[name]['p'][metric] = p
 
 
 def as_table(compared: Mapping[str, Any]) -> list[str]:
   """Returns the lines of a table: systems, their scores, and the p of each difference."""
   signatures = compared['signatures']
+  systems = compared['systems']
   lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
-  lines += [f'{name}  {signature}' for name, signature in signatures.items()]
-  width = max(map(len, [*compared['systems'], '  p, randomisation']))
-
-  def row(label: str, cells: Iterable[str]) -> str:
-    return f'{label:{width}}  {"".join(f"{cell:>16}" for cell in cells)}'.rstrip()
-
-  lines += ['', row('', signatures)]
-  for name, scores in compared['systems'].items():
-    lines.append(row(name, map(_mean, scores.values())))
-    seeds = compared['results'][name]
-    for seed in seeds:
-      run = f'   [{seed["run"]}]' if len(seeds) > 1 else ''
+  for name, signature in signatures.items():
+    lines.append(f'{name}  {signature}')
+  width = max(map(len, systems))
+  lines.append('')
+  lines.append(_row(' ' * width, signatures))
+  for name, system in systems.items():
+    means = [_mean(score) for score in system['scores'].values()]
+    lines.append(_row(f'{name:{width}}', means))
+    for seed in system['results']:
+      run = f'   [{seed["run"]}]' if len(system['results']) > 1 else ''
       lines.append(f'  {seed["name"]}{run}')
-    tests = {test['metric']: test for test in compared['differences'].get(name, ())}
-    for kind in ('bootstrap', 'randomisation') if tests else ():
+    if system['p']:
       # A custom metric has a score and no test.
-      cells = [
-        f'{tests[metric][kind]:.4f}' if metric in tests else '' for metric in signatures
-      ]
-      lines.append(row(f'  p, {kind}', cells))
+      cells = []
+      for metric in signatures:
+        p = system['p'].get(metric)
+        cells.append('' if p is None else f'{p:.4f}')
+      lines.append(_row(f'{"  p":{width}}', cells))
   return lines
+
+
+def _row(label: str, cells: Iterable[str]) -> str:
+  """Returns a line of a table, with a column for each metric."""
+  columns = ''.join(f'{cell:>16}' for cell in cells)
+  return f'{label}  {columns}'.rstrip()
 
 
 def _mean(score: Mapping[str, Any]) -> str:

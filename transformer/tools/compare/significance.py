@@ -1,8 +1,6 @@
-"""Significance tests of differences between systems, by sacreBLEU's paired tests."""
+"""Significance tests of differences between systems, by sacreBLEU's paired bootstrap."""
 
-import functools
 import itertools
-import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,51 +8,43 @@ from typing import Any
 from sacrebleu.significance import PairedTest
 
 from transformer.evaluation.metrics import metric_of
-from transformer.evaluation.scores import RESAMPLES, SEED_VARIABLE, TRIALS
+from transformer.evaluation.scores import RESAMPLES, SEED_VARIABLE
 
 
-def differences(
+def p_values(
   name: str,
-  baseline: Sequence[Sequence[str]],
   systems: Sequence[Sequence[Sequence[str]]],
   references: Sequence[Sequence[str]],
   tokenize: str,
-) -> list[dict[str, Any]]:
-  """Tests by a metric whether systems differ from a baseline on one text.
+) -> list[float]:
+  """Tests by a metric whether systems differ from the first one on one text.
 
-  A system has translations of the text for each seed. The tests compare the first seed of one with
-  the first seed of the other, and so on, as if all were one long text. Returns for each system the
-  scores in percent, and how likely the difference is by chance: p of paired `bootstrap` resampling
-  (Koehn, 2004) and of approximate `randomisation` (Riezler and Maxwell, 2005).
+  The tests compare the first seed of one system with the first seed of the other, and so on, as if
+  all were one long text.
+
+  Args:
+    name: `BLEU`, `chrF2++` or `TER`.
+    systems: for each system, the translations of the text by each seed.
+    references: one or more lists of references, each of the length of the text.
+    tokenize: the tokenizer of BLEU.
+
+  Returns:
+    For each system after the first, how likely so large a difference is by chance: the p of paired
+    bootstrap resampling (Koehn, 2004).
   """
-  sides = [tuple(itertools.chain(*seeds)) for seeds in (baseline, *systems)]
-  repeated = tuple(tuple(lines) * len(baseline) for lines in references)
+  joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
+  repeated = [list(lines) * len(systems[0]) for lines in references]
   metric = metric_of(name, tokenize)
-  # Both tests need the same counts, and TER takes long to count. sacreBLEU 2.6.0 has no public
-  # function that takes counts, so its private one is cached.
-  metric._extract_corpus_statistics = functools.cache(metric._extract_corpus_statistics)
   if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
     os.environ.pop(SEED_VARIABLE, None)
-
-  def test(kind: str, samples: int):
-    named = list(enumerate(sides))
-    return PairedTest(named, {name: metric}, repeated, kind, samples)()[1][name]
-
-  first, *drawn = test('bs', RESAMPLES)
-  _, *swapped = test('ar', TRIALS)
-  tested = []
-  for side, by_bootstrap, by_swaps in zip(sides[1:], drawn, swapped, strict=True):
-    # sacreBLEU counts the samples with a larger difference. An equal one counts, too: it comes from
-    # each trial of the randomisation that swaps all sentences that differ, or none of them.
-    ties = 2.0 ** (1 - sum(map(operator.ne, sides[0], side)))
-    is_equal = by_bootstrap.score == first.score
-    tested.append(
-      {
-        'metric': name,
-        'baseline': first.score,
-        'system': by_bootstrap.score,
-        'bootstrap': 1.0 if is_equal else by_bootstrap.p_value,
-        'randomisation': 1.0 if is_equal else min(1.0, by_swaps.p_value + ties),
-      }
-    )
-  return tested
+  named: list[tuple[str, Sequence[str]]] = []
+  for number, lines in enumerate(joined):
+    named.append((str(number), lines))
+  test = PairedTest(named, {name: metric}, repeated, 'bs', RESAMPLES)
+  scores: dict[str, list[Any]] = test()[1]
+  first, *others = scores[name]
+  found = []
+  for other in others:
+    is_equal = other.score == first.score
+    found.append(1.0 if is_equal else other.p_value)
+  return found

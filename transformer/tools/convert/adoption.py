@@ -25,35 +25,25 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
   lacks are added. The trimming of spaces is left out, and the normalisation is replaced. All other
   pieces keep their order and scores, so text that neither normalises is cut as before.
   """
-  model_bytes, original = read_model(path), sentencepiece.SentencePieceProcessor()
+  model_bytes = read_model(path)
+  original = sentencepiece.SentencePieceProcessor()
   try:
     original.LoadFromSerializedProto(model_bytes)
     model = ModelProto.FromString(model_bytes)
   except (RuntimeError, DecodeError):
     model = ModelProto()
-  about, rules, count = model.trainer_spec, model.normalizer_spec, len(model.pieces)
-  if (
-    not count
-    or about.model_type == TrainerSpec.WORD
-    or about.treat_whitespace_as_suffix
-    or not rules.escape_whitespaces
-  ):
-    raise UserError(
-      f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
-      f'with spaces before them; give a file that spm_train has written with '
-      f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix'
-    )
-  first = _first_pieces(model, original)
-  taken = {piece.piece for piece in first}
-  pieces = first + [piece for piece in model.pieces if piece.piece not in taken]
-  wanted = _charsmap(normalisation)
+  _check_pieces_of_words(model, path)
+  count = len(model.pieces)
+  pieces = _in_order(model, original)
+  moved = [piece.piece for piece in pieces] != [piece.piece for piece in model.pieces]
+  rules = model.normalizer_spec
+  charsmap = _charsmap(normalisation)
   normalises = (
-    rules.precompiled_charsmap != wanted
+    rules.precompiled_charsmap != charsmap
     or rules.remove_extra_whitespaces
     or rules.normalization_rule_tsv
   )
-  same = [piece.piece for piece in pieces] == [piece.piece for piece in model.pieces]
-  if normalises or not same or not about.byte_fallback:
+  if normalises or moved or not model.trainer_spec.byte_fallback:
     logging.info(
       'the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
       'for control symbols and bytes are added, and its normalisation is %s',
@@ -64,23 +54,47 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
     )
     model.pieces.extend(pieces)
     del model.pieces[:count]
-    about.pad_id, about.bos_id, about.eos_id, about.unk_id = (
-      PAD_ID,
-      BOS_ID,
-      EOS_ID,
-      UNK_ID,
-    )
-    about.pad_piece, about.bos_piece, about.eos_piece, about.unk_piece = (
-      piece.piece for piece in model.pieces[:4]
-    )
-    about.byte_fallback, about.vocab_size = True, len(pieces)
+    _describe_pieces(model)
     if normalises:
-      rules.name, rules.remove_extra_whitespaces = normalisation, False
-      rules.precompiled_charsmap, rules.normalization_rule_tsv = wanted, ''
+      rules.name = normalisation
+      rules.precompiled_charsmap = charsmap
+      rules.normalization_rule_tsv = ''
+      rules.remove_extra_whitespaces = False
     model.ClearField('denormalizer_spec')
     model.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
     model_bytes = model.SerializeToString(deterministic=True)
   return Vocabulary(model_bytes, f'the vocabulary {path}')
+
+
+def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
+  """Raises `UserError` for a model that segments text otherwise."""
+  about = model.trainer_spec
+  if (
+    not model.pieces
+    or about.model_type == TrainerSpec.WORD
+    or about.treat_whitespace_as_suffix
+    or not model.normalizer_spec.escape_whitespaces
+  ):
+    raise UserError(
+      f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
+      f'with spaces before them; give a file that spm_train has written with '
+      f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix'
+    )
+
+
+def _describe_pieces(model: ModelProto):
+  """Sets what a model says of its pieces, whose ids are those of this project."""
+  about = model.trainer_spec
+  about.pad_id = PAD_ID
+  about.bos_id = BOS_ID
+  about.eos_id = EOS_ID
+  about.unk_id = UNK_ID
+  about.pad_piece = model.pieces[PAD_ID].piece
+  about.bos_piece = model.pieces[BOS_ID].piece
+  about.eos_piece = model.pieces[EOS_ID].piece
+  about.unk_piece = model.pieces[UNK_ID].piece
+  about.byte_fallback = True
+  about.vocab_size = len(model.pieces)
 
 
 def _charsmap(normalisation: str) -> bytes:
@@ -90,20 +104,25 @@ def _charsmap(normalisation: str) -> bytes:
   return spec.precompiled_charsmap
 
 
-def _first_pieces(
+def _in_order(
   model: ModelProto, original: sentencepiece.SentencePieceProcessor
 ) -> list[_Piece]:
-  """Returns the control symbols and the bytes; a model's own where it has them."""
+  """Returns the control symbols, the bytes and the other pieces of a model, in this order.
+
+  Control symbols and bytes that the model lacks are added.
+  """
+  pieces = []
+  for token, name, kind in (
+    (original.pad_id(), '<pad>', _Piece.CONTROL),
+    (original.bos_id(), '<s>', _Piece.CONTROL),
+    (original.eos_id(), '</s>', _Piece.CONTROL),
+    (original.unk_id(), '<unk>', _Piece.UNKNOWN),
+  ):
+    added = _Piece(piece=name, type=kind)
+    pieces.append(model.pieces[token] if token >= 0 else added)
   known = {piece.piece: piece for piece in model.pieces if piece.type == _Piece.BYTE}
-  return [
-    model.pieces[own] if own >= 0 else _Piece(piece=name, type=kind)
-    for own, name, kind in (
-      (original.pad_id(), '<pad>', _Piece.CONTROL),
-      (original.bos_id(), '<s>', _Piece.CONTROL),
-      (original.eos_id(), '</s>', _Piece.CONTROL),
-      (original.unk_id(), '<unk>', _Piece.UNKNOWN),
-    )
-  ] + [
-    known.get(name, _Piece(piece=name, type=_Piece.BYTE))
-    for name in (f'<0x{byte:02X}>' for byte in range(256))
-  ]
+  for byte in range(256):
+    name = f'<0x{byte:02X}>'
+    pieces.append(known.get(name, _Piece(piece=name, type=_Piece.BYTE)))
+  taken = {piece.piece for piece in pieces}
+  return pieces + [piece for piece in model.pieces if piece.piece not in taken]

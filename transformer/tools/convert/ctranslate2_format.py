@@ -18,7 +18,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools._requirements import requirements
-from transformer.tools.convert.refusals import refuse, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_plugins
 
 with requirements(__file__):
   from ctranslate2.specs import (
@@ -36,14 +36,13 @@ _ACTIVATIONS = {
   'swiglu': Activation.SWISH,
 }
 _FEED_FORWARD = {'inner': 'linear_0', 'outer': 'linear_1', 'gate': 'linear_0_noact'}
-_MAX_DISTANCE = (
-  128  # All larger distances share T5's last bucket; see `relative_buckets`.
-)
+# All larger distances share T5's last bucket; see `relative_buckets`.
+_MAX_DISTANCE = 128
 
 
 def check_model(config: ModelConfig):
   """Refuses a setting of a model that CTranslate2 cannot represent."""
-  refuse_unknown('CTranslate2', config)
+  refuse_plugins('CTranslate2', config)
   refuse(
     'CTranslate2',
     [
@@ -69,10 +68,18 @@ def write_model(
   length: int = 0,
   quantization: str = 'float32',
 ):
-  """Fills a folder for `ctranslate2.Translator`; refuses what CTranslate2 cannot represent.
+  """Fills a folder for `ctranslate2.Translator`.
 
-  `pieces` are those of the source's and of the target's vocabulary, by id. `length` is that of the
-  longest source or target, if it is above 1,024 tokens; `quantization` is of the stored matrices.
+  Args:
+    folder: an existing folder.
+    config: the settings of the model.
+    params: its parameters, nested dicts as in a run.
+    pieces: the pieces of the source's and of the target's vocabulary, by id.
+    length: the tokens of the longest source or target, if there are more than 1,024.
+    quantization: the type of the stored matrices.
+
+  Raises:
+    UserError: CTranslate2 cannot represent a setting or a parameter.
   """
   check_model(config)
   # Copies, because CTranslate2 quantises in place. What is used is taken out.
@@ -131,12 +138,19 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   )
 
 
-def _stack(stack, given, config, side: str, positions: int):
-  """Sets the encoder or the decoder; its embeddings are set already."""
+def _stack(stack, given, config: ModelConfig, side: str, positions: int):
+  """Sets the encoder or the decoder; its embeddings are set already.
+
+  Args:
+    stack: CTranslate2's description of it.
+    given: the parameters by path, of which those that are used are taken out.
+    config: the settings of the model.
+    side: `encoder` or `decoder`.
+    positions: the number of sinusoids to store.
+  """
   if config.positions == 'sinusoidal':
-    stack.position_encodings.encodings = sinusoidal_positions(
-      positions, config.model_dim
-    )
+    table = sinusoidal_positions(positions, config.model_dim)
+    stack.position_encodings.encodings = table
   elif config.positions == 'learned':
     language = 'source' if side == 'encoder' else 'target'
     stack.position_encodings.encodings = given.pop(f'{language}_position.table')
@@ -151,32 +165,24 @@ def _stack(stack, given, config, side: str, positions: int):
       layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
     if side == 'decoder':
       _attention(layer.attention, given, f'{path}.cross_attention', config)
-    _norm(layer.ffn.layer_norm, given, f'{path}.feed_forward_residual.layer_norm')
-    for part, name in _FEED_FORWARD.items():
-      if f'{path}.feed_forward.{part}.kernel' in given:
-        _linear(getattr(layer.ffn, name), given, f'{path}.feed_forward', [part])
+    _feed_forward(layer.ffn, given, f'{path}.feed_forward')
 
 
-def _norm(spec, given, path):
-  """Sets a layer norm."""
-  spec.gamma = given.pop(f'{path}.scale')
-  if f'{path}.bias' in given:  # RMS norm has none.
-    spec.beta = given.pop(f'{path}.bias')
+def _feed_forward(spec, given, path: str):
+  """Sets a feed-forward sublayer with its norm; only SwiGLU has a gate."""
+  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
+  for part, name in _FEED_FORWARD.items():
+    if f'{path}.{part}.kernel' in given:
+      linear = getattr(spec, name)
+      _linear(linear, given, path, [part])
 
 
-def _linear(spec, given, path, parts):
-  """Joins the matrices [inputs, outputs …] of parts into CTranslate2's [all outputs, inputs]."""
-  kernels = [given.pop(f'{path}.{part}.kernel') for part in parts]
-  biases = [given.pop(f'{path}.{part}.bias', None) for part in parts]
-  spec.weight = np.concatenate(
-    [kernel.reshape(len(kernel), -1).T for kernel in kernels]
-  )
-  if biases[0] is not None:
-    spec.bias = np.concatenate([bias.reshape(-1) for bias in biases])
+def _attention(spec, given, path: str, config: ModelConfig):
+  """Sets the projections of attention with its norm.
 
-
-def _attention(spec, given, path, config):
-  """Sets the projections of attention; those with the same input form one matrix."""
+  Projections with the same input form one matrix: queries, keys and values of self-attention; keys
+  and values of cross-attention.
+  """
   _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
   output = f'{path}.output.kernel'
   given[output] = given[output].reshape(-1, config.model_dim)
@@ -186,3 +192,29 @@ def _attention(spec, given, path, config):
     joined = [['query'], ['key', 'value'], ['output']]
   for linear, parts in zip(spec.linear, joined, strict=True):
     _linear(linear, given, path, parts)
+
+
+def _norm(spec, given, path: str):
+  """Sets a layer norm."""
+  spec.gamma = given.pop(f'{path}.scale')
+  if f'{path}.bias' in given:  # RMS norm has none.
+    spec.beta = given.pop(f'{path}.bias')
+
+
+def _linear(spec, given, path: str, parts: Sequence[str]):
+  """Joins the matrices of parts.
+
+  The parts have matrices [inputs, outputs …] and perhaps biases [outputs …]. CTranslate2 has one
+  matrix [all outputs, inputs] and one bias [all outputs].
+  """
+  kernels = []
+  biases = []
+  for part in parts:
+    kernel = given.pop(f'{path}.{part}.kernel')
+    kernels.append(kernel.reshape(len(kernel), -1).T)
+    if f'{path}.{part}.bias' in given:
+      bias = given.pop(f'{path}.{part}.bias')
+      biases.append(bias.reshape(-1))
+  spec.weight = np.concatenate(kernels)
+  if biases:
+    spec.bias = np.concatenate(biases)

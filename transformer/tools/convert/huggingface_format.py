@@ -15,18 +15,17 @@ import numpy as np
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.data.vocabulary.vocabularies import RunVocabulary, is_shared
+from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.model.config import ModelConfig
-from transformer.tools.convert import huggingface_tokenizer, marian_vocabulary
+from transformer.tools.convert import marian_vocabulary
 from transformer.tools.convert.huggingface_tensors import (
   POSITIONS,
   WEIGHTS,
   layout,
   sinusoids,
 )
-from transformer.tools.convert.refusals import refuse, refuse_unknown
+from transformer.tools.convert.refusals import refuse, refuse_plugins
 from transformer.tools.convert.safetensors_format import write_tensors
-from transformer.tools.convert.vocabulary_pieces import has_merges_alone
 
 _FEWEST_POSITIONS = 1024  # The library's default.
 ACTIVATIONS = ('relu', 'gelu', 'silu')
@@ -43,7 +42,7 @@ SPECIAL = {
 def check_model(config: ModelConfig):
   """Refuses a setting that MarianMT, or Pegasus with `norm=pre`, cannot represent."""
   name = MODELS[config.norm][1]
-  refuse_unknown(name, config)
+  refuse_plugins(name, config)
   many_tables = config.norm == 'post'
   width = config.model_dim / config.num_heads
   same_width = 'its heads have model_dim / num_heads dims'
@@ -112,10 +111,7 @@ def write_model(
   if decode.beam_size > 1:
     search |= {'early_stopping': True, 'length_penalty': decode.alpha}
   files.write_json(folder / 'generation_config.json', search)
-  if is_shared(vocabulary) and has_merges_alone(vocabulary.target):
-    huggingface_tokenizer.write(folder, vocabulary.target, data.max_length)
-  else:
-    marian_vocabulary.write(folder, vocabulary, data)
+  marian_vocabulary.write(folder, vocabulary, data)
 
 
 def _model_config(

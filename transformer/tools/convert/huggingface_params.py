@@ -52,6 +52,12 @@ def read_params(
 ) -> dict[str, Any]:
   """Returns the parameters in the folder's order of rows.
 
+  Args:
+    folder: the folder, for messages.
+    about: the content of config.json.
+    model: the settings of the model.
+    tensors: the library's tensors by name.
+
   Raises:
     UserError: a tensor is missing, has another size, or has no place in the model.
   """
@@ -60,8 +66,10 @@ def read_params(
   if not about['share_encoder_decoder_embeddings']:
     target_size = about.get('decoder_vocab_size') or size
   places = list(huggingface_tensors.layout(model, size, target_size))
-  known = {place.name for place in places}.union(POSITIONS, ['final_logits_bias'])
-  unknown = sorted(tensors.keys() - known.union([_SHARED_TABLE], _ALIASES))
+  known = {place.name for place in places}
+  known.update(POSITIONS, _ALIASES)
+  known.update(['final_logits_bias', _SHARED_TABLE])
+  unknown = sorted(tensors.keys() - known)
   if unknown:
     raise UserError(
       f'{folder} holds {", ".join(unknown)}, for which this project has no '
@@ -117,16 +125,23 @@ def logits_bias(
   row_N: np.ndarray,
   tensors: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """Returns the bias of each target piece's logit as a parameter, if one of them is not zero."""
+  """Returns the bias of each target piece's logit as a parameter, if one of them is not zero.
+
+  Args:
+    folder: the folder, for messages.
+    generation: the content of generation_config.json.
+    row_N: the row of each target piece in the folder's tables.
+    tensors: the library's tensors by name.
+  """
   banned = generation.get('bad_words_ids') or []
   if any(len(tokens) != 1 for tokens in banned):
     raise UserError(
       f'{folder} has bad_words_ids={banned}; this project can hold single tokens alone'
     )
-  lacks_N = (row_N == row_N[UNK_ID]) & (np.arange(len(row_N)) != UNK_ID)
-  given = tensors.get(
-    'final_logits_bias', np.zeros(row_N.max() + 1, np.float32)
-  ).reshape(-1)
+  lacks_N = row_N == row_N[UNK_ID]
+  lacks_N[UNK_ID] = False
+  none = np.zeros(row_N.max() + 1, np.float32)
+  given = tensors.get('final_logits_bias', none).reshape(-1)
   if not (lacks_N.any() or banned or given.any()):
     return {}
   never_N = np.isin(row_N, np.ravel(banned)) & ~lacks_N
@@ -137,13 +152,15 @@ def logits_bias(
 
 
 def put_in_order(params: dict[str, Any], vocabularies: Vocabularies) -> bool:
-  """Puts the rows of tables in the order of this project's ids; returns whether one is shared."""
+  """Puts the rows of tables in the order of this project's ids; returns whether one is shared.
+
+  Languages that share a table in the folder get one each if their pieces have other rows.
+  """
   vocabulary, source_N, target_N = vocabularies
   target = params['target_embedding']['table']
   source = params.pop('source_embedding', None)
-  shared = (
-    source is None and is_shared(vocabulary) and np.array_equal(source_N, target_N)
-  )
+  same_rows = is_shared(vocabulary) and np.array_equal(source_N, target_N)
+  shared = source is None and same_rows
   params['target_embedding'] = {'table': target[target_N]}
   if not shared:
     table = source['table'] if source else target

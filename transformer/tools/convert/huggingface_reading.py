@@ -1,7 +1,7 @@
 """Reads a folder of Hugging Face's `transformers`: an export, or a published MarianMT model.
 
-A folder with `vocabulary.model` is an export of this project, also after further training there.
-Others have the vocabularies of `marian_vocabulary.py`.
+A folder with the vocabulary of a run is an export of this project, also after further training
+there. Others have the vocabularies of `marian_vocabulary.py`.
 """
 
 from collections.abc import Mapping

@@ -52,15 +52,21 @@ _NORMS = {
 
 
 class Tensor(NamedTuple):
-  """A tensor of the library and the parameter of this project that it is made from."""
+  """A tensor of the library and the parameter of this project that it is made from.
 
-  name: str  # in the library
-  path: str  # of the parameter among the nested dicts, joined by dots
-  shape: tuple[int, ...]  # of the parameter
-  dims: (
-    int | None
-  )  # the parameter's axis of the model's dims, the first or the last, if any
-  factor: float = 1.0  # the library's values divided by this project's
+  Attributes:
+    name: the tensor, as the library names it.
+    path: the parameter among the nested dicts, joined by dots.
+    shape: the shape of the parameter.
+    dims: the parameter's axis of the model's dims, the first or the last; None if it has none.
+    factor: the library's values divided by this project's.
+  """
+
+  name: str
+  path: str
+  shape: tuple[int, ...]
+  dims: int | None
+  factor: float = 1.0
 
   def theirs(self, array: np.ndarray) -> np.ndarray:
     """Returns the library's tensor of a parameter."""

@@ -15,7 +15,12 @@ import numpy as np
 
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.config import SHARED_VOCABULARY, DataConfig
+from transformer.data.config import (
+  SEPARATE_VOCABULARIES,
+  SHARED_VOCABULARY,
+  DataConfig,
+)
+from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import (
   RunVocabulary,
   SeparateVocabularies,
@@ -60,10 +65,8 @@ class Vocabularies(NamedTuple):
 
 def is_own(folder: Path) -> bool:
   """Returns whether a folder has the vocabulary and the ids of this project."""
-  return (
-    not (folder / _VOCABULARIES[0]).exists()
-    and (folder / SHARED_VOCABULARY[0]).exists()
-  )
+  names = (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)
+  return any((folder / name).exists() for name in names)
 
 
 def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies:
@@ -74,15 +77,13 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   is a table each.
   """
   if is_own(folder):
-    vocabulary = Vocabulary.load(folder / SHARED_VOCABULARY[0])
-    return Vocabularies(vocabulary, *[np.arange(vocabulary.size)] * 2)
+    vocabulary = vocabularies.load(folder)
+    source_N = np.arange(vocabulary.source.size)
+    target_N = np.arange(vocabulary.target.size)
+    return Vocabularies(vocabulary, source_N, target_N)
   for name in (*_MODELS, _VOCABULARIES[0]):
     if not (folder / name).exists():
-      raise UserError(
-        f'{folder} should hold {name}; restore it from a copy. If the folder is an '
-        f'export of this project, it needs {SHARED_VOCABULARY[0]} instead; copy it '
-        f'from there'
-      )
+      raise UserError(f'{folder} should hold {name}; restore it from a copy')
   ids = [JsonFile(folder / name) for name in _VOCABULARIES[: 1 + separate]]
   if ids[-1]['</s>'] != about['eos_token_id']:
     raise UserError(
@@ -152,6 +153,7 @@ def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
       'target_lang': data.target_language,
       'model_max_length': data.max_length,
       'clean_up_tokenization_spaces': False,
+      'split_special_tokens': True,  # A literal </s> is four characters.
       'pad_token': pad,
       'eos_token': end,
       'unk_token': unknown,

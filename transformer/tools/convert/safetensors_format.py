@@ -28,7 +28,14 @@ _VERSION = 1
 
 
 class Weights(NamedTuple):
-  """The content of a file: the settings of a run, unchecked, and the models of its vocabulary."""
+  """The content of a file.
+
+  Attributes:
+    config: the settings of a run, unchecked.
+    vocabulary: the SentencePiece models of its vocabulary, by the names of their files.
+    steps: the steps of the checkpoints that were averaged.
+    params: the parameters, nested dicts.
+  """
 
   config: dict[str, Any]
   vocabulary: Mapping[str, bytes]
@@ -38,15 +45,14 @@ class Weights(NamedTuple):
 
 def write(path: str | os.PathLike, weights: Weights):
   """Writes a file atomically."""
-  tensors = {name: np.asarray(leaf) for name, leaf in flatten(weights.params).items()}
-  tensors |= {
-    name: np.frombuffer(model, np.uint8) for name, model in weights.vocabulary.items()
-  }
-  models = hashlib.sha256(b''.join(weights.vocabulary.values())).hexdigest()
-  about = {
+  tensors = {}
+  for name, leaf in flatten(weights.params).items():
+    tensors[name] = np.asarray(leaf)
+  for name, model in weights.vocabulary.items():
+    tensors[name] = np.frombuffer(model, np.uint8)
+  about: dict[str, Any] = {
     'version': _VERSION,
     'config': weights.config,
-    'vocabulary_sha256': models,
     'steps': list(weights.steps),
   }
   about['sha256'] = _digest(tensors, about)
@@ -54,7 +60,11 @@ def write(path: str | os.PathLike, weights: Weights):
 
 
 def read(path: str | os.PathLike) -> Weights:
-  """Reads a file of `write`; refuses a damaged one, and another format."""
+  """Reads a file of `write`.
+
+  Raises:
+    UserError: the file is damaged, was changed, or has another format.
+  """
   metadata, tensors = read_tensors(path)
   try:
     about = json.loads(metadata.get(FORMAT, '{}'))
@@ -85,18 +95,26 @@ def write_tensors(
   metadata: Mapping[str, str],
 ):
   """Writes any tensors atomically; one entry of metadata, since several get a random order."""
-  contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+  contiguous = {}
+  for name, tensor in tensors.items():
+    contiguous[name] = np.ascontiguousarray(tensor)
   files.write(path, save(contiguous, dict(metadata)))
 
 
 def read_tensors(
   path: str | os.PathLike,
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-  """Returns the metadata and the tensors of any file of safetensors."""
+  """Returns the metadata and the tensors of any file of safetensors.
+
+  Raises:
+    UserError: the file cannot be read, or holds NaN or infinity.
+  """
   try:
     with safe_open(path, 'numpy') as file:
       metadata = file.metadata() or {}
-      tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
+      tensors = {}
+      for name in file.keys():  # noqa: SIM118, no dict
+        tensors[name] = file.get_tensor(name)
   except OSError as error:
     raise UserError(
       f'{path} cannot be read: {error.strerror or error}; choose another file, or '

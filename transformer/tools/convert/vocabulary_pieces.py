@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 
 _Piece = ModelProto.SentencePiece
 # By how much SentencePiece rates an unknown character below all pieces.
@@ -42,14 +42,3 @@ def extend(
   if len(model.pieces) == vocabulary.size:
     return vocabulary
   return Vocabulary(model.SerializeToString(deterministic=True))
-
-
-def has_merges_alone(vocabulary: Vocabulary) -> bool:
-  """Returns whether the characters of a text as it is, after a space, are merged into pieces."""
-  model = vocabulary.proto()
-  return (
-    model.trainer_spec.model_type == TrainerSpec.BPE
-    and model.normalizer_spec.add_dummy_prefix
-    and vocabulary.normalisation == 'identity'
-    and all(piece.type == _Piece.NORMAL for piece in model.pieces[BYTE_IDS.stop :])
-  )

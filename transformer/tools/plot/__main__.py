@@ -4,7 +4,7 @@ r"""Plots the losses, scores, learning rate and speed of runs against the step.
   python -m transformer.tools.plot RUN_A RUN_B --output=curves.svg
 
 The plot of one run is RUN/curves.svg. Several runs share their axes. The command reads
-metrics.jsonl and the scores that `eval.py --checkpoint=all` wrote, so a run may still be training.
+metrics.jsonl, so a run may still be training.
 It needs matplotlib: pip install -r transformer/tools/plot/requirements.txt
 """
 

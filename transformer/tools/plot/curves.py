@@ -1,20 +1,17 @@
-"""Draws the metrics of runs, and the scores of their checkpoints, against the step."""
+"""Draws the metrics of runs against the step."""
 
 import io
 import itertools
-import json
 import math
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from absl import logging
+from typing import Any, NamedTuple
 
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.metrics_file import read_metrics
-from transformer.runs.run_directory import EVALUATIONS, METRICS
+from transformer.runs.run_directory import METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
 # The logarithm of train/perplexity: train/loss may be smoothed, and validation losses never are.
@@ -27,32 +24,37 @@ _PANELS = {
   'target tokens a second': 'tokens_per_second',
 }
 _DASHES = ('-', '--', ':', '-.')
+_FEW = 50  # points that are marked one by one
 
 
-def read_points(workdir: Path) -> dict[str, tuple[list[int], list[float]]]:
-  """Returns the steps and the values of each metric of a run, and `NLL`; it may be training."""
+class Points(NamedTuple):
+  """The values of a metric."""
+
+  steps: list[int]
+  values: list[float]
+
+
+def read_points(workdir: Path) -> dict[str, Points]:
+  """Returns the points of each metric of a run, and of `NLL`; the run may be training.
+
+  Raises:
+    UserError: the run has no metrics.
+  """
   path = workdir / METRICS
-  try:
-    lines = path.read_bytes().count(b'\n')
-  except OSError as error:
+  if not path.exists():
     raise UserError(
-      f"{path} cannot be read: {error.strerror}; a run's directory has one as soon as it trains"
-    ) from error
-  points = {}
-  rows = read_metrics(path)
-  if len(rows) < lines:
-    logging.warning(
-      '%s has damaged lines, which are left out: %d', path, lines - len(rows)
+      f"{path} is missing; a run's directory has one as soon as it trains; name a run"
     )
-  for row in rows:
+  points: dict[str, Points] = {}
+  for row in read_metrics(path):
     step = row.pop('step')
     for name, value in row.items():
-      steps, numbers = points.setdefault(name, ([], []))
-      steps.append(step)
-      numbers.append(math.nan if value is None else float(value))
+      metric = points.setdefault(name, Points([], []))
+      metric.steps.append(step)
+      metric.values.append(math.nan if value is None else float(value))
   if 'train/perplexity' in points:
     steps, perplexities = points['train/perplexity']
-    points[NLL] = steps, [math.log(perplexity) for perplexity in perplexities]
+    points[NLL] = Points(steps, [math.log(perplexity) for perplexity in perplexities])
   return points
 
 
@@ -61,16 +63,13 @@ def draw(workdirs: Sequence[Path], output: Path):
   import matplotlib  # Here, since it takes most of a second.
   from matplotlib.figure import Figure
 
-  runs = {_printable(workdir): read_points(workdir) for workdir in workdirs}
+  runs = [(str(workdir), read_points(workdir)) for workdir in workdirs]
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
     figure = Figure(figsize=(11, 7), layout='constrained')
-    grid = figure.subplots(2, 2, sharex=True).flat
-    for axes, (title, pattern) in zip(grid, _PANELS.items(), strict=True):
-      for number, (run, points) in enumerate(runs.items()):
+    panels = figure.subplots(2, 2, sharex=True).flat
+    for axes, (title, pattern) in zip(panels, _PANELS.items(), strict=True):
+      for number, (run, points) in enumerate(runs):
         _draw_metrics(axes, run, points, pattern, number)
-      if title == 'score':
-        for number, workdir in enumerate(workdirs):
-          _draw_checkpoints(axes, workdir, f'C{number}')
       axes.set(title=title, xlabel='step')
       axes.grid(alpha=0.3)
       if axes.get_legend_handles_labels()[0]:
@@ -80,7 +79,9 @@ def draw(workdirs: Sequence[Path], output: Path):
   files.write(output, content.getvalue())
 
 
-def _draw_metrics(axes, run: str, points, pattern: str, number: int):
+def _draw_metrics(
+  axes: Any, run: str, points: Mapping[str, Points], pattern: str, number: int
+):
   """Draws the metrics of a run that match a pattern."""
   metrics = sorted(name for name in points if re.fullmatch(pattern, name))
   for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
@@ -92,34 +93,6 @@ def _draw_metrics(axes, run: str, points, pattern: str, number: int):
       dashes,
       color=f'C{number}',
       label=f'{run}: {name}',
-      marker='.' if len(steps) < 50 else '',
+      marker='.' if len(steps) < _FEW else '',
       gid=f'{number}/{metric}',
     )
-
-
-def _draw_checkpoints(axes, workdir: Path, colour: str):
-  """Draws the scores that `eval.py --checkpoint=all` wrote, with their 95 % intervals."""
-  for path in sorted((workdir / EVALUATIONS).glob('*.all.*.json')):
-    rows = json.loads(path.read_bytes())['checkpoints']
-    metric = next(name for name in rows[0] if name != 'step')
-    scores = [row[metric] for row in rows]
-    # The samples of few sentences may all have lower scores than the text.
-    below = [max(0.0, row[metric] - row[f'{metric}_interval_95'][0]) for row in rows]
-    above = [max(0.0, row[f'{metric}_interval_95'][1] - row[metric]) for row in rows]
-    axes.errorbar(
-      [row['step'] for row in rows],
-      scores,
-      [below, above],
-      fmt='s',
-      color=colour,
-      capsize=3,
-      label=f'{_printable(workdir)}: {metric}, {path.stem}',
-    )
-
-
-def _printable(path: Path) -> str:
-  """Returns a path as text that XML can represent."""
-  text = os.fsencode(path).decode('utf-8', 'replace')
-  return ''.join(
-    letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in text
-  )

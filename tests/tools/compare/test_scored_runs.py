@@ -1,18 +1,19 @@
 """Results are held against each other only with the same decoding."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.results import Result
-from transformer.tools.compare import result_choice
+from transformer.tools.compare.scored_runs import ScoredRun, check_decoded_alike
 
 
-def result(*steps, others=(), more=None, **decode):
-  return Result(
-    None,
+def scored(name, *steps, others=(), more=None, **decode):
+  result = Result(
+    Path('result.json'),
     {
       'steps': steps,
       'ensemble': [*others],
@@ -22,15 +23,14 @@ def result(*steps, others=(), more=None, **decode):
       'more': more or {},
     },
   )
+  return ScoredRun(name, result, [])
 
 
 def test_the_tokenizer_of_bleu_is_compared_by_itself():
   # A flag or a config may have given it.
-  result_choice.check_decoded_alike('ab', [result(9), result(9, more={'bleu': '13a'})])
+  check_decoded_alike(scored('a', 9), scored('b', 9, more={'bleu': '13a'}))
 
 
 def test_a_setting_that_only_one_of_two_results_has_is_named_for_both():
   with pytest.raises(UserError, match='a has avoid=none, b has avoid=4fb1;'):
-    result_choice.check_decoded_alike(
-      'ab', [result(80), result(80, more={'avoid': '4fb1'})]
-    )
+    check_decoded_alike(scored('a', 80), scored('b', 80, more={'avoid': '4fb1'}))

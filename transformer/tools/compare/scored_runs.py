@@ -1,0 +1,126 @@
+"""The results that a comparison reads, and what must be equal in them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer import files
+from transformer.errors import UserError, shown
+from transformer.evaluation import results
+from transformer.runs import run_directory
+from transformer.system.installation import spell_commands
+
+
+class ScoredRun(NamedTuple):
+  """The scores of one run on a text.
+
+  Attributes:
+    run: the run, as the user names it.
+    result: its result.
+    sentences: a JSON object for each sentence, with its source, references and translation.
+  """
+
+  run: str
+  result: results.Result
+  sentences: list[dict[str, Any]]
+
+  @property
+  def references(self) -> list[list[str]]:
+    """The references of each sentence."""
+    return [sentence['references'] for sentence in self.sentences]
+
+  @property
+  def translations(self) -> list[str]:
+    """The translation of each sentence."""
+    return [sentence['translation'] for sentence in self.sentences]
+
+  @property
+  def tokenizer(self) -> str:
+    """The tokenizer of BLEU."""
+    return self.result.content['decode']['bleu_tokenize']
+
+
+def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
+  """Reads the result of each run of each system, for one text.
+
+  A system is one or more runs, or files of results, with commas between them.
+
+  Raises:
+    UserError: a run has no result for the text or several, or two systems share a result.
+  """
+  scored = {}
+  users: dict[Path, str] = {}
+  for system in systems:
+    seeds = []
+    for run in system.split(','):
+      result = _result_of(run, text)
+      path = result.path.resolve()
+      if path in users:
+        raise UserError(
+          f'systems, and the seeds of a system, must be different results; {path} is the result '
+          f'of {users[path]} and of {run}; name another run or file'
+        )
+      users[path] = run
+      seeds.append(ScoredRun(run, result, result.read_sentences()))
+    scored[system] = seeds
+  return scored
+
+
+def _result_of(name: str, text: str) -> results.Result:
+  """Returns the result of a run for a text, or the one of a file."""
+  path = files.as_path(name)
+  if path.suffix == '.json' and not path.is_dir():
+    return results.read(path)
+  folder = path / run_directory.EVALUATIONS
+  if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
+    folder = path  # A folder of eval.py's --results.
+  found = results.read_all(folder, text)
+  if not found:
+    others = sorted(other.stem for other in folder.glob('*.step*.json'))
+    raise UserError(
+      f'{folder} should hold a result for {shown(text)}; it holds '
+      f'{", ".join(others) or "nothing"}; {spell_commands("score the run with eval.py")}, or name '
+      f'another text by --text'
+    )
+  if len(found) > 1:
+    known = ', '.join(result.name for result in found)
+    raise UserError(
+      f'{name} has several results: {known}; name the file of one instead of the run, such as '
+      f'{found[-1].path}'
+    )
+  return found[0]
+
+
+def check_same_text(first: ScoredRun, other: ScoredRun):
+  """Raises `UserError` for results of other sources, references or tokenizers of BLEU."""
+  differs = ''
+  if first.references != other.references or _sources(first) != _sources(other):
+    differs = 'sources or references'
+  elif first.tokenizer != other.tokenizer:
+    differs = 'bleu_tokenize'
+  if differs:
+    raise UserError(
+      f'systems must be scored alike on one text; {first.run} and {other.run} differ in {differs}'
+    )
+
+
+def _sources(scored: ScoredRun) -> list[str]:
+  return [sentence['source'] for sentence in scored.sentences]
+
+
+def check_decoded_alike(first: ScoredRun, other: ScoredRun):
+  """Raises `UserError` for results of different decodings; names the settings that differ."""
+  one = first.result.decoding
+  two = other.result.decoding
+  keys = [key for key in {**one, **two} if one.get(key) != two.get(key)]
+  if keys:
+    raise UserError(
+      f'systems must be decoded alike; {first.run} has {_settings(one, keys)}, {other.run} has '
+      f'{_settings(two, keys)}; score one again, or name the file of another result instead '
+      f'of the run, or allow it by --allow_unequal_decoding'
+    )
+
+
+def _settings(decoding: Mapping[str, Any], keys: Sequence[str]) -> str:
+  """Returns the settings of a decoding as text."""
+  return ', '.join(f'{key}={decoding.get(key, "none")}' for key in keys)
