@@ -103,10 +103,6 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       {'normalisation': 'nfc'},
       'data.normalisation must be one of identity, nmt_nfkc, nfkc',
     ),
-    (
-      {'vocabulary_kind': 'unigram', 'bpe_dropout': 0.1},
-      'set --config.data.bpe_dropout=0, and',
-    ),
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
   ],
 )

@@ -6,7 +6,6 @@ import pytest
 
 from tests.data.batches.test_training_batches import recover
 from transformer.data import corpora as corpora_module
-from transformer.data.batch import EOS_ID
 from transformer.data.batches.variations import replaced
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
@@ -276,15 +275,10 @@ def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
   assert not np.array_equal(again[0].target_tokens, again[4].target_tokens)
 
 
-def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(
-  folder, vocabulary
-):
+def test_a_variation_is_in_training_alone(folder, vocabulary):
   config = config_of(folder)
   plain = encode(config, vocabulary)
-  noisy = encode(
-    config_of(folder, bpe_dropout=0.5, variations=(f'{__name__}:backwards',)),
-    vocabulary,
-  )
+  noisy = encode(config_of(folder, variations=(f'{__name__}:backwards',)), vocabulary)
   chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
 
   def ids(batches, count):
@@ -303,7 +297,3 @@ def test_a_variation_is_in_training_alone_and_comes_before_other_pieces(
   after = ids(noisy.batches, 2 * noisy.batches.real)
   wanted = {(' '.join(source.split()[::-1]), target) for source, target in before}
   assert said(after) == wanted != before
-  assert any(
-    source != (*vocabulary.encode(vocabulary.decode(source)), EOS_ID)
-    for source, _ in after
-  )

@@ -84,7 +84,7 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 
 @pytest.mark.parametrize(
   'changed',
-  [{}, {'bpe_dropout': 0.3}, {'variations': (f'{__name__}:shorter',)}],
+  [{}, {'variations': (f'{__name__}:shorter',)}],
   ids=str,
 )
 @pytest.mark.parametrize(
@@ -99,8 +99,7 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 def test_a_position_has_the_place_of_its_corpus_in_data_train(
   folder, vocabulary, monkeypatch, mixture, changed
 ):
-  monkeypatch.setattr(variations, '_WINDOW_PAIRS', 30)
-  monkeypatch.setattr(variations, '_FEWEST_BATCHES', 2)
+  monkeypatch.setattr(variations, '_PLANNED', 2)
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
@@ -112,7 +111,9 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
     assert max(map(len, found)) > 1
 
 
-@pytest.mark.parametrize('changed', [{}, {'bpe_dropout': 0.3}], ids=str)
+@pytest.mark.parametrize(
+  'changed', [{}, {'variations': (f'{__name__}:shorter',)}], ids=str
+)
 def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, changed):
   stages = (0, 0, 0, 1, 0), (4, 1, 0, 0, 0), (8, 1, 0, 2, 1)
   batches = encode(
@@ -128,7 +129,11 @@ def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, change
 
 @pytest.mark.parametrize(
   'changed',
-  [{}, {'bpe_dropout': 0.3}, {'train_stages': ((0.0, 1.0), (3.0, 2.0))}],
+  [
+    {},
+    {'variations': (f'{__name__}:shorter',)},
+    {'train_stages': ((0.0, 1.0), (3.0, 2.0))},
+  ],
   ids=str,
 )
 def test_a_batch_of_one_corpus_has_no_numbers(folder, vocabulary, changed):

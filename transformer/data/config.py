@@ -65,11 +65,9 @@ class DataConfig:
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,
       in tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
-    bpe_dropout: probability that a merge is left out when a training sentence is cut into
-      pieces, anew at each use (Provilkov et al., 2020, "BPE-Dropout", which uses 0.1).
     variations: your own functions that change training sentences at each use, such as noise in
-      sources, one after the other, before BPE-dropout: for each MODULE:FUNCTION, or a tuple of
-      that and the numbers that it takes; see docs/own-parts.md.
+      sources or BPE-dropout, one after the other: for each MODULE:FUNCTION, or a tuple of that
+      and the numbers that it takes; see docs/own-parts.md.
   """
 
   source: str = 'tfds'
@@ -93,7 +91,6 @@ class DataConfig:
   symbols: tuple[str, ...] = ()
   max_length: int = setting(256, least=2)
   max_length_ratio: float = setting(0.0, least=0)
-  bpe_dropout: float = setting(0.0, least=0, below=1)
   variations: tuple[own_code.Setting, ...] = ()
 
   @property
@@ -151,12 +148,6 @@ class DataConfig:
           f' of control symbols or bytes, such as </s> or <0x41>; got '
           f'{shown(symbol)}'
         )
-    if self.bpe_dropout and self.vocabulary_kind != 'bpe':
-      raise UserError(
-        f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
-        f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
-        f'docs/vocabulary.md for a variation that samples its cuts'
-      )
     if self.shared_vocabulary and (
       self.source_vocabulary or self.source_vocabulary_size
     ):

@@ -8,7 +8,6 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import Batch
-from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import (
   BatchesByStep,
   StagedBatches,
@@ -114,8 +113,6 @@ def encode_corpora(
       100 * dropped / total,
     )
   variations = own_variations(config, vocabulary)
-  if config.bpe_dropout:
-    variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
   pairs = list(train.values())
 
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)

@@ -63,7 +63,8 @@ class Sentences:
     return len(self.lengths)
 
   def __getitem__(self, index) -> np.ndarray:
-    return self.take(np.array([index]))
+    start = self.starts[index]
+    return self.tokens[start : start + self.lengths[index]]
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences; their tokens stay where they are."""

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.batches.test_bpe_dropout import ESCAPE, HOSTILE
+from tests.data.vocabulary.test_kinds import HOSTILE
+from tests.data.vocabulary.test_vocabulary import ESCAPE
 from tests.faults.hostile_text import SENTENCES
 from tests.sentences import english_and_french
 from tests.tools.convert import random_models
@@ -52,6 +53,15 @@ HOSTILE_LINES = [
   '#version',
   'a\u2581',
   '\U000f25810',
+  *(
+    'a' * 200,
+    'ab' * 90,
+    'nan' * 90,
+    'a man ' * 30,
+    f'{ESCAPE}1',
+    '\u2581\u2581 \u2581a\u2581',
+  ),
+  *('👩‍👩‍👧 a 🇩🇪b', '\u200fשלום\u200e', '我们在这里我们', 'e\u0301é', ' ⁇ ', '\t\ta'),
 ]
 
 

@@ -97,7 +97,7 @@ class TrainingBatches(BatchesByStep):
     """Returns the number of the corpus of each pair, as `Batch.corpora` has it, or None."""
     if not self._is_mixed:
       return None
-    owner, _ = _find(self.corpora, pairs)
+    owner, _ = find(self.corpora, pairs)
     return np.array(self._numbers)[owner]
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
@@ -222,7 +222,7 @@ def _fill(
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
-  owner, within = _find(sides, numbers)
+  owner, within = find(sides, numbers)
   lengths = np.zeros(len(numbers), np.int32)
   for number in np.unique(owner):
     here = owner == number
@@ -234,7 +234,7 @@ def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   return Sentences.end_to_end(tokens, lengths)
 
 
-def _find(
+def find(
   collections: Sequence[Sized], numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the place of each number's collection, and the number within this collection."""
