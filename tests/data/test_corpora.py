@@ -27,8 +27,6 @@ WORDS = [
 ]
 MAX_LENGTH = 19
 LONG = ' '.join(WORDS * 3)
-CAPITALS = {'variations': (('my_variations:capitals', 0.3),)}
-pytestmark = pytest.mark.usefixtures('own_parts')
 
 
 def backwards(data, vocabulary):
@@ -242,37 +240,6 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
   ):
     batches = encode(config_of(folder, train_weights=weights), vocabulary).batches
     assert pairs_in(epoch(batches)) == pairs
-
-
-@pytest.mark.parametrize('variation', [{}, CAPITALS], ids=str)
-def test_a_stage_has_the_batches_of_its_mixture(folder, vocabulary, variation):
-  def batches(stage=0, **changes):
-    seed = int(np.random.SeedSequence((0, stage)).generate_state(1)[0]) if stage else 0
-    return encode(config_of(folder, **variation, **changes), vocabulary, seed).batches
-
-  staged = batches(train_stages=((0, 2, 0), (7, 1, 3), (1000, 0, 1)))
-  for first, last, stage in (
-    (0, 6, batches(train=('one',), train_weights=(2.0,))),
-    (7, 999, batches(1, train_weights=(1.0, 3.0))),
-    (1000, 2000, batches(2, train=('two',))),
-  ):
-    for step in (last, first):  # In any order.
-      wanted = stage[step - first]
-      assert staged[step].target_tokens.shape == staged[0].target_tokens.shape
-      np.testing.assert_array_equal(
-        *(
-          np.trim_zeros(np.unique(batch.target_tokens))
-          for batch in (staged[step], wanted)
-        )
-      )
-      assert pairs_in([staged[step]]) == pairs_in([wanted])
-  chex.assert_trees_all_equal(
-    list(staged.iterate(5, 9)), [staged[step] for step in range(5, 9)]
-  )
-  again = batches(
-    train_stages=((0, 1, 0), (2, 0, 1), (4, 1, 0))
-  )  # A mixture that comes back.
-  assert not np.array_equal(again[0].target_tokens, again[4].target_tokens)
 
 
 def test_a_variation_is_in_training_alone(folder, vocabulary):

@@ -103,7 +103,7 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.stages[0][1:], strict=True))
+  weights = dict(zip(config.train, config.weights, strict=True))
   assert set.union(*found) == {
     name for name in LETTERS if weights[name] and name != 'long'
   }
@@ -112,27 +112,10 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
 
 
 @pytest.mark.parametrize(
-  'changed', [{}, {'variations': (f'{__name__}:shorter',)}], ids=str
-)
-def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, changed):
-  stages = (0, 0, 0, 1, 0), (4, 1, 0, 0, 0), (8, 1, 0, 2, 1)
-  batches = encode(
-    config_of(folder, train=tuple(LETTERS), train_stages=stages, **changed), vocabulary
-  ).batches
-  for first, last, wanted in (
-    (0, 4, {'second'}),
-    (4, 8, {'first'}),
-    (8, STEPS, {'first', 'second', 'third'}),
-  ):
-    assert set.union(*rows_in(batches, range(first, last), vocabulary)) == wanted
-
-
-@pytest.mark.parametrize(
   'changed',
   [
     {},
     {'variations': (f'{__name__}:shorter',)},
-    {'train_stages': ((0.0, 1.0), (3.0, 2.0))},
   ],
   ids=str,
 )

@@ -4,13 +4,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 from absl import logging
 
 from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import (
   BatchesByStep,
-  StagedBatches,
   TrainingBatches,
   batch_shape,
   scoring_batches,
@@ -112,20 +110,10 @@ def encode_corpora(
       '%.1f %% of the training pairs are dropped; docs/data.md says how to see which',
       100 * dropped / total,
     )
-  variations = own_variations(config, vocabulary)
   pairs = list(train.values())
-
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-  firsts = []
-  stages = []
-  for number, (first, *weights) in enumerate(config.stages):
-    # A mixture that comes back has another order.
-    own_seed = seed
-    if number:
-      own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-    plan = TrainingBatches(pairs, weights, shape, own_seed)
-    stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
-    firsts.append(int(first))
-  batches = StagedBatches(firsts, stages) if len(stages) > 1 else stages[0]
+  batches = TrainingBatches(pairs, config.weights, shape, seed)
+  if variations := own_variations(config, vocabulary):
+    batches = VariedBatches(batches, variations, seed)
   valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
   return EncodedCorpora(batches, valid_batches, counts)

@@ -256,15 +256,6 @@ def test_another_recipe_or_other_text_in_the_directory_is_refused(
     recipes.begin(own, tmp_path / 'run')
 
 
-def test_a_recipe_with_stages_resumes(recipe, tmp_path):
-  staged = recipe._replace(
-    student=changed(recipe.student, {'data.train_stages': ((0, 1, 0, 0), (1, 1, 1, 1))})
-  )
-  (tmp_path / 'staged').mkdir()
-  recipes.begin(staged, tmp_path / 'staged')
-  recipes.begin(staged, tmp_path / 'staged')
-
-
 def test_a_command_that_fails_ends_the_recipe_and_leaves_no_translation(
   recipe, tmp_path
 ):

@@ -1,6 +1,5 @@
 """Training batches, of which that of step n is a function of (data, seed, n), and validation's."""
 
-import bisect
 import fractions
 import itertools
 import math
@@ -142,9 +141,8 @@ class _Cycle:
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
       raise UserError(
-        f'data.train_weights and data.train_stages must take at least one row of '
-        f'each corpus; a weight of {weight} takes none of {rows} rows '
-        f'({self.num_pairs} pairs)'
+        f'data.train_weights must take at least one row of each corpus; a weight of '
+        f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
       )
     self.most_rows = math.ceil(self._rows_in_epoch)
 
@@ -152,19 +150,6 @@ class _Cycle:
     """Returns the first row of an epoch and of the next, counted from the first epoch on."""
     first = math.floor(epoch * self._rows_in_epoch)
     return first, math.floor((epoch + 1) * self._rows_in_epoch)
-
-
-class StagedBatches(BatchesByStep):
-  """Batches whose mixture of corpora changes at given steps; each stage begins a new epoch."""
-
-  def __init__(self, first_steps: Sequence[int], stages: Sequence[BatchesByStep]):
-    self._first_steps = first_steps
-    self._stages = stages
-    self.shape = stages[0].shape
-
-  def __getitem__(self, step: int) -> Batch:
-    stage = bisect.bisect_right(self._first_steps, step) - 1
-    return self._stages[stage][step - self._first_steps[stage]]
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:

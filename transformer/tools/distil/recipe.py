@@ -181,13 +181,11 @@ def without_corpora(config: Config, corpora: Collection[str]) -> Config:
   def pick(values):
     return tuple(values[number] for number in kept) if values else ()
 
-  stages = tuple((first, *pick(weights)) for first, *weights in data.train_stages)
   return changed(
     config,
     {
       'data.train': pick(data.train),
       'data.train_weights': pick(data.train_weights),
-      'data.train_stages': stages,
     },
   )
 
