@@ -170,11 +170,8 @@ def encode_for_scoring(
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
-  lengths = np.minimum(sentences.lengths, max_length)
-  shorter = dataclasses.replace(sentences, lengths=lengths)
-  tokens = shorter.take(np.arange(len(shorter)))
-  tokens[np.cumsum(lengths) - 1] = EOS_ID
-  return Sentences.end_to_end(tokens, lengths)
+  texts = (sentences[number][:-1] for number in range(len(sentences)))
+  return Sentences.ended(ids[: max_length - 1] for ids in texts)
 
 
 def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:

@@ -56,6 +56,7 @@ class TrainingBatches(BatchesByStep):
 
   Attributes:
     corpora: the encoded corpora that are used; pairs are numbered through all of them.
+    numbers: the number of each of `corpora`, as `Batch.corpora` has it, or None.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -76,9 +77,9 @@ class TrainingBatches(BatchesByStep):
         'the training set has no pair left to train on; '
         'see the counts of what was dropped, and data.max_length'
       )
-    self._numbers = list(itertools.chain(*by_weight.values()))
-    self._is_mixed = len(corpora) > 1
-    self.corpora = [corpora[number] for number in self._numbers]
+    numbers = list(itertools.chain(*by_weight.values()))
+    self.numbers = numbers if len(corpora) > 1 else None
+    self.corpora = [corpora[number] for number in numbers]
     self._cycles = []
     for weight, group in by_weight.items():
       alike = [corpora[number] for number in group]
@@ -90,14 +91,7 @@ class TrainingBatches(BatchesByStep):
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.deal(step)
-    return assemble(self.corpora, rows, self.shape, self.corpus_of(rows.pairs))
-
-  def corpus_of(self, pairs: np.ndarray) -> np.ndarray | None:
-    """Returns the number of the corpus of each pair, as `Batch.corpora` has it, or None."""
-    if not self._is_mixed:
-      return None
-    owner, _ = find(self.corpora, pairs)
-    return np.array(self._numbers)[owner]
+    return assemble(self.corpora, rows, self.shape, self.numbers)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
     """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
@@ -132,9 +126,7 @@ class _Cycle:
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
-    target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
-    self.packing = Packing(source_lengths, target_lengths, *shape[1:])
+    self.packing = pack(corpora, shape)
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
@@ -152,9 +144,16 @@ class _Cycle:
     return first, math.floor((epoch + 1) * self._rows_in_epoch)
 
 
+def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
+  """Returns a packing of the pairs of all corpora, numbered through them."""
+  source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
+  target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
+  return Packing(source_lengths, target_lengths, *shape[1:])
+
+
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
-  packing = Packing(pairs.source.lengths, pairs.target.lengths, *shape[1:])
+  packing = pack([pairs], shape)
   batches = []
   for first in range(0, packing.num_rows, shape.rows):
     last = min(first + shape.rows, packing.num_rows)
@@ -167,16 +166,20 @@ def assemble(
   corpora: Sequence[EncodedPairs],
   rows: Rows,
   shape: Shape,
-  corpus_of: np.ndarray | None = None,
+  numbers: Sequence[int] | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
 
-  `corpus_of` has the number of the corpus of each of `rows.pairs`; None leaves `corpora` out.
+  `numbers` has the number of each corpus for `Batch.corpora`; None leaves that out.
   """
   num_rows, source_length, target_length = shape
+  of_pairs = None
+  if numbers is not None:
+    owner, _ = find(corpora, rows.pairs)
+    of_pairs = np.array(numbers)[owner]
   source = _fill([pairs.source for pairs in corpora], rows, num_rows, source_length)
   target = _fill(
-    [pairs.target for pairs in corpora], rows, num_rows, target_length, corpus_of
+    [pairs.target for pairs in corpora], rows, num_rows, target_length, of_pairs
   )
   return Batch(*source, *target)
 

@@ -21,6 +21,7 @@ from transformer.data.batches.training_batches import (
   TrainingBatches,
   assemble,
   find,
+  pack,
   take,
 )
 from transformer.data.config import DataConfig
@@ -79,10 +80,10 @@ def _checked(spec: str, vary: Vary, place: int) -> Vary:
 
 
 class _Window(NamedTuple):
-  """Varied pairs, their numbers in the plan, and their packing."""
+  """Varied pairs by corpus, the numbers of these corpora, and the packing of all pairs."""
 
-  pairs: EncodedPairs
-  numbers: np.ndarray
+  corpora: list[EncodedPairs]
+  numbers: list[int] | None
   packing: Packing
 
 
@@ -110,8 +111,7 @@ class VariedBatches(BatchesByStep):
     window = self._window(number)
     places = np.arange(index, window.packing.num_rows, self.real)
     rows = window.packing.deal(places[: self.shape.rows], self._seed, number)
-    corpus_of = self._plan.corpus_of(window.numbers[rows.pairs])
-    return assemble([window.pairs], rows, self.shape, corpus_of)
+    return assemble(window.corpora, rows, self.shape, window.numbers)
 
   def _make_window(self, number: int) -> _Window:
     steps = range(number * self.planned, (number + 1) * self.planned)
@@ -123,24 +123,20 @@ class VariedBatches(BatchesByStep):
       keys = mix(keys) + part.astype(np.uint64)
     keys = mix(keys)
     owner, within = find(self._plan.corpora, pairs)
-    numbers = []
-    parts = []
-    for place in np.unique(owner):
-      here = owner == place
-      corpus = self._plan.corpora[place]
-      parts.append(self._vary(corpus, within[here], keys[:, here]))
-      numbers.append(pairs[here])
-    source, target = map(Sentences.concatenate, zip(*parts, strict=True))
-    return _Window(
-      EncodedPairs(source, target, {}),
-      np.concatenate(numbers),
-      Packing(source.lengths, target.lengths, *self.shape[1:]),
-    )
+    used = np.unique(owner)
+    corpora = [
+      self._vary(
+        self._plan.corpora[place], within[owner == place], keys[:, owner == place]
+      )
+      for place in used
+    ]
+    numbers = self._plan.numbers and [self._plan.numbers[place] for place in used]
+    return _Window(corpora, numbers, pack(corpora, self.shape))
 
   def _vary(
     self, corpus: EncodedPairs, pairs: np.ndarray, keys: np.ndarray
-  ) -> Sequence[Sentences]:
-    """Returns both sides of some pairs, varied.
+  ) -> EncodedPairs:
+    """Returns some pairs of a corpus, varied.
 
     A variation that makes a side too long for `data.max_length` leaves the pair as it came.
     """
@@ -151,4 +147,4 @@ class VariedBatches(BatchesByStep):
       other = np.where(longest > self.shape.target_length, len(pairs), 0)
       chosen = np.arange(len(pairs)) + other
       sides = [take(both, chosen) for both in zip(varied, sides, strict=True)]
-    return sides
+    return EncodedPairs(*sides, {})
