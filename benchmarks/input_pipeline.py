@@ -132,7 +132,7 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   )
   dropped = VariedBatches(
     plain,
-    [bpe_dropout(DataConfig(source='text', dir='.'), vocabulary, _DROPOUT)],
+    [('bpe_dropout', bpe_dropout(DataConfig(), vocabulary, _DROPOUT))],
     seed=0,
   )
   systems = {

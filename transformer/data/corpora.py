@@ -42,14 +42,15 @@ class Corpora(NamedTuple):
     Of more than `at_most` pairs, yields always the same: short runs from places spread evenly.
     """
     total = sum(map(len, self.train.values()))
-    pairs = min(at_most, total)
-    runs = -(-total // _CHUNK) if pairs == total else min(pairs, _PLACES)
-    for run in range(runs):
-      # The pairs to skip are spread evenly too, so that runs never overlap.
-      left_out = run * (total - pairs) // runs
+    places = min(at_most, _PLACES)
+    every = total // places
+    length = at_most // places
+    if total <= at_most:
+      every = length = _CHUNK
+    for first in range(0, total, every):
       # Numbered through all corpora.
-      start = run * pairs // runs + left_out
-      stop = (run + 1) * pairs // runs + left_out
+      start = first
+      stop = first + length
       for corpus in self.train.values():
         yield from itertools.chain.from_iterable(corpus[max(start, 0) : max(stop, 0)])
         start -= len(corpus)

@@ -1,10 +1,8 @@
 """Sentence pairs as token ids, held in flat arrays."""
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -172,24 +170,6 @@ def encode_for_scoring(
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
   texts = (sentences[number][:-1] for number in range(len(sentences)))
   return Sentences.ended(ids[: max_length - 1] for ids in texts)
-
-
-def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
-  """Yields `function(item)` for each item, in order, computed by one thread up to `ahead` ahead.
-
-  An exception of `function` is raised in place of its result.
-  """
-  thread = ThreadPoolExecutor(1, 'prefetch')
-  results = collections.deque()
-  try:
-    for item in items:
-      results.append(thread.submit(function, item))
-      if len(results) > ahead:
-        yield results.popleft().result()
-    while results:
-      yield results.popleft().result()
-  finally:  # The thread stops after its current item.
-    thread.shutdown(wait=False, cancel_futures=True)
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:

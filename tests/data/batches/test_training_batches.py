@@ -2,6 +2,8 @@
 
 import collections
 import itertools
+import threading
+import time
 
 import chex
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.packing import Packing
 from transformer.data.batches.training_batches import (
+  BatchesByStep,
   Shape,
   TrainingBatches,
   batch_shape,
@@ -113,6 +116,41 @@ def test_any_order_of_asking_gives_the_sequence(weights):
     part = list(training([CORPUS, OTHER], weights).iterate(start, stop))
     assert len(part) == stop - start
     chex.assert_trees_all_equal(part, whole[start:stop])
+
+
+class Steps(BatchesByStep):
+  """Numbers for batches, and the steps that were asked for."""
+
+  def __init__(self):
+    self.done, self.threads = [], set()
+
+  def __getitem__(self, step):
+    self.threads.add(threading.get_ident())
+    self.done.append(step)
+    return 10 // (step - 30)
+
+
+def test_one_thread_works_a_bounded_number_ahead_until_the_generator_is_closed():
+  steps = Steps()
+  results = steps.iterate(0, 20)
+  assert steps.done == []  # Nothing starts before the first result is wanted.
+  for wanted in range(5):
+    assert next(results) == 10 // (wanted - 30)
+    deadline = time.monotonic() + 20
+    while len(steps.done) < wanted + 9 and time.monotonic() < deadline:
+      time.sleep(0.001)
+    assert steps.done == list(range(wanted + 9))
+  results.close()
+  assert len(steps.done) == 13
+  assert len(steps.threads) == 1 and threading.get_ident() not in steps.threads
+
+
+def test_an_exception_comes_in_its_place():
+  results = Steps().iterate(29, 33)
+  assert next(results) == -10
+  with pytest.raises(ZeroDivisionError):
+    next(results)
+  assert list(results) == []
 
 
 def test_another_seed_gives_other_batches():

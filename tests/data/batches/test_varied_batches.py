@@ -17,6 +17,7 @@ from transformer.data.batches.variations import (
   VariedBatches,
   fractions,
   own_variations,
+  vary_pairs,
 )
 from transformer.data.config import DataConfig
 from transformer.data.encoding import (
@@ -87,7 +88,7 @@ def in_other_pieces(vocabulary):
 
 @pytest.fixture(scope='module')
 def batches(plan, vocabulary) -> VariedBatches:
-  return VariedBatches(plan, [in_other_pieces(vocabulary)], seed=7)
+  return VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
 
 
 def segmentations(batches, steps):
@@ -125,7 +126,7 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
 
 def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
   whole = list(batches.iterate(0, 40))
-  fresh = VariedBatches(plan, [in_other_pieces(vocabulary)], seed=7)
+  fresh = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   for step in np.random.default_rng(1).permutation(40):
     chex.assert_trees_all_equal(fresh[int(step)], whole[step])
   chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
@@ -154,7 +155,8 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
     )
 
   def lengths(*variations):
-    batch = VariedBatches(plan, variations, seed=0)[0]
+    named = [('m:f', vary) for vary in variations]
+    batch = VariedBatches(plan, named, seed=0)[0]
     return batch.source_positions.max() + 1, batch.target_positions.max() + 1
 
   def long_source(source, target, keys):
@@ -178,7 +180,7 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
   monkeypatch.setattr(variations, '_PLANNED', 3)
-  batches = VariedBatches(plan, [in_other_pieces(vocabulary)], seed=7)
+  batches = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(
     n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0
@@ -193,7 +195,7 @@ def test_a_window_that_needs_more_rows_than_there_are_leaves_few_pairs_out(
   plan, vocabulary, monkeypatch
 ):
   monkeypatch.setattr(variations, '_SPARE', -0.1)
-  batches = VariedBatches(plan, [in_other_pieces(vocabulary)], seed=7)
+  batches = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   said = texts(segmentations(batches, epoch(batches, 0)), vocabulary)
   assert said < collections.Counter(PAIRS)
   assert said.total() > 0.85 * len(PAIRS)
@@ -206,7 +208,7 @@ def test_batches_are_the_same_in_every_process(batches):
     hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
     for batch in made
   ]
-  assert digests == ['59b695e9f5bd3756', '9df6d0d7ce6c5fa6', '2dd4eae40534e850']
+  assert digests == ['5c1fe4b0a32d583e', 'aa58b07e43b05498', 'f2a2f5042f7fbddc']
 
 
 LINES = ['two dogs run', 'a woman sits', 'wet grass'] * 200
@@ -222,10 +224,13 @@ def loses_sentences(data, vocabulary):
 
 
 def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
-  pair = (Sentences.ended(vocabulary.encode_batch(lines)),) * 2
-  for vary in own_variations(DataConfig(variations=tuple(settings)), vocabulary):
-    pair = vary(*pair, np.stack([keys, keys]))
-  return [vocabulary.decode(pair[side][number]) for number in range(len(lines))]
+  sides = (Sentences.ended(vocabulary.encode_batch(lines)),) * 2
+  variations = own_variations(DataConfig(variations=tuple(settings)), vocabulary)
+  pairs = vary_pairs(
+    variations, EncodedPairs(*sides, {}), np.stack([keys, keys]), longest=64
+  )
+  varied = (pairs.source, pairs.target)[side]
+  return [vocabulary.decode(varied[number]) for number in range(len(lines))]
 
 
 def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocabulary):

@@ -129,12 +129,6 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
     ]
 
 
-def test_a_closed_standard_input_is_named(monkeypatch):
-  monkeypatch.setattr(sys, 'stdin', None)
-  with pytest.raises(UserError, match='standard input is closed'):
-    read_lines('-')
-
-
 def test_carriage_returns_that_look_odd_are_said(tmp_path):
   assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\nab\n').notes == ()
   (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\nt\rwo\n').notes

@@ -18,11 +18,6 @@ class Rows(NamedTuple):
   pairs: np.ndarray
   sizes: np.ndarray
 
-  @property
-  def starts(self) -> np.ndarray:
-    """The place in `pairs` where each row begins."""
-    return np.cumsum(self.sizes) - self.sizes
-
 
 class _Filling(NamedTuple):
   """A way to fill a row, which is repeated a number of `times`.

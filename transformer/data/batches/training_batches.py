@@ -1,16 +1,18 @@
 """Training batches, of which that of step n is a function of (data, seed, n), and validation's."""
 
+import collections
 import fractions
 import itertools
 import math
 from collections.abc import Iterator, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing, Rows
-from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero, prefetch
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.errors import UserError
 
 _BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
@@ -45,8 +47,18 @@ class BatchesByStep:
   shape: Shape
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
-    return prefetch(self.__getitem__, range(start, stop), _BATCHES_AHEAD)
+    """Yields batches `start` … `stop − 1`, assembled ahead of time by one thread."""
+    thread = ThreadPoolExecutor(1, 'batches')
+    ahead = collections.deque()
+    try:
+      for step in range(start, stop):
+        ahead.append(thread.submit(self.__getitem__, step))
+        if len(ahead) > _BATCHES_AHEAD:
+          yield ahead.popleft().result()
+      while ahead:
+        yield ahead.popleft().result()
+    finally:  # The thread stops after its current batch.
+      thread.shutdown(wait=False, cancel_futures=True)
 
 
 class TrainingBatches(BatchesByStep):
@@ -154,10 +166,10 @@ def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   packing = pack([pairs], shape)
+  places = np.arange(packing.num_rows)
   batches = []
   for first in range(0, packing.num_rows, shape.rows):
-    last = min(first + shape.rows, packing.num_rows)
-    rows = packing.deal(np.arange(first, last), 0)
+    rows = packing.deal(places[first : first + shape.rows], 0)
     batches.append(assemble([pairs], rows, shape))
   return batches
 
@@ -194,32 +206,28 @@ def _fill(
   """Returns the tokens, segments and positions of one side, and `of_pairs` by position if given."""
   chosen = take(sides, rows.pairs)
   lengths = chosen.lengths
-  in_row = chosen.starts - np.repeat(chosen.starts[rows.starts], rows.sizes)
-  row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-  position = count_from_zero(lengths)
-  place = np.repeat(row * length + in_row, lengths) + position
+  row = np.repeat(np.repeat(np.arange(len(rows.sizes)), rows.sizes), lengths)
+  column = count_from_zero(np.bincount(row))
   segment = 1 + count_from_zero(rows.sizes)
-  values = [chosen.tokens, np.repeat(segment, lengths), position]
+  values = [chosen.tokens, np.repeat(segment, lengths), count_from_zero(lengths)]
   if of_pairs is not None:
     values.append(np.repeat(of_pairs, lengths))
-  arrays = np.zeros((len(values), num_rows * length), np.int32)
+  arrays = np.zeros((len(values), num_rows, length), np.int32)
   for array, value in zip(arrays, values, strict=True):
-    array[place] = value
-  return [array.reshape(num_rows, length) for array in arrays]
+    array[row, column] = value
+  return list(arrays)
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
   owner, within = find(sides, numbers)
-  lengths = np.zeros(len(numbers), np.int32)
-  for number in np.unique(owner):
-    here = owner == number
-    lengths[here] = sides[number].lengths[within[here]]
-  tokens = np.zeros(lengths.sum(), np.int32)
-  for number in np.unique(owner):
-    here = owner == number
-    tokens[np.repeat(here, lengths)] = sides[number].take(within[here])
-  return Sentences.end_to_end(tokens, lengths)
+  order = np.argsort(owner, kind='stable')
+  parts = [_copied(side, within[owner == place]) for place, side in enumerate(sides)]
+  return _copied(Sentences.concatenate(parts), np.argsort(order))
+
+
+def _copied(sentences: Sentences, numbers: np.ndarray) -> Sentences:
+  return Sentences.end_to_end(sentences.take(numbers), sentences.lengths[numbers])
 
 
 def find(

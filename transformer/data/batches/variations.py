@@ -32,6 +32,7 @@ from transformer.errors import UserError
 
 # (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
 Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
+Named = tuple[str, Vary]
 
 # Planned batches whose pairs are varied and packed together.
 _PLANNED = 64
@@ -54,29 +55,36 @@ def replaced(
   return take([sentences, changed], numbers)
 
 
-def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
+def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Named]:
   """Returns the variations that `data.variations` names."""
-  variations = []
-  for place, part in enumerate(data.variations):
-    vary = own_code.build(part, 'variation', data, vocabulary)
-    variations.append(_checked(own_code.name_of(part), vary, place))
-  return variations
+  return [
+    (own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary))
+    for part in data.variations
+  ]
 
 
-def _checked(spec: str, vary: Vary, place: int) -> Vary:
-  def checked(source: Sentences, target: Sentences, keys: np.ndarray):
+def vary_pairs(
+  variations: Sequence[Named], pairs: EncodedPairs, keys: np.ndarray, longest: int
+) -> EncodedPairs:
+  """Returns pairs, varied by their uint64 keys [2, pairs].
+
+  A variation that makes a side longer than `longest` tokens leaves the pair as it came.
+  """
+  sides = (pairs.source, pairs.target)
+  for place, (name, vary) in enumerate(variations):
     # Variations that sample alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place))
-    with own_code.guarded(f'the variation {spec} failed'):
-      varied = vary(source, target, own_keys)
+    with own_code.guarded(f'the variation {name} failed'):
+      varied = vary(*sides, own_keys)
       sizes = [len(side) for side in varied if isinstance(side, Sentences)]
-    if sizes != [len(source)] * 2:
+    if sizes != [len(pairs)] * 2:
       raise UserError(
-        f'the variation {spec} must return two Sentences, each as many as it got'
+        f'the variation {name} must return two Sentences, each as many as it got'
       )
-    return varied
-
-  return checked
+    is_long = np.maximum(varied[0].lengths, varied[1].lengths) > longest
+    chosen = np.arange(len(pairs)) + np.where(is_long, len(pairs), 0)
+    sides = [take(both, chosen) for both in zip(varied, sides, strict=True)]
+  return EncodedPairs(*sides, {})
 
 
 class _Window(NamedTuple):
@@ -96,7 +104,7 @@ class VariedBatches(BatchesByStep):
   surplus is left out.
   """
 
-  def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
+  def __init__(self, plan: TrainingBatches, variations: Sequence[Named], seed: int):
     self.shape = plan.shape
     self._plan = plan
     self._variations = variations
@@ -124,27 +132,13 @@ class VariedBatches(BatchesByStep):
     keys = mix(keys)
     owner, within = find(self._plan.corpora, pairs)
     used = np.unique(owner)
-    corpora = [
-      self._vary(
-        self._plan.corpora[place], within[owner == place], keys[:, owner == place]
-      )
-      for place in used
-    ]
+    corpora = []
+    for place in used:
+      here = owner == place
+      corpus = self._plan.corpora[place]
+      sides = (side.select(within[here]) for side in (corpus.source, corpus.target))
+      read = EncodedPairs(*sides, {})
+      longest = self.shape.target_length
+      corpora.append(vary_pairs(self._variations, read, keys[:, here], longest))
     numbers = self._plan.numbers and [self._plan.numbers[place] for place in used]
     return _Window(corpora, numbers, pack(corpora, self.shape))
-
-  def _vary(
-    self, corpus: EncodedPairs, pairs: np.ndarray, keys: np.ndarray
-  ) -> EncodedPairs:
-    """Returns some pairs of a corpus, varied.
-
-    A variation that makes a side too long for `data.max_length` leaves the pair as it came.
-    """
-    sides = [corpus.source.select(pairs), corpus.target.select(pairs)]
-    for vary in self._variations:
-      varied = vary(*sides, keys)
-      longest = np.maximum(varied[0].lengths, varied[1].lengths)
-      other = np.where(longest > self.shape.target_length, len(pairs), 0)
-      chosen = np.arange(len(pairs)) + other
-      sides = [take(both, chosen) for both in zip(varied, sides, strict=True)]
-    return EncodedPairs(*sides, {})
