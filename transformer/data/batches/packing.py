@@ -65,13 +65,13 @@ class Packing:
     kinds = [np.zeros(0, np.int64)]
     numbers = [np.zeros(0, np.int64)]
     sizes = np.zeros(len(rows), np.int64)
-    for place, row in enumerate(rows):
-      number = np.searchsorted(self._first_rows, row, side='right') - 1
-      filling = self._fillings[number]
+    places = np.searchsorted(self._first_rows, rows, side='right') - 1
+    repetitions = rows - self._first_rows[places]
+    for row, place in enumerate(places):
+      filling = self._fillings[place]
       kinds.append(filling.kinds)
-      repetition = row - self._first_rows[number]
-      numbers.append(filling.starts + repetition * filling.steps)
-      sizes[place] = len(filling.kinds)
+      numbers.append(filling.starts + repetitions[row] * filling.steps)
+      sizes[row] = len(filling.kinds)
     kind = np.concatenate(kinds)
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
     kind_key = mix(pairs_key + kind.astype(np.uint64))
