@@ -38,7 +38,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
-from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import TrainingBatches, batch_shape
 from transformer.data.batches.variations import VariedBatches
 from transformer.data.config import DataConfig
@@ -46,6 +45,7 @@ from transformer.data.encoding import Sentences, encode_in_memory, keep_for_trai
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook import pairs_of
+from transformer.tools.subwords import bpe_dropout
 
 _PAIRS = flags.DEFINE_integer('pairs', 200_000, 'Pairs to pack.')
 _ENCODE_PAIRS = flags.DEFINE_integer(
@@ -130,7 +130,11 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   plain = TrainingBatches(
     [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
   )
-  dropped = VariedBatches(plain, make_bpe_dropout(vocabulary, _DROPOUT), seed=0)
+  dropped = VariedBatches(
+    plain,
+    [('bpe_dropout', bpe_dropout(DataConfig(), vocabulary, _DROPOUT))],
+    seed=0,
+  )
   systems = {
     f'cut anew, BPE-dropout {_DROPOUT}, and packed': dropped,
     'always cut alike': plain,

@@ -353,19 +353,6 @@ def test_every_number_has_bounds():
     ({'optimizer': {'scale': 2.0}}, ()),
     *(
       (
-        {
-          'data': {'train': ('a', 'b'), 'train_stages': ((0, 1, 0), (5000, 1, 2))},
-          'train': {'steps': steps},
-        },
-        facts,
-      )
-      for steps, facts in (
-        (5000, ('after 5000 updates, is never reached',)),
-        (5001, ()),
-      )
-    ),
-    *(
-      (
         {'data': {'target_language': language}},
         (f'set decode.bleu_tokenize={tokenize} (',),
       )

@@ -132,12 +132,6 @@ class Config:
         f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
         f"paper's schedule has optimizer.scale, the others optimizer.peak_learning_rate"
       )
-    last = self.data.stages[-1][0]
-    if last >= steps:
-      doubts.append(
-        f'the last stage of data.train_stages, after {last:.0f} updates, is never reached: '
-        f'train.steps={steps}'
-      )
     return doubts + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:

@@ -15,10 +15,13 @@ import optuna
 def suggest(trial):
   """Returns the settings of a trial."""
   alpha = trial.suggest_categorical('r_drop', [0.0, 1.0, 5.0])
+  rate = trial.suggest_categorical('bpe_dropout', [0.0, 0.05, 0.1])
   return {
     'train.objective': ('transformer.tools.r_drop:r_drop', alpha) if alpha else '',
     'model.dropout': trial.suggest_float('dropout', 0.1, 0.5, step=0.05),
-    'data.bpe_dropout': trial.suggest_categorical('bpe_dropout', [0.0, 0.05, 0.1]),
+    'data.variations': (('transformer.tools.subwords:bpe_dropout', rate),)
+    if rate
+    else (),
     'optimizer.peak_learning_rate': trial.suggest_float(
       'peak_learning_rate', 2e-3, 2e-2, log=True
     ),

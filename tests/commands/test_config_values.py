@@ -64,11 +64,10 @@ def test_lists_of_numbers():
   assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
   config = settings_of(
     '--config.data.train=x,y',
-    '--config.data.train_stages=(0,1,0),(5,1,2)',
     '--config.data.valid',
     'z',
   )
-  assert config.data.train_stages == ((0, 1, 0), (5, 1, 2)) and config.data.valid == 'z'
+  assert config.data.valid == 'z'
 
 
 VALUES = {

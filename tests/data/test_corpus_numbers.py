@@ -84,7 +84,7 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 
 @pytest.mark.parametrize(
   'changed',
-  [{}, {'bpe_dropout': 0.3}, {'variations': (f'{__name__}:shorter',)}],
+  [{}, {'variations': (f'{__name__}:shorter',)}],
   ids=str,
 )
 @pytest.mark.parametrize(
@@ -99,12 +99,11 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 def test_a_position_has_the_place_of_its_corpus_in_data_train(
   folder, vocabulary, monkeypatch, mixture, changed
 ):
-  monkeypatch.setattr(variations, '_WINDOW_PAIRS', 30)
-  monkeypatch.setattr(variations, '_FEWEST_BATCHES', 2)
+  monkeypatch.setattr(variations, '_PLANNED', 2)
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.stages[0][1:], strict=True))
+  weights = dict(zip(config.train, config.weights, strict=True))
   assert set.union(*found) == {
     name for name in LETTERS if weights[name] and name != 'long'
   }
@@ -112,23 +111,12 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
     assert max(map(len, found)) > 1
 
 
-@pytest.mark.parametrize('changed', [{}, {'bpe_dropout': 0.3}], ids=str)
-def test_each_stage_has_the_numbers_of_the_whole_list(folder, vocabulary, changed):
-  stages = (0, 0, 0, 1, 0), (4, 1, 0, 0, 0), (8, 1, 0, 2, 1)
-  batches = encode(
-    config_of(folder, train=tuple(LETTERS), train_stages=stages, **changed), vocabulary
-  ).batches
-  for first, last, wanted in (
-    (0, 4, {'second'}),
-    (4, 8, {'first'}),
-    (8, STEPS, {'first', 'second', 'third'}),
-  ):
-    assert set.union(*rows_in(batches, range(first, last), vocabulary)) == wanted
-
-
 @pytest.mark.parametrize(
   'changed',
-  [{}, {'bpe_dropout': 0.3}, {'train_stages': ((0.0, 1.0), (3.0, 2.0))}],
+  [
+    {},
+    {'variations': (f'{__name__}:shorter',)},
+  ],
   ids=str,
 )
 def test_a_batch_of_one_corpus_has_no_numbers(folder, vocabulary, changed):

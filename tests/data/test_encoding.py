@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import threading
-import time
 
 import chex
 import numpy as np
@@ -18,7 +16,6 @@ from transformer.data.encoding import (
   encode_for_scoring,
   encode_in_memory,
   keep_for_training,
-  prefetch,
 )
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 
@@ -156,40 +153,3 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
     texts = [str(side.size - 1) for side in sides]
     pairs = encode_for_training([texts], SeparateVocabularies(*sides), MAX_LENGTH)
     assert [pairs.source[0][0], pairs.target[0][0]] == list(map(int, texts))
-
-
-@pytest.mark.parametrize(
-  ('count', 'ahead'), [(0, 7), (1, 0), (23, 0), (23, 7), (23, 100)]
-)
-def test_results_come_in_order(count, ahead):
-  assert list(prefetch(lambda item: 3 * item, range(count), ahead)) == [
-    3 * item for item in range(count)
-  ]
-
-
-def test_one_thread_works_a_bounded_number_ahead_until_the_generator_is_closed():
-  done, threads = [], set()
-
-  def work(item):
-    threads.add(threading.get_ident())
-    done.append(item)
-    return item
-
-  results = prefetch(work, range(1009), 3)
-  assert done == []  # Nothing starts before the first result is wanted.
-  for wanted in range(5):
-    assert next(results) == wanted
-    deadline = time.monotonic() + 20
-    while len(done) < wanted + 4 and time.monotonic() < deadline:
-      time.sleep(0.001)
-    assert done == list(range(wanted + 4))
-  results.close()
-  assert len(done) == 8 and len(threads) == 1 and threading.get_ident() not in threads
-
-
-def test_an_exception_comes_in_its_place():
-  results = prefetch(lambda item: 1 // (item - 2), range(7), 5)
-  assert [next(results), next(results)] == [-1, -1]
-  with pytest.raises(ZeroDivisionError):
-    next(results)
-  assert list(results) == []

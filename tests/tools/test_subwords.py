@@ -1,4 +1,4 @@
-"""Cuts are drawn as SentencePiece draws them, each by the sentence and its key alone."""
+"""Pieces are sampled as SentencePiece samples them, each by the sentence and its key alone."""
 
 import collections
 
@@ -6,23 +6,36 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from tests.data.vocabulary.test_kinds import LINES, SIZE, SYMBOLS, TEXT
+from tests.data.vocabulary.test_kinds import KINDS, LINES, SIZE, TEXT
 from transformer.data.batches.shuffling import mix
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
-from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.subwords import sample_cuts
+from transformer.tools.subwords import bpe_dropout, sample_cuts
+
+# A function, its number, and a kind of vocabulary.
+CASES = [
+  (bpe_dropout, 0.3, 'symbols'),
+  (bpe_dropout, 0.3, 'symbols with their space'),
+  (bpe_dropout, 0.3, 'folded symbols'),
+  (bpe_dropout, 0.3, 'digits'),
+  (sample_cuts, 0.1, 'all'),
+]
 
 
-@pytest.fixture(scope='module')
-def vocabulary():
-  return Vocabulary.train(
-    TEXT, SIZE, config=DataConfig(vocabulary_kind='unigram', symbols=SYMBOLS)
-  )
+def learned(kind) -> Vocabulary:
+  return Vocabulary.train(TEXT, SIZE, config=DataConfig(**KINDS[kind]))
 
 
-def cut(vocabulary, lines, alpha, side=0, order=slice(None)):
+@pytest.fixture(scope='module', params=CASES, ids=lambda case: f'{case[1]} {case[2]}')
+def case(request):
+  function, number, kind = request.param
+  return function, number, learned(kind)
+
+
+def cut(function, number, vocabulary, lines, side=0, order=slice(None)):
   keys = mix(np.arange(len(lines), dtype=np.uint64))[order]
   sentences = Sentences.ended(vocabulary.encode_batch(lines))
   sentences = Sentences.join(
@@ -30,33 +43,42 @@ def cut(vocabulary, lines, alpha, side=0, order=slice(None)):
   )
   both = np.stack([~keys, ~keys])  # Those of the other side do not count.
   both[side] = keys
-  drawn = sample_cuts(None, vocabulary, alpha)(sentences, sentences, both)[side]
+  drawn = function(None, vocabulary, number)(sentences, sentences, both)[side]
   return [drawn[number].tolist() for number in range(len(drawn))]
 
 
-def test_every_cut_says_the_same_and_depends_on_its_key_alone(vocabulary):
+def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
+  vocabulary = case[-1]
   lines = LINES * 3 + TEXT
-  drawn = cut(vocabulary, lines, 0.1)
+  drawn = cut(*case, lines)
   plain = vocabulary.encode_batch(lines)
-  assert [vocabulary.decode(ids) for ids in drawn] == lines
-  assert (
-    sum(ids[:-1] != whole for ids, whole in zip(drawn, plain, strict=True))
-    > len(lines) / 5
+  assert [vocabulary.decode(ids) for ids in drawn] == list(
+    map(vocabulary.written, lines)
   )
+  differ = sum(ids[:-1] != whole for ids, whole in zip(drawn, plain, strict=True))
+  assert differ > len(lines) / 5
   for symbol in vocabulary.symbols.values():
     assert [ids.count(symbol) for ids in drawn] == [ids.count(symbol) for ids in plain]
-  assert cut(vocabulary, lines, 0.1, side=1) == drawn
-  assert cut(vocabulary, lines, 0.1, order=slice(None, None, -3)) == drawn[::-3]
+  assert cut(*case, lines, side=1) == drawn
+  assert cut(*case, lines, order=slice(None, None, -3)) == drawn[::-3]
 
 
-def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary):
-  text, draws = 'wet rocks', 3_000
+@pytest.mark.parametrize(
+  ('function', 'number', 'kind', 'text'),
+  [
+    (bpe_dropout, 0.3, 'usual', 'the women run and the men'),
+    (sample_cuts, 0.4, 'unigram', 'wet rocks'),
+  ],
+)
+def test_cuts_are_as_frequent_as_those_of_sentencepiece(function, number, kind, text):
+  vocabulary = learned(kind)
+  draws = 3_000
   ours = collections.Counter(
-    tuple(ids[:-1]) for ids in cut(vocabulary, [text] * draws, 0.4)
+    tuple(ids[:-1]) for ids in cut(function, number, vocabulary, [text] * draws)
   )
   processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model_bytes)
   theirs = collections.Counter(
-    tuple(processor.encode(text, enable_sampling=True, alpha=0.4, nbest_size=-1))
+    tuple(processor.encode(text, enable_sampling=True, alpha=number, nbest_size=-1))
     for _ in range(draws)
   )
   assert len(ours) >= 8
@@ -64,14 +86,41 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(vocabulary):
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
 
 
-def test_what_cannot_be_sampled_is_refused(vocabulary):
-  for alpha in (0, -1, 1.1, float('nan')):
+def test_without_merges_all_pieces_are_characters_or_bytes():
+  vocabulary = learned('usual')
+  for ids in cut(bpe_dropout, 1.0, vocabulary, TEXT[4:8]):
+    assert all(
+      token < BYTE_IDS.stop or len(vocabulary.piece(token)) == 1 for token in ids
+    )
+
+
+def test_each_side_is_cut_by_its_own_vocabulary():
+  own = SeparateVocabularies(
+    Vocabulary.train(TEXT[::2], 330), Vocabulary.train(TEXT[1::2], 310)
+  )
+  texts = TEXT[:8:2], TEXT[1:8:2]
+  sides = [
+    Sentences.ended(vocabulary.encode_batch(lines))
+    for vocabulary, lines in zip(own, texts, strict=True)
+  ]
+  keys = mix(np.arange(8, dtype=np.uint64)).reshape(2, 4)
+  drawn = bpe_dropout(None, own, 0.3)(*sides, keys)
+  for vocabulary, lines, side in zip(own, texts, drawn, strict=True):
+    assert [vocabulary.decode(side[number]) for number in range(4)] == lines
+
+
+def test_what_cannot_be_sampled_is_refused():
+  bpe = learned('usual')
+  unigram = learned('unigram')
+  for number in (0, -1, 1.1, float('nan')):
     with pytest.raises(UserError, match='must be above 0 and at most 1; got'):
-      sample_cuts(None, vocabulary, alpha)
-  with pytest.raises(
-    UserError, match=r'for one of the kind bpe, set --config\.data\.bpe_dropout'
-  ):
-    sample_cuts(None, Vocabulary.train(TEXT, SIZE), 0.1)
+      sample_cuts(None, unigram, number)
+    with pytest.raises(UserError, match='must be above 0 and at most 1; got'):
+      bpe_dropout(None, bpe, number)
+  with pytest.raises(UserError, match=r'kind bpe, use .*:bpe_dropout'):
+    sample_cuts(None, bpe, 0.1)
+  with pytest.raises(UserError, match=r'kind unigram, use .*:sample_cuts'):
+    bpe_dropout(None, SeparateVocabularies(bpe, unigram), 0.1)
 
 
 @pytest.mark.long

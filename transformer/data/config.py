@@ -35,11 +35,7 @@ class DataConfig:
     train: the corpora to train on: TFDS splits, prefixes of files, or names that your own source
       understands. The files of text are `{dir}/{prefix}.{language}`.
     train_weights: for each corpus, how many times an epoch uses it; 0.5 uses half of the corpus,
-      and the other half in the next epoch. Empty means once each.
-    train_stages: mixtures of the corpora that follow each other: for each stage the number of
-      updates before it, and a weight for each corpus, where 0 leaves the corpus out.
-      `((0, 1, 0), (5000, 1, 2))` trains on the first of two corpora alone, and after 5,000
-      updates on both. A stage begins a new epoch, in an order of its own.
+      and the other half in the next epoch; 0 leaves it out. Empty means once each.
     valid: the split, or prefix, that chooses checkpoints; or several, such as
       `('news', 'talks')`. The first is evaluated as `valid/bleu` and so on, and chooses checkpoints
       unless `train.best_by` names another; the others as `valid/talks/bleu`.
@@ -65,11 +61,9 @@ class DataConfig:
       many target positions.
     max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,
       in tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
-    bpe_dropout: probability that a merge is left out when a training sentence is cut into
-      pieces, anew at each use (Provilkov et al., 2020, "BPE-Dropout", which uses 0.1).
     variations: your own functions that change training sentences at each use, such as noise in
-      sources, one after the other, before BPE-dropout: for each MODULE:FUNCTION, or a tuple of
-      that and the numbers that it takes; see docs/own-parts.md.
+      sources or BPE-dropout, one after the other: for each MODULE:FUNCTION, or a tuple of that
+      and the numbers that it takes; see docs/own-parts.md.
   """
 
   source: str = 'tfds'
@@ -77,7 +71,6 @@ class DataConfig:
   dir: str = ''
   train: tuple[str, ...] = ('train',)
   train_weights: tuple[float, ...] = ()
-  train_stages: tuple[tuple[float, ...], ...] = ()
   valid: str | tuple[str, ...] = 'validation'
   test: str = 'test'
   source_language: str = 'en'
@@ -93,7 +86,6 @@ class DataConfig:
   symbols: tuple[str, ...] = ()
   max_length: int = setting(256, least=2)
   max_length_ratio: float = setting(0.0, least=0)
-  bpe_dropout: float = setting(0.0, least=0, below=1)
   variations: tuple[own_code.Setting, ...] = ()
 
   @property
@@ -107,11 +99,9 @@ class DataConfig:
     }
 
   @property
-  def stages(self) -> tuple[tuple[float, ...], ...]:
-    """The stages of `train_stages`; one by `train_weights` if there are none."""
-    return self.train_stages or (
-      (0.0, *(self.train_weights or (1.0,) * len(self.train))),
-    )
+  def weights(self) -> tuple[float, ...]:
+    """How many times an epoch uses each corpus of `train`."""
+    return self.train_weights or (1.0,) * len(self.train)
 
   @property
   def sizes(self) -> dict[str, int]:
@@ -143,7 +133,16 @@ class DataConfig:
         raise UserError(
           f'data.{key} must name at least one corpus, and each once; got {shown(names)}'
         )
-    self._check_stages()
+    weights = self.weights
+    if (
+      len(weights) != len(self.train)
+      or min(weights) < 0
+      or not 0 < sum(weights) < math.inf
+    ):
+      raise UserError(
+        f'data.train_weights must hold a weight for each of the {len(self.train)} corpora of '
+        f'data.train, at least 0 and one of them above 0; got {shown(weights)}'
+      )
     for symbol in self.symbols:
       if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
         raise UserError(
@@ -151,12 +150,6 @@ class DataConfig:
           f' of control symbols or bytes, such as </s> or <0x41>; got '
           f'{shown(symbol)}'
         )
-    if self.bpe_dropout and self.vocabulary_kind != 'bpe':
-      raise UserError(
-        f'data.bpe_dropout leaves out merges, of which data.vocabulary_kind='
-        f'{self.vocabulary_kind} has none; set --config.data.bpe_dropout=0, and see '
-        f'docs/vocabulary.md for a variation that samples its cuts'
-      )
     if self.shared_vocabulary and (
       self.source_vocabulary or self.source_vocabulary_size
     ):
@@ -164,33 +157,4 @@ class DataConfig:
         'data.source_vocabulary and data.source_vocabulary_size are for languages '
         'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
         'them out'
-      )
-
-  def _check_stages(self):
-    """Raises `UserError` unless stages ascend and weigh each corpus."""
-    if self.train_weights and self.train_stages:
-      raise UserError(
-        'data.train_weights and data.train_stages exclude each other; got both'
-      )
-    for stage in self.stages:
-      weights = stage[1:]
-      if (
-        len(weights) != len(self.train)
-        or min(weights) < 0
-        or not 0 < sum(weights) < math.inf
-      ):
-        raise UserError(
-          f'data.train_weights, and a stage of data.train_stages after its number of '
-          f'updates, must hold a weight for each of the {len(self.train)} corpora of '
-          f'data.train, at least 0 and one of them above 0; got {shown(weights)}'
-        )
-    firsts = [stage[0] for stage in self.stages]
-    if (
-      firsts[0] != 0
-      or firsts != sorted(set(firsts))
-      or any(first % 1 for first in firsts)
-    ):
-      raise UserError(
-        f'the stages of data.train_stages must begin after ascending numbers of '
-        f'updates, the first after 0; got {shown(firsts)}'
       )

@@ -4,14 +4,11 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 from absl import logging
 
 from transformer.data.batch import Batch
-from transformer.data.batches.bpe_dropout import make_bpe_dropout
 from transformer.data.batches.training_batches import (
   BatchesByStep,
-  StagedBatches,
   TrainingBatches,
   batch_shape,
   scoring_batches,
@@ -45,14 +42,15 @@ class Corpora(NamedTuple):
     Of more than `at_most` pairs, yields always the same: short runs from places spread evenly.
     """
     total = sum(map(len, self.train.values()))
-    pairs = min(at_most, total)
-    runs = -(-total // _CHUNK) if pairs == total else min(pairs, _PLACES)
-    for run in range(runs):
-      # The pairs to skip are spread evenly too, so that runs never overlap.
-      left_out = run * (total - pairs) // runs
+    places = min(at_most, _PLACES)
+    every = total // places
+    length = at_most // places
+    if total <= at_most:
+      every = length = _CHUNK
+    for first in range(0, total, every):
       # Numbered through all corpora.
-      start = run * pairs // runs + left_out
-      stop = (run + 1) * pairs // runs + left_out
+      start = first
+      stop = first + length
       for corpus in self.train.values():
         yield from itertools.chain.from_iterable(corpus[max(start, 0) : max(stop, 0)])
         start -= len(corpus)
@@ -113,22 +111,10 @@ def encode_corpora(
       '%.1f %% of the training pairs are dropped; docs/data.md says how to see which',
       100 * dropped / total,
     )
-  variations = own_variations(config, vocabulary)
-  if config.bpe_dropout:
-    variations += make_bpe_dropout(vocabulary, config.bpe_dropout)
   pairs = list(train.values())
-
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-  firsts = []
-  stages = []
-  for number, (first, *weights) in enumerate(config.stages):
-    # A mixture that comes back has another order.
-    own_seed = seed
-    if number:
-      own_seed = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-    plan = TrainingBatches(pairs, weights, shape, own_seed)
-    stages.append(VariedBatches(plan, variations, own_seed) if variations else plan)
-    firsts.append(int(first))
-  batches = StagedBatches(firsts, stages) if len(stages) > 1 else stages[0]
+  batches = TrainingBatches(pairs, config.weights, shape, seed)
+  if variations := own_variations(config, vocabulary):
+    batches = VariedBatches(batches, variations, seed)
   valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
   return EncodedCorpora(batches, valid_batches, counts)

@@ -1,10 +1,8 @@
 """Sentence pairs as token ids, held in flat arrays."""
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -63,7 +61,8 @@ class Sentences:
     return len(self.lengths)
 
   def __getitem__(self, index) -> np.ndarray:
-    return self.take(np.array([index]))
+    start = self.starts[index]
+    return self.tokens[start : start + self.lengths[index]]
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences; their tokens stay where they are."""
@@ -169,29 +168,8 @@ def encode_for_scoring(
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
-  lengths = np.minimum(sentences.lengths, max_length)
-  shorter = dataclasses.replace(sentences, lengths=lengths)
-  tokens = shorter.take(np.arange(len(shorter)))
-  tokens[np.cumsum(lengths) - 1] = EOS_ID
-  return Sentences.end_to_end(tokens, lengths)
-
-
-def prefetch(function: Callable, items: Iterable, ahead: int) -> Iterator:
-  """Yields `function(item)` for each item, in order, computed by one thread up to `ahead` ahead.
-
-  An exception of `function` is raised in place of its result.
-  """
-  thread = ThreadPoolExecutor(1, 'prefetch')
-  results = collections.deque()
-  try:
-    for item in items:
-      results.append(thread.submit(function, item))
-      if len(results) > ahead:
-        yield results.popleft().result()
-    while results:
-      yield results.popleft().result()
-  finally:  # The thread stops after its current item.
-    thread.shutdown(wait=False, cancel_futures=True)
+  texts = (sentences[number][:-1] for number in range(len(sentences)))
+  return Sentences.ended(ids[: max_length - 1] for ids in texts)
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:

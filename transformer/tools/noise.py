@@ -24,7 +24,7 @@ from transformer.errors import UserError
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
 _HOLE = '\ud800'  # Stands for a symbol: it is no letter, and in no text.
-_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that BPE-dropout does not use.
+_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that other variations do not use.
 
 
 def source_noise(

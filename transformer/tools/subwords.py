@@ -1,4 +1,6 @@
-"""Subword regularisation: training sentences are cut by a unigram vocabulary anew in each round.
+"""Subword regularisation: SentencePiece segments training sentences anew at each use.
+
+  --config.data.variations="(('transformer.tools.subwords:bpe_dropout', 0.1),)"
 
   --config.data.vocabulary_kind=unigram
   --config.data.variations="(('transformer.tools.subwords:sample_cuts', 0.1),)"
@@ -20,39 +22,71 @@ from transformer.errors import UserError
 _ESCAPES = str.maketrans(ESCAPED)
 
 
+def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
+  """Returns the variation of both sides (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
+
+  Each merge of a sentence is skipped with a probability of `rate`. Raises `UserError` if the
+  vocabulary has no merges.
+  """
+  if not 0 < rate <= 1:
+    raise UserError(
+      f'the rate of BPE-dropout, the probability that a merge is skipped, must be above 0 and '
+      f'at most 1; got {rate}'
+    )
+  _check_kind(
+    vocabulary,
+    TrainerSpec.BPE,
+    'BPE-dropout skips merges, of which a vocabulary of another kind than bpe has none; for one '
+    'of the kind unigram, use transformer.tools.subwords:sample_cuts',
+  )
+  return _sampled(vocabulary, rate)
+
+
 def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   """Returns the variation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
 
-  A cut is drawn of all cuts of its sentence, by their probabilities to the power of alpha.
+  A segmentation is sampled of all those of its sentence, by their probabilities to the power of
+  `alpha`. Raises `UserError` if the vocabulary has no probabilities.
   """
   if not 0 < alpha <= 1:
     raise UserError(
       f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1; got {alpha}'
     )
+  _check_kind(
+    vocabulary,
+    TrainerSpec.UNIGRAM,
+    'transformer.tools.subwords:sample_cuts samples the cuts of a vocabulary of the kind unigram; '
+    'the run has another; for one of the kind bpe, use transformer.tools.subwords:bpe_dropout',
+  )
+  return _sampled(vocabulary, alpha)
+
+
+def _check_kind(vocabulary: RunVocabulary, kind: int, message: str):
+  for side in (vocabulary.source, vocabulary.target):
+    if side.proto().trainer_spec.model_type != kind:
+      raise UserError(message)
+
+
+def _sampled(vocabulary: RunVocabulary, alpha: float) -> Vary:
+  """Returns the variation that samples segmentations; `alpha` is that of SentencePiece."""
   source_sampler = _Sampler(vocabulary.source, alpha)
   target_sampler = _Sampler(vocabulary.target, alpha)
 
   def vary(
     source: Sentences, target: Sentences, keys: np.ndarray
   ) -> tuple[Sentences, Sentences]:
-    return source_sampler.cut_all(source, keys[0]), target_sampler.cut_all(
-      target, keys[1]
+    return (
+      source_sampler.cut_all(source, keys[0]),
+      target_sampler.cut_all(target, keys[1]),
     )
 
   return vary
 
 
 class _Sampler:
-  """Draws cuts of the sentences of a language."""
+  """Samples segmentations of the sentences of a language."""
 
   def __init__(self, vocabulary: Vocabulary, alpha: float):
-    model = vocabulary.proto()
-    if model.trainer_spec.model_type != TrainerSpec.UNIGRAM:
-      raise UserError(
-        'transformer.tools.subwords samples the cuts of a vocabulary of the kind '
-        'unigram; the run has another; for one of the kind bpe, set '
-        '--config.data.bpe_dropout'
-      )
     self._vocabulary = vocabulary
     self._symbols = set(vocabulary.symbols.values())
     self._processor = sentencepiece.SentencePieceProcessor(

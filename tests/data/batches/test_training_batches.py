@@ -2,6 +2,8 @@
 
 import collections
 import itertools
+import threading
+import time
 
 import chex
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from transformer.data.batch import EOS_ID
 from transformer.data.batches.packing import Packing
 from transformer.data.batches.training_batches import (
+  BatchesByStep,
   Shape,
   TrainingBatches,
   batch_shape,
@@ -115,6 +118,41 @@ def test_any_order_of_asking_gives_the_sequence(weights):
     chex.assert_trees_all_equal(part, whole[start:stop])
 
 
+class Steps(BatchesByStep):
+  """Numbers for batches, and the steps that were asked for."""
+
+  def __init__(self):
+    self.done, self.threads = [], set()
+
+  def __getitem__(self, step):
+    self.threads.add(threading.get_ident())
+    self.done.append(step)
+    return 10 // (step - 30)
+
+
+def test_one_thread_works_a_bounded_number_ahead_until_the_generator_is_closed():
+  steps = Steps()
+  results = steps.iterate(0, 20)
+  assert steps.done == []  # Nothing starts before the first result is wanted.
+  for wanted in range(5):
+    assert next(results) == 10 // (wanted - 30)
+    deadline = time.monotonic() + 20
+    while len(steps.done) < wanted + 9 and time.monotonic() < deadline:
+      time.sleep(0.001)
+    assert steps.done == list(range(wanted + 9))
+  results.close()
+  assert len(steps.done) == 13
+  assert len(steps.threads) == 1 and threading.get_ident() not in steps.threads
+
+
+def test_an_exception_comes_in_its_place():
+  results = Steps().iterate(29, 33)
+  assert next(results) == -10
+  with pytest.raises(ZeroDivisionError):
+    next(results)
+  assert list(results) == []
+
+
 def test_another_seed_gives_other_batches():
   one, other = training([CORPUS], seed=7), training([CORPUS], seed=8)
   assert not any(
@@ -213,7 +251,7 @@ def test_no_pair_to_train_on_is_an_error():
 def test_a_weight_that_takes_no_row_is_an_error(weights):
   assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
   wanted = (
-    r'data\.train_weights and data\.train_stages must take at least one row of each '
+    r'data\.train_weights must take at least one row of each '
     r'corpus; a weight of [0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)'
   )
   with pytest.raises(UserError, match=wanted):

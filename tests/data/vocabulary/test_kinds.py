@@ -2,17 +2,14 @@
 
 import io
 
-import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.batches.bpe_dropout import Merges
 from transformer.data.config import NORMALISATIONS, DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.making import make_vocabulary, spell
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
@@ -196,24 +193,6 @@ def test_a_size_that_does_not_suit_the_kind_says_the_nearest(kind, size, limit):
   assert train(kind, nearest).size == nearest
 
 
-@pytest.mark.parametrize(
-  'kind', ['digits', 'symbols', 'symbols with their space', 'folded symbols']
-)
-def test_bpe_dropout_keeps_digits_and_symbols(vocabularies, kind):
-  vocabulary = vocabularies[kind]
-  plain = Sentences.ended(vocabulary.encode_batch(LINES))
-  keys = np.arange(len(LINES), dtype=np.uint64)
-  np.testing.assert_array_equal(
-    Merges(vocabulary).cut(plain, keys, 0.0).tokens, plain.tokens
-  )
-  cut = Merges(vocabulary).cut(plain, keys, 0.5)
-  assert len(cut.tokens) > len(plain.tokens)
-  for number, line in enumerate(LINES):
-    assert vocabulary.decode(cut[number]) == vocabulary.written(line)
-    for symbol in vocabulary.symbols.values():
-      assert np.sum(cut[number] == symbol) == np.sum(plain[number] == symbol)
-
-
 CORPORA = Corpora({'a': list(zip(TEXT[::2], TEXT[1::2], strict=True))}, {})
 
 
@@ -229,17 +208,7 @@ def test_the_settings_of_a_run_reach_its_vocabulary(vocabularies, kind):
 def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path):
   vocabularies['usual'].save(tmp_path / 'usual')
   file = {'vocabulary': str(tmp_path / 'usual')}
-  # A piece that no merge makes, as some toolkits add for their own tags.
-  model = vocabularies['usual'].proto()
-  model.pieces.add(piece='zz', type=model.SentencePiece.UNUSED)
-  (tmp_path / 'unused').write_bytes(model.SerializeToString())
-  unused = {
-    'vocabulary': str(tmp_path / 'unused'),
-    'size': SIZE + 1,
-    'bpe_dropout': 0.1,
-  }
   for changes, earlier, advice in (
-    (unused, None, r'data\.vocabulary; set --config\.data\.bpe_dropout=0; got 0\.1'),
     (
       {**file, **KINDS['unigram']},
       None,

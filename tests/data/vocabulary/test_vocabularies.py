@@ -1,6 +1,5 @@
 """A run has one vocabulary for both languages, or one for each."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -157,10 +156,6 @@ def test_an_earlier_vocabulary_without_merges_drops_none(corpora, tmp_path):
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
   assert make_vocabulary(config, corpora, earlier) is earlier
-  with pytest.raises(
-    UserError, match=r'train\.init_from; set --config\.data\.bpe_dropout=0; got 0\.1'
-  ):
-    make_vocabulary(dataclasses.replace(config, bpe_dropout=0.1), corpora, earlier)
 
 
 OLD = [

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.data.batches.test_bpe_dropout import HOSTILE
+from tests.data.vocabulary.test_kinds import HOSTILE
 from tests.sentences import english_and_french
 from tests.tools.convert import random_models
 from tests.tools.convert.random_models import SHAPE, logits_of, opinionated, padded

@@ -184,8 +184,7 @@ def test_batches_hold_paragraphs_of_one_document_of_one_corpus(vocabularies, tmp
     valid='valid',
     train_weights=(1, 2),
     shared_vocabulary=False,
-    bpe_dropout=0.1,
-    variations=((SPEC, 0.5),),
+    variations=((SPEC, 0.5), ('transformer.tools.subwords:bpe_dropout', 0.1)),
   )
 
   def batches():  # The second time, the tokens are read from the disk.

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batches.shuffling import mix, permute
-from transformer.data.encoding import count_from_zero
 
 
 class Rows(NamedTuple):
@@ -19,10 +18,17 @@ class Rows(NamedTuple):
   pairs: np.ndarray
   sizes: np.ndarray
 
-  @property
-  def starts(self) -> np.ndarray:
-    """The place in `pairs` where each row begins."""
-    return np.cumsum(self.sizes) - self.sizes
+
+class _Filling(NamedTuple):
+  """A way to fill a row, which is repeated a number of `times`.
+
+  In the t-th of its rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
+  """
+
+  kinds: np.ndarray
+  starts: np.ndarray
+  steps: np.ndarray
+  times: int
 
 
 class Packing:
@@ -35,31 +41,17 @@ class Packing:
 
     There is at least one pair, and each fits into a row. Lengths are at least 1.
     """
-    # Sorting 16-bit numbers is several times faster than sorting longer ones.
-    kind = np.uint16 if max(source_capacity, target_capacity) < 1 << 16 else np.int32
-    source = np.asarray(source_lengths, kind)
-    target = np.asarray(target_lengths, kind)
-    self._pairs = np.lexsort((target, source)).astype(np.int32)  # Ordered by kind.
-    source = source[self._pairs]
-    target = target[self._pairs]
-    new = np.ones(len(source), bool)
-    new[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
-    self._firsts = np.flatnonzero(new)
-    self._counts = np.diff(self._firsts, append=len(source))
-    kind_source = source[self._firsts].astype(np.int64)
-    kind_target = target[self._firsts].astype(np.int64)
-    fillings = _fillings(
-      kind_source,
-      kind_target,
-      self._counts,
-      source_capacity,
-      target_capacity,
+    # A kind as one number, which is sorted faster than two.
+    kinds = (
+      np.asarray(source_lengths, np.int64) * (target_capacity + 1) + target_lengths
     )
-    self._first_rows = np.cumsum([0, *(times for *_, times in fillings)])
-    self._sizes = np.array([len(kinds) for kinds, *_ in fillings], np.int64)
-    self._first_slots = np.cumsum(self._sizes) - self._sizes
-    slots = np.concatenate([slots for *slots, _ in fillings], axis=1)
-    self._kinds, self._starts, self._steps = slots
+    self._pairs = np.argsort(kinds, kind='stable').astype(np.int32)  # Ordered by kind.
+    kinds, self._counts = np.unique(kinds, return_counts=True)
+    self._firsts = np.cumsum(self._counts) - self._counts
+    source, target = np.divmod(kinds, target_capacity + 1)
+    capacities = (source_capacity, target_capacity)
+    self._fillings = _fillings(source, target, self._counts, *capacities)
+    self._first_rows = np.cumsum([0, *(filling.times for filling in self._fillings)])
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
@@ -70,70 +62,78 @@ class Packing:
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
     rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
-    filling = np.searchsorted(self._first_rows, rows, side='right') - 1
-    sizes = self._sizes[filling]
-    slot = np.repeat(self._first_slots[filling], sizes) + count_from_zero(sizes)
-    repetition = np.repeat(rows - self._first_rows[filling], sizes)
-    kind = self._kinds[slot]
-    kind_key = mix(pairs_key + kind.astype(np.uint64))
+    kinds = [np.zeros(0, np.int64)]
+    numbers = [np.zeros(0, np.int64)]
+    sizes = np.zeros(len(rows), np.int64)
+    places = np.searchsorted(self._first_rows, rows, side='right') - 1
+    repetitions = rows - self._first_rows[places]
+    for row, place in enumerate(places):
+      filling = self._fillings[place]
+      kinds.append(filling.kinds)
+      numbers.append(filling.starts + repetitions[row] * filling.steps)
+      sizes[row] = len(filling.kinds)
+    kind = np.concatenate(kinds)
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
-    number = self._starts[slot] + repetition * self._steps[slot]
-    number = permute(number, self._counts[kind], kind_key)
+    kind_key = mix(pairs_key + kind.astype(np.uint64))
+    number = permute(np.concatenate(numbers), self._counts[kind], kind_key)
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
-def _fillings(source, target, counts, source_capacity, target_capacity):
-  """Returns ways to fill rows, until no pair is left, each with its number of rows.
+def _fillings(
+  source: np.ndarray,
+  target: np.ndarray,
+  counts: np.ndarray,
+  source_capacity: int,
+  target_capacity: int,
+) -> list[_Filling]:
+  """Returns ways to fill rows, until no pair is left, given the lengths and counts of kinds.
 
   The largest remaining pair opens a row. The pair with the largest dot product with the
   remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
-
-  A way is (kinds, starts, steps, times): in the t-th of its rows, slot i takes pair
-  `starts[i] + t · steps[i]` of `kinds[i]`.
   """
-  # The largest kind first.
   size = -np.maximum(source / source_capacity, target / target_capacity)
-  order = np.argsort(size, kind='stable')
-  size = size[order]
-  source = source[order]
-  target = target[order]
-  counts = counts[order]
-  taken = np.zeros_like(counts)
+  order = np.argsort(size, kind='stable')  # The largest kind first.
+  left = counts.copy()
   fillings = []
-  while len(order):
-    filling = []
-    left = counts.copy()
-    source_room = source_capacity
-    target_room = target_capacity
-    best = 0
-    while best is not None:
-      filling.append(best)
-      left[best] -= 1
-      source_room -= source[best]
-      target_room -= target[best]
-      # Skips the kinds that are larger than the room on both sides.
-      largest = max(source_room / source_capacity, target_room / target_capacity)
-      first = np.searchsorted(size, -largest)
-      fit = left[first:] > 0
-      fit &= source[first:] <= source_room
-      fit &= target[first:] <= target_room
-      fits = first + np.flatnonzero(fit)
-      best = None
-      if len(fits):
-        products = source[fits] * source_room + target[fits] * target_room
-        best = fits[np.argmax(products)]
-    steps = np.bincount(filling, minlength=len(counts))
-    times = int((counts[filling] // steps[filling]).min())
-    same_before = [filling[:i].count(kind) for i, kind in enumerate(filling)]
-    starts = taken[filling] + same_before
-    fillings.append((order[filling], starts, steps[filling], times))
-    counts = counts - times * steps
-    taken = taken + times * steps
-    alive = counts > 0
-    order = order[alive]
-    size = size[alive]
-    source = source[alive]
-    target = target[alive]
-    counts = counts[alive]
-    taken = taken[alive]
+  while len(order := order[left[order] > 0]):
+    kinds = _fill(
+      size[order],
+      source[order],
+      target[order],
+      left[order],
+      source_capacity,
+      target_capacity,
+    )
+    kinds = order[kinds]
+    steps = np.bincount(kinds, minlength=len(counts))
+    times = int((left[kinds] // steps[kinds]).min())
+    same_before = [np.count_nonzero(kinds[:i] == kind) for i, kind in enumerate(kinds)]
+    starts = counts[kinds] - left[kinds] + same_before
+    fillings.append(_Filling(kinds, starts, steps[kinds], times))
+    left -= times * steps
   return fillings
+
+
+def _fill(size, source, target, left, source_capacity, target_capacity) -> list[int]:
+  """Returns the kinds in a row, of kinds whose numbers of pairs are `left`; counts `left` down."""
+  source_room = source_capacity
+  target_room = target_capacity
+  kinds = []
+  best = 0
+  while best is not None:
+    kinds.append(best)
+    left[best] -= 1
+    source_room -= source[best]
+    target_room -= target[best]
+    # Skips the kinds that are larger than the room on both sides.
+    largest = max(source_room / source_capacity, target_room / target_capacity)
+    first = np.searchsorted(size, -largest)
+    fit = left[first:] > 0
+    fit &= source[first:] <= source_room
+    fit &= target[first:] <= target_room
+    fits = first + np.flatnonzero(fit)
+    best = None
+    if len(fits):
+      products = source[fits] * source_room + target[fits] * target_room
+      best = fits[np.argmax(products)]
+  return kinds

@@ -1,17 +1,18 @@
 """Training batches, of which that of step n is a function of (data, seed, n), and validation's."""
 
-import bisect
+import collections
 import fractions
 import itertools
 import math
 from collections.abc import Iterator, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing, Rows
-from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero, prefetch
+from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.errors import UserError
 
 _BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
@@ -46,8 +47,18 @@ class BatchesByStep:
   shape: Shape
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time."""
-    return prefetch(self.__getitem__, range(start, stop), _BATCHES_AHEAD)
+    """Yields batches `start` … `stop − 1`, assembled ahead of time by one thread."""
+    thread = ThreadPoolExecutor(1, 'batches')
+    ahead = collections.deque()
+    try:
+      for step in range(start, stop):
+        ahead.append(thread.submit(self.__getitem__, step))
+        if len(ahead) > _BATCHES_AHEAD:
+          yield ahead.popleft().result()
+      while ahead:
+        yield ahead.popleft().result()
+    finally:  # The thread stops after its current batch.
+      thread.shutdown(wait=False, cancel_futures=True)
 
 
 class TrainingBatches(BatchesByStep):
@@ -57,6 +68,7 @@ class TrainingBatches(BatchesByStep):
 
   Attributes:
     corpora: the encoded corpora that are used; pairs are numbered through all of them.
+    numbers: the number of each of `corpora`, as `Batch.corpora` has it, or None.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -77,9 +89,9 @@ class TrainingBatches(BatchesByStep):
         'the training set has no pair left to train on; '
         'see the counts of what was dropped, and data.max_length'
       )
-    self._numbers = list(itertools.chain(*by_weight.values()))
-    self._is_mixed = len(corpora) > 1
-    self.corpora = [corpora[number] for number in self._numbers]
+    numbers = list(itertools.chain(*by_weight.values()))
+    self.numbers = numbers if len(corpora) > 1 else None
+    self.corpora = [corpora[number] for number in numbers]
     self._cycles = []
     for weight, group in by_weight.items():
       alike = [corpora[number] for number in group]
@@ -91,14 +103,7 @@ class TrainingBatches(BatchesByStep):
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.deal(step)
-    return assemble(self.corpora, rows, self.shape, self.corpus_of(rows.pairs))
-
-  def corpus_of(self, pairs: np.ndarray) -> np.ndarray | None:
-    """Returns the number of the corpus of each pair, as `Batch.corpora` has it, or None."""
-    if not self._is_mixed:
-      return None
-    owner, _ = _find(self.corpora, pairs)
-    return np.array(self._numbers)[owner]
+    return assemble(self.corpora, rows, self.shape, self.numbers)
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
     """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
@@ -133,18 +138,15 @@ class _Cycle:
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
-    target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
-    self.packing = Packing(source_lengths, target_lengths, *shape[1:])
+    self.packing = pack(corpora, shape)
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
     self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
     if self._rows_in_epoch < 1:
       raise UserError(
-        f'data.train_weights and data.train_stages must take at least one row of '
-        f'each corpus; a weight of {weight} takes none of {rows} rows '
-        f'({self.num_pairs} pairs)'
+        f'data.train_weights must take at least one row of each corpus; a weight of '
+        f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
       )
     self.most_rows = math.ceil(self._rows_in_epoch)
 
@@ -154,26 +156,20 @@ class _Cycle:
     return first, math.floor((epoch + 1) * self._rows_in_epoch)
 
 
-class StagedBatches(BatchesByStep):
-  """Batches whose mixture of corpora changes at given steps; each stage begins a new epoch."""
-
-  def __init__(self, first_steps: Sequence[int], stages: Sequence[BatchesByStep]):
-    self._first_steps = first_steps
-    self._stages = stages
-    self.shape = stages[0].shape
-
-  def __getitem__(self, step: int) -> Batch:
-    stage = bisect.bisect_right(self._first_steps, step) - 1
-    return self._stages[stage][step - self._first_steps[stage]]
+def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
+  """Returns a packing of the pairs of all corpora, numbered through them."""
+  source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
+  target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
+  return Packing(source_lengths, target_lengths, *shape[1:])
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
-  packing = Packing(pairs.source.lengths, pairs.target.lengths, *shape[1:])
+  packing = pack([pairs], shape)
+  places = np.arange(packing.num_rows)
   batches = []
   for first in range(0, packing.num_rows, shape.rows):
-    last = min(first + shape.rows, packing.num_rows)
-    rows = packing.deal(np.arange(first, last), 0)
+    rows = packing.deal(places[first : first + shape.rows], 0)
     batches.append(assemble([pairs], rows, shape))
   return batches
 
@@ -182,16 +178,20 @@ def assemble(
   corpora: Sequence[EncodedPairs],
   rows: Rows,
   shape: Shape,
-  corpus_of: np.ndarray | None = None,
+  numbers: Sequence[int] | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
 
-  `corpus_of` has the number of the corpus of each of `rows.pairs`; None leaves `corpora` out.
+  `numbers` has the number of each corpus for `Batch.corpora`; None leaves that out.
   """
   num_rows, source_length, target_length = shape
+  of_pairs = None
+  if numbers is not None:
+    owner, _ = find(corpora, rows.pairs)
+    of_pairs = np.array(numbers)[owner]
   source = _fill([pairs.source for pairs in corpora], rows, num_rows, source_length)
   target = _fill(
-    [pairs.target for pairs in corpora], rows, num_rows, target_length, corpus_of
+    [pairs.target for pairs in corpora], rows, num_rows, target_length, of_pairs
   )
   return Batch(*source, *target)
 
@@ -206,35 +206,31 @@ def _fill(
   """Returns the tokens, segments and positions of one side, and `of_pairs` by position if given."""
   chosen = take(sides, rows.pairs)
   lengths = chosen.lengths
-  in_row = chosen.starts - np.repeat(chosen.starts[rows.starts], rows.sizes)
-  row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-  position = count_from_zero(lengths)
-  place = np.repeat(row * length + in_row, lengths) + position
+  row = np.repeat(np.repeat(np.arange(len(rows.sizes)), rows.sizes), lengths)
+  column = count_from_zero(np.bincount(row))
   segment = 1 + count_from_zero(rows.sizes)
-  values = [chosen.tokens, np.repeat(segment, lengths), position]
+  values = [chosen.tokens, np.repeat(segment, lengths), count_from_zero(lengths)]
   if of_pairs is not None:
     values.append(np.repeat(of_pairs, lengths))
-  arrays = np.zeros((len(values), num_rows * length), np.int32)
+  arrays = np.zeros((len(values), num_rows, length), np.int32)
   for array, value in zip(arrays, values, strict=True):
-    array[place] = value
-  return [array.reshape(num_rows, length) for array in arrays]
+    array[row, column] = value
+  return list(arrays)
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
-  owner, within = _find(sides, numbers)
-  lengths = np.zeros(len(numbers), np.int32)
-  for number in np.unique(owner):
-    here = owner == number
-    lengths[here] = sides[number].lengths[within[here]]
-  tokens = np.zeros(lengths.sum(), np.int32)
-  for number in np.unique(owner):
-    here = owner == number
-    tokens[np.repeat(here, lengths)] = sides[number].take(within[here])
-  return Sentences.end_to_end(tokens, lengths)
+  owner, within = find(sides, numbers)
+  order = np.argsort(owner, kind='stable')
+  parts = [_copied(side, within[owner == place]) for place, side in enumerate(sides)]
+  return _copied(Sentences.concatenate(parts), np.argsort(order))
 
 
-def _find(
+def _copied(sentences: Sentences, numbers: np.ndarray) -> Sentences:
+  return Sentences.end_to_end(sentences.take(numbers), sentences.lengths[numbers])
+
+
+def find(
   collections: Sequence[Sized], numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the place of each number's collection, and the number within this collection."""

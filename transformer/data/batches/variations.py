@@ -14,32 +14,30 @@ import numpy as np
 
 from transformer import own_code
 from transformer.data.batch import Batch
-from transformer.data.batches.packing import Packing, Rows
+from transformer.data.batches.packing import Packing
 from transformer.data.batches.shuffling import mix
 from transformer.data.batches.training_batches import (
   BatchesByStep,
   TrainingBatches,
   assemble,
+  find,
+  pack,
   take,
 )
 from transformer.data.config import DataConfig
-from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 # (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
 Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
+Named = tuple[str, Vary]
 
-_WINDOW_PAIRS = (
-  32_768  # approximate number of pairs that are varied and packed together
-)
-_FEWEST_BATCHES = (
-  16  # in a window, which has one more than planned: few would be half empty
-)
-_SPARE = (
-  0.01  # spare rows in each window, as a share of the rows that the first window needs
-)
+# Planned batches whose pairs are varied and packed together.
+_PLANNED = 64
+# Spare rows of each window, as a fraction of the rows that the first window needs.
+_SPARE = 0.01
 
 
 def fractions(keys: np.ndarray) -> np.ndarray:
@@ -57,41 +55,44 @@ def replaced(
   return take([sentences, changed], numbers)
 
 
-def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Vary]:
+def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Named]:
   """Returns the variations that `data.variations` names."""
-  variations = []
-  for place, part in enumerate(data.variations):
-    vary = own_code.build(part, 'variation', data, vocabulary)
-    variations.append(_checked(own_code.name_of(part), vary, place))
-  return variations
+  return [
+    (own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary))
+    for part in data.variations
+  ]
 
 
-def _checked(spec: str, vary: Vary, place: int) -> Vary:
-  def checked(source: Sentences, target: Sentences, keys: np.ndarray):
-    # Variations that draw alike would change the same sentences.
-    own_keys = mix(keys + np.uint64(place)) if place else keys
-    with own_code.guarded(f'the variation {spec} failed'):
-      varied = vary(source, target, own_keys)
+def vary_pairs(
+  variations: Sequence[Named], pairs: EncodedPairs, keys: np.ndarray, longest: int
+) -> EncodedPairs:
+  """Returns pairs, varied by their uint64 keys [2, pairs].
+
+  A variation that makes a side longer than `longest` tokens leaves the pair as it came.
+  """
+  sides = (pairs.source, pairs.target)
+  for place, (name, vary) in enumerate(variations):
+    # Variations that sample alike would change the same sentences.
+    own_keys = mix(keys + np.uint64(place))
+    with own_code.guarded(f'the variation {name} failed'):
+      varied = vary(*sides, own_keys)
       sizes = [len(side) for side in varied if isinstance(side, Sentences)]
-    if sizes != [len(source)] * 2:
+    if sizes != [len(pairs)] * 2:
       raise UserError(
-        f'the variation {spec} must return two Sentences, each as many as it got'
+        f'the variation {name} must return two Sentences, each as many as it got'
       )
-    return varied
-
-  return checked
+    is_long = np.maximum(varied[0].lengths, varied[1].lengths) > longest
+    chosen = np.arange(len(pairs)) + np.where(is_long, len(pairs), 0)
+    sides = [take(both, chosen) for both in zip(varied, sides, strict=True)]
+  return EncodedPairs(*sides, {})
 
 
 class _Window(NamedTuple):
-  """Both sides of a window's pairs, as `planned` and `varied`.
+  """Varied pairs by corpus, the numbers of these corpora, and the packing of all pairs."""
 
-  `numbers` are those of the pairs in the plan, and `sizes` the numbers of pairs in planned rows.
-  """
-
-  planned: list[Sentences]
-  varied: list[Sentences]
-  numbers: np.ndarray
-  sizes: np.ndarray
+  corpora: list[EncodedPairs]
+  numbers: list[int] | None
+  packing: Packing
 
 
 class VariedBatches(BatchesByStep):
@@ -99,49 +100,29 @@ class VariedBatches(BatchesByStep):
 
   Varied pairs have other lengths, so the planned rows no longer fit. A window is a fixed number of
   `planned` batches, whose pairs are packed again into a fixed number of `real` ones. So the batch
-  of a step depends on one window only. An epoch of a small corpus is one window.
+  of a step depends on one window only. Very rarely, a window needs more rows than there are; the
+  surplus is left out.
   """
 
-  def __init__(self, plan: TrainingBatches, variations: Sequence[Vary], seed: int):
+  def __init__(self, plan: TrainingBatches, variations: Sequence[Named], seed: int):
     self.shape = plan.shape
     self._plan = plan
     self._variations = variations
     self._seed = seed
-    epoch = plan.batches_in_epoch
-    windows = max(round(sum(map(len, plan.corpora)) / _WINDOW_PAIRS), 1)
-    self.planned = min(max(-(-epoch // windows), _FEWEST_BATCHES), epoch)
-    rows = self._pack(self._vary(0).varied).num_rows
-    self.real = max(math.ceil(rows * (1 + _SPARE) / self.shape.rows), self.planned)
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
+    self.planned = min(_PLANNED, plan.batches_in_epoch)
+    rows = self._window(0).packing.num_rows
+    self.real = math.ceil(rows * (1 + _SPARE) / self.shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
     number, index = divmod(step, self.real)
-    pairs, numbers, rows = self._window(number)
-    places = np.arange(index, len(rows.sizes), self.real)
-    sizes = rows.sizes[places]
-    chosen = rows.pairs[np.repeat(rows.starts[places], sizes) + count_from_zero(sizes)]
-    corpus_of = self._plan.corpus_of(numbers[chosen])
-    return assemble([pairs], Rows(chosen, sizes), self.shape, corpus_of)
+    window = self._window(number)
+    places = np.arange(index, window.packing.num_rows, self.real)
+    rows = window.packing.deal(places[: self.shape.rows], self._seed, number)
+    return assemble(window.corpora, rows, self.shape, window.numbers)
 
-  def _make_window(self, number: int) -> tuple[EncodedPairs, np.ndarray, Rows]:
-    """Returns the pairs of a window, varied, their numbers in the plan, and their rows.
-
-    Very rarely, there are too many rows. Then the pairs stay as planned, in the planned rows.
-    """
-    window = self._vary(number)
-    packing = self._pack(window.varied)
-    if packing.num_rows <= self.real * self.shape.rows:
-      rows = packing.deal(np.arange(packing.num_rows), self._seed, number)
-      return EncodedPairs(*window.varied, {}), window.numbers, rows
-    rows = Rows(np.arange(len(window.numbers)), window.sizes)
-    return EncodedPairs(*window.planned, {}), window.numbers, rows
-
-  def _pack(self, sides: Sequence[Sentences]) -> Packing:
-    source, target = sides
-    return Packing(source.lengths, target.lengths, *self.shape[1:])
-
-  def _vary(self, window: int) -> _Window:
-    steps = range(window * self.planned, (window + 1) * self.planned)
+  def _make_window(self, number: int) -> _Window:
+    steps = range(number * self.planned, (number + 1) * self.planned)
     dealt = [self._plan.deal(step) for step in steps]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
@@ -149,44 +130,15 @@ class VariedBatches(BatchesByStep):
     for part in (rounds, pairs):
       keys = mix(keys) + part.astype(np.uint64)
     keys = mix(keys)
-    first = 0
-    places = []
-    parts = []
-    for corpus in self._plan.corpora:
-      place = np.flatnonzero((pairs >= first) & (pairs < first + len(corpus)))
-      if len(place):
-        read = [
-          side.select(pairs[place] - first) for side in (corpus.source, corpus.target)
-        ]
-        parts.append([*read, *self._vary_corpus(read, keys[:, place])])
-        places.append(place)
-      first += len(corpus)
-    in_plan = np.argsort(np.concatenate(places))
-    sides = [take(of_corpora, in_plan) for of_corpora in zip(*parts, strict=True)]
-    sizes = np.concatenate([rows.sizes for rows, _ in dealt])
-    return _Window(sides[:2], sides[2:], pairs, sizes)
-
-  def _vary_corpus(
-    self, read: Sequence[Sentences], keys: np.ndarray
-  ) -> list[Sentences]:
-    """Returns both sides of pairs of one corpus, varied; a side that is too long stays as read.
-
-    What a variation makes of both sides, such as paragraphs, counts as read if both are short.
-    """
-    most = (
-      self.shape.target_length
-    )  # data.max_length, the most that any sentence may have
-    sides = read
-    for vary in self._variations:
-      before = sides
-      sides = vary(*sides, keys)
-      if sides[0] is not before[0] and sides[1] is not before[1]:
-        short = np.maximum(sides[0].lengths, sides[1].lengths) <= most
-        read = sides = [_choose(short, *both) for both in zip(sides, read, strict=True)]
-    both_sides = zip(sides, read, strict=True)
-    return [_choose(side.lengths <= most, side, other) for side, other in both_sides]
-
-
-def _choose(first: np.ndarray, one: Sentences, other: Sentences) -> Sentences:
-  """Returns the sentences of `one` where `first` is True, and of `other` elsewhere."""
-  return take([one, other], np.arange(len(one)) + np.where(first, 0, len(one)))
+    owner, within = find(self._plan.corpora, pairs)
+    used = np.unique(owner)
+    corpora = []
+    for place in used:
+      here = owner == place
+      corpus = self._plan.corpora[place]
+      sides = (side.select(within[here]) for side in (corpus.source, corpus.target))
+      read = EncodedPairs(*sides, {})
+      longest = self.shape.target_length
+      corpora.append(vary_pairs(self._variations, read, keys[:, here], longest))
+    numbers = self._plan.numbers and [self._plan.numbers[place] for place in used]
+    return _Window(corpora, numbers, pack(corpora, self.shape))

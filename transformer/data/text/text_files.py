@@ -7,6 +7,7 @@ unpacked first.
 
 import difflib
 import hashlib
+import itertools
 import os
 import shutil
 import sys
@@ -17,14 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from transformer import files, own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
-_CHUNK = 1 << 24  # bytes read together
 _EVERY = (
   128  # lines from one known offset to the next; a read begins and ends at such offsets
 )
@@ -56,8 +54,6 @@ def read_lines(path: str | os.PathLike) -> list[str]:
   if path != STANDARD_INPUT:
     with _open(path) as file:
       return list(iterate_lines(file, os.fspath(path)))
-  if sys.stdin is None:
-    raise UserError('standard input is closed; give it something, or name a file')
   return list(iterate_lines(sys.stdin.buffer, 'standard input'))
 
 
@@ -79,7 +75,7 @@ class TextFile:
 
   Attributes:
     fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
-    notes: what is odd: carriage returns within lines, or compressed files that are not read.
+    notes: what is odd: carriage returns within lines.
   """
 
   def __init__(self, name: str, file: BinaryIO | None = None):
@@ -87,17 +83,12 @@ class TextFile:
 
     `file` is an open file with the text if none has this name; it is closed with this object.
     """
+    if file is None:
+      forms = (name + ending for ending in ('', *files.PACKED))
+      name = next((form for form in forms if files.as_path(form).exists()), name)
+      file = _open(name)
     self.name = name
     self.notes = ()
-    if file is None:
-      forms = [name + ending for ending in ('', *files.PACKED)]
-      self.name, *others = [form for form in forms if files.as_path(form).exists()] or [
-        name
-      ]
-      self.notes = tuple(
-        f'{self.name} is read, and not {path}; remove one' for path in others
-      )
-      file = _open(self.name)
     self._file = file
     weakref.finalize(self, file.close)
     self._state = self._current_state()
@@ -122,43 +113,37 @@ class TextFile:
     return about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
   def _survey(self):
-    """Finds the lines of the file, a chunk at a time."""
+    """Finds the lines of the file, a group at a time."""
     file = self._file
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
       file.seek(0)
     digest = hashlib.sha256()
-    lines = carriages = 0
-    starts = []
-    offset = file.tell()
-    # Chunks end at line ends, which are never inside a character or a CRLF.
-    while chunk := file.read(_CHUNK) + file.readline():
+    carriages = 0
+    self._lines = 0
+    self._starts = [file.tell()]
+    while group := list(itertools.islice(file, _EVERY)):
+      data = b''.join(group)
       try:
-        chunk.decode('utf-8')
+        data.decode('utf-8')
       except UnicodeDecodeError as error:
-        raise _not_utf8(
-          self.name, lines + chunk.count(b'\n', 0, error.start) + 1, error
-        ) from error
-      if chunk.count(0) > _MOST_ZEROS * len(chunk):
+        line = self._lines + data.count(b'\n', 0, error.start) + 1
+        raise _not_utf8(self.name, line, error) from error
+      if data.count(0) > _MOST_ZEROS * len(data):
         raise UserError(
           f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
           f'it, such as with iconv -f UTF-16LE -t UTF-8'
         )
-      end = b'' if chunk.endswith(b'\n') else b'\n'  # The last line may have none.
-      text = chunk.replace(b'\r\n', b'\n') + end
-      digest.update(text)
+      text = data.replace(b'\r\n', b'\n')
+      # The last line may have no line feed.
+      digest.update(text if text.endswith(b'\n') else text + b'\n')
       carriages += text.count(b'\r')
-      ends = np.flatnonzero(np.frombuffer(chunk + end, np.uint8) == ord('\n')) + 1
-      begins = np.concatenate([[0], ends[:-1]])
-      starts.append(begins[-lines % _EVERY :: _EVERY] + offset)
-      lines += len(begins)
-      offset += len(chunk)
-    self._lines = lines
-    self._starts = np.concatenate([*starts, [offset]])
+      self._lines += len(group)
+      self._starts.append(file.tell())
     self.fingerprint = digest.hexdigest()
     if carriages:
-      self.notes += (
-        f'{self.name}: {carriages} carriage returns are parts of its {lines} lines; if CR ends '
-        f"a line, convert the file with tr '\\r' '\\n'",
+      self.notes = (
+        f'{self.name}: {carriages} carriage returns are parts of its {self._lines} lines; if CR '
+        f"ends a line, convert the file with tr '\\r' '\\n'",
       )
 
 
@@ -225,7 +210,7 @@ def _open(name: str | os.PathLike) -> BinaryIO:
     return file
   failure = f'{name} cannot be unpacked; get the file again if it is damaged'
   with file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
-    shutil.copyfileobj(unpack(file), content, _CHUNK)
+    shutil.copyfileobj(unpack(file), content)
     return reopened(content)
 
 

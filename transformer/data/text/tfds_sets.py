@@ -1,10 +1,10 @@
 """TensorFlow Datasets translation sets at random access, from prepared files alone."""
 
-import contextlib
 import hashlib
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
@@ -12,6 +12,9 @@ from tensorflow_datasets.core import read_only_builder
 from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
+
+_features = tfds.features.FeatureConnector
+_find_class = _features.cls_from_name
 
 
 class TfdsCorpus:
@@ -66,7 +69,7 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   failure = 'a TFDS set must be named like set/config or set/config:version'
   with (
     own_code.guarded(f'{failure}; {shown(name)} cannot be opened'),
-    _own_features_only(),
+    mock.patch.object(_features, 'cls_from_name', staticmethod(_class_of_tfds)),
   ):
     try:
       return read_only_builder.builder_from_files(
@@ -76,28 +79,17 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
       return None
 
 
-@contextlib.contextmanager
-def _own_features_only():
-  """Refuses a set whose files name a class outside TFDS, which TFDS would import and so run.
+def _class_of_tfds(name: str) -> type:
+  """Returns a class of TFDS by the name in the files of a set.
 
-  TFDS 4.9.10 has no option for that, so the method by which it finds a class is replaced.
+  TFDS 4.9.10 imports any class that a set names, and so runs it, and has no option against that.
   """
-  connector = tfds.features.FeatureConnector
-  find = connector.__dict__['cls_from_name']
-
-  def find_own(name: str):
-    if not name.startswith('tensorflow_datasets.'):
-      raise UserError(
-        f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
-        f'prepare the set with features of TFDS only'
-      )
-    return find.__get__(None, connector)(name)
-
-  connector.cls_from_name = staticmethod(find_own)
-  try:
-    yield
-  finally:
-    connector.cls_from_name = find
+  if not name.startswith('tensorflow_datasets.'):
+    raise UserError(
+      f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
+      f'prepare the set with features of TFDS only'
+    )
+  return _find_class(name)
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:

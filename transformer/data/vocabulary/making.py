@@ -82,11 +82,8 @@ def _make(
 
 def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
   """Raises `UserError` for settings that a vocabulary, which `origin` gives, does not obey."""
-  model = given.proto()
-  about = model.trainer_spec
+  about = given.proto().trainer_spec
   is_unigram = about.model_type == TrainerSpec.UNIGRAM
-  is_merged = about.model_type == TrainerSpec.BPE
-  has_merges = is_merged and all(piece.type != _Piece.UNUSED for piece in model.pieces)
   size = config.sizes[key]
   normalisation = given.normalisation
   for name, fits, wanted, got in (
@@ -103,7 +100,6 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
       normalisation,
       config.normalisation,
     ),
-    ('bpe_dropout', has_merges or not config.bpe_dropout, 0, config.bpe_dropout),
     (f'{key}_size', size == given.size, given.size, size),
   ):
     if not fits:

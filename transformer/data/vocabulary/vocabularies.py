@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
-from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary, read_model
 from transformer.errors import UserError
 
 
@@ -73,12 +73,13 @@ def load(
   first = Path(folder, SEPARATE_VOCABULARIES[0])
   separate = first.exists() if wanted is None else first.stem in wanted
   names = SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY
-  sides = [Vocabulary.load(Path(folder, name)) for name in names]
-  for name, side in zip(names, sides, strict=True):
-    digest = side.fingerprint if wanted is None else wanted.get(Path(name).stem)
-    if side.fingerprint != digest:
+  vocabulary = from_model_files(
+    {name: read_model(Path(folder, name)) for name in names}, folder
+  )
+  for name, digest in fingerprints(vocabulary).items():
+    if wanted is not None and digest != wanted.get(name):
       raise UserError(
-        f'{name} of {folder} is damaged, or is not the one that the run began '
-        f'with; its SHA-256 should be {digest}; restore it from a copy'
+        f'{name}.model of {folder} is damaged, or is not the one that the run began '
+        f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'
       )
-  return SeparateVocabularies(*sides) if separate else sides[0]
+  return vocabulary
