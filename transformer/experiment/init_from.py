@@ -7,12 +7,9 @@ from typing import Any
 
 import jax
 
-from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.vocabulary_rows import spelt_params
 from transformer.runs.loading import Run, load_run
 
 # Settings of a model that do not change what its parameters mean.
@@ -61,38 +58,18 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
   return settings
 
 
-def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
-  """Returns what `run.json` says of the run that another, with a vocabulary, starts from.
+def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
+  """Raises `UserError` if the embeddings of `train.init_from` belong to other pieces."""
+  if fingerprints(origin) != fingerprints(vocabulary):
+    raise UserError(
+      'a run keeps the vocabulary of train.init_from; leave out data.vocabulary and new '
+      'data.symbols, or give its weights another vocabulary first, as docs/vocabulary.md shows'
+    )
 
-  These are the steps and the digest of the parameters, and how the vocabularies differ.
-  """
+
+def describe_origin(origin: Run) -> dict[str, Any]:
+  """Returns what `run.json` says of the run that another starts from: steps and a digest."""
   digest = hashlib.sha256()
-  for leaf in jax.tree.leaves(jax.device_get(origin.params)):
+  for leaf in jax.tree.leaves(origin.params):
     digest.update(leaf.tobytes())
-  about = {'steps': origin.steps, 'sha256': digest.hexdigest()}
-  if fingerprints(origin.vocabulary) != fingerprints(vocabulary):
-    about['pieces'] = {}
-    for side in ('source', 'target'):
-      old = _pieces(getattr(origin.vocabulary, side))
-      new = _pieces(getattr(vocabulary, side))
-      about['pieces'][side] = {
-        'kept': len(old & new),
-        'new': len(new - old),
-        'left_out': len(old - new),
-      }
-  return about
-
-
-def _pieces(vocabulary: Vocabulary) -> set[str]:
-  return {vocabulary.piece(token) for token in range(vocabulary.size)}
-
-
-def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:
-  """Returns the parameters of a run, with a row for each piece of a vocabulary."""
-  if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
-    return origin.params
-  return spelt_params(
-    jax.device_get(origin.params),
-    spell(vocabulary.source, origin.vocabulary.source),
-    spell(vocabulary.target, origin.vocabulary.target),
-  )
+  return {'steps': origin.steps, 'sha256': digest.hexdigest()}

@@ -22,6 +22,7 @@ from transformer.evaluation.metrics import check_tokenizer
 from transformer.evaluation.scores import OwnMetric, load_metric
 from transformer.experiment.init_from import (
   check_same_model,
+  check_same_vocabulary,
   describe_origin,
   load_to_host,
 )
@@ -77,6 +78,8 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     origin = load_to_host(train.init_from)
     check_same_model(origin.config.model, config.model)
   vocabulary = _vocabulary(config, run, corpora, origin)
+  if origin:
+    check_same_vocabulary(origin.vocabulary, vocabulary)
   objective = make_objective(config, vocabulary)
   encoded = encode_corpora(
     config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, keep
@@ -84,7 +87,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   update = make_update(config, build_model(config.model, vocabulary), mesh, objective)
   facts = {
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
-    'origin': origin and describe_origin(origin, vocabulary),
+    'origin': origin and describe_origin(origin),
     'frozen': list(objective.sources),
     'own_code': own_code.digests(config.own_code),
   }

@@ -14,7 +14,6 @@ from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, optional, shown
-from transformer.experiment.init_from import params_from
 from transformer.experiment.open_run import OpenRun, open_run
 from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
@@ -55,7 +54,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     name, search = _compile_search(validation, params)
     compiled = compile_within_memory(prepared.update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
-    params = prepared.origin and params_from(prepared.origin, prepared.vocabulary)
+    params = prepared.origin and prepared.origin.params
     step, evaluations = train(run, compiled, batches, validation, params, signals)
     _report_end(config, workdir, step, evaluations)
 

@@ -92,8 +92,7 @@ class TrainConfig:
       MODULE:CLASS; see docs/trackers.md. TensorBoard is always told.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both need the same config.model, except dropout,
-      `attention`, `dtype` and `remat`. The vocabulary may have more symbols, or be another one
-      that `data.vocabulary` names: see docs/vocabulary.md.
+      `attention`, `dtype` and `remat`.
     skip_nonfinite: number of updates in a row that may be skipped because their loss or gradient is
       not finite; one more stops the run. Skipped ones are counted, and change nothing else.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender

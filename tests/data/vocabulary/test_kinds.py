@@ -13,7 +13,7 @@ from transformer.data.batches.bpe_dropout import Merges
 from transformer.data.config import NORMALISATIONS, DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.encoding import Sentences
-from transformer.data.vocabulary.making import make_vocabulary, spell
+from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -289,4 +289,3 @@ def test_an_earlier_vocabulary_takes_new_symbols(vocabularies):
   assert grown.symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
   for line in TEXT[:2]:
     assert grown.written(line) == line
-  assert len(spell(grown, earlier)[SIZE]) > 3 and all(spell(grown, earlier))
