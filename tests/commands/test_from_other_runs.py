@@ -125,7 +125,7 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
   exec(code.partition('```')[0], {})
   before, after = load_run('RUN'), load_run('RUN_NEW')
   old, new = (run.params['target_embedding']['table'] for run in (before, after))
-  pieces = [before.vocabulary.piece(token) for token in range(300)]
+  pieces = [before.vocabulary.target.piece(token) for token in range(300)]
   kept = [token for token in range(320) if larger.piece(token) in pieces]
   assert after.vocabulary == larger and 260 < len(kept) < 320
   for token in kept:

@@ -26,11 +26,12 @@ from transformer.experiment.init_from import (
   describe_origin,
   load_to_host,
 )
-from transformer.experiment.open_run import OpenRun
+from transformer.experiment.open_run import OpenRun, read_run
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
+from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import Run
 from transformer.system import processes
 from transformer.training.config import MeshConfig
@@ -157,7 +158,7 @@ def check_run(config: Config, workdir: Path) -> bool:
   Returns whether the run is done, so that a start would do nothing.
   """
   jax.config.update('jax_platforms', 'cpu')
-  run = OpenRun(workdir, config, None)
+  run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
   if run.ended:
     return True
   if config.model.attention == 'cudnn':  # Its arrays have the same shapes.

@@ -56,7 +56,7 @@ class Report:
     self._config = config
     self._schedule = update.schedule
     speed = utilisation(update.model, update.mesh.size, update.objective)
-    self.meter = Meter(history['meter'], rows * length, speed)
+    self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.from_first(
       lambda: self._open(update.config, step, history.get('log', {}))

@@ -13,19 +13,19 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, optional, shown
+from transformer.errors import Preempted, UserError, shown
 from transformer.experiment.open_run import OpenRun, open_run
 from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
 from transformer.experiment.validation import Evaluation, Validation, ValidationSet
 from transformer.ops.fused_attention import missing_for_fused_attention
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.evaluations import (
   BEST_BY,
   best_evaluation,
   deciding_metric,
   is_out_of_patience,
 )
-from transformer.runs.record import record_cost
 from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
@@ -43,7 +43,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   check_backend()
   processes.from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_at_once)
-  with open_run(workdir, config) as run:
+  with open_run(workdir, config) as (run, checkpoints):
     if run.ended:
       _report_end(config, workdir, run.step, run.history['evaluations'])
       return
@@ -55,12 +55,15 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     compiled = compile_within_memory(prepared.update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
     params = prepared.origin and prepared.origin.params
-    step, evaluations = train(run, compiled, batches, validation, params, signals)
+    step, evaluations = train(
+      run, checkpoints, compiled, batches, validation, params, signals
+    )
     _report_end(config, workdir, step, evaluations)
 
 
 def train(
   run: OpenRun,
+  checkpoints: CheckpointWriter,
   compiled: CompiledUpdate,
   batches: BatchesByStep,
   validation: Validation,
@@ -74,7 +77,6 @@ def train(
   signals = signals or Signals()
   update = compiled.update
   config = update.config.train
-  checkpoints = run.open_checkpoints()
   if run.step is None:
     state = update.first_state(params)
   else:
@@ -199,10 +201,7 @@ def _check_machine(config: Config):
 
 
 def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluations):
-  """Logs the cost and the best step of a run that has ended, and the next command."""
-  if processes.is_first():
-    with optional('the cost of the run is not recorded', logging.warning):
-      record_cost(workdir, step)
+  """Logs the best step of a run that has ended, and the next command."""
   logging.info('the run is done: step %d of %d', step, config.train.steps)
   if step < config.train.steps:
     logging.info('out of patience: train.patience=%d', config.train.patience)

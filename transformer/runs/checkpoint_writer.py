@@ -50,7 +50,7 @@ class CheckpointWriter(Checkpoints):
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1):
-    """Opens a directory, or creates it.
+    """Opens a directory; the first checkpoint creates it.
 
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
@@ -100,6 +100,7 @@ class CheckpointWriter(Checkpoints):
       parts[UNFINISHED] = ocp.args.JsonSave({})
     unsealed = self._directory / f'{step}{_UNSEALED}'
     with _one_line_errors(self._directory):
+      self._directory.mkdir(parents=True, exist_ok=True)
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
     if unfinished:
@@ -182,7 +183,6 @@ class CheckpointWriter(Checkpoints):
 
 def _tidy(directory: Path):
   """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
-  directory.mkdir(parents=True, exist_ok=True)
   for left in directory.glob(f'*{_UNSEALED}*'):
     shutil.rmtree(left)
   newest = max(Checkpoints(directory).steps(), default=-1)

@@ -4,8 +4,8 @@ r"""Writes the model card and the report of a run, for the hub and for people.
   python -m transformer.tools.card RUN --license=mit --output=FOLDER
 
 RUN/README.md has Hugging Face's metadata, the scores, the data with their digests, the versions,
-the cost and the limits. RUN/report.html is one page with curves, examples with attention, settings
-and provenance. A file that you have edited is kept, unless --overwrite is given.
+the operations and the limits. RUN/report.html is one page with curves, examples with attention,
+settings and provenance. A file that you have edited is kept, unless --overwrite is given.
 """
 
 from absl import flags, logging

@@ -77,7 +77,7 @@ def data_table(facts: RunFacts) -> Table:
 
 
 def training_table(facts: RunFacts) -> Table:
-  """Returns the size, cost, machine and command of the training."""
+  """Returns the size, operations, machine and command of the training."""
   record = facts.record
   steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
   checkpoints = facts.workdir / CHECKPOINTS
@@ -88,7 +88,7 @@ def training_table(facts: RunFacts) -> Table:
   rows = [
     ('checkpoint', f'step {steps}'),
     ('parameters', f'{parameters:,}' if parameters else NOT_RECORDED),
-    ('cost', _cost(record.get('cost'))),
+    ('operations', _operations(record.get('flops_per_update'), facts.steps)),
     ('SHA-256 of the checkpoint', Code(', '.join(digests) or NOT_RECORDED)),
     ('machine', machine),
     ('commit', Code(record['commit'])),
@@ -105,15 +105,11 @@ def training_table(facts: RunFacts) -> Table:
   return Table(('fact', 'value'), rows)
 
 
-def _cost(cost: Mapping[str, Any] | None) -> str:
-  """Returns the operations and the hours of a training; only a finished one has them."""
-  if cost is None:
+def _operations(flops_per_update: float | None, steps: Sequence[int]) -> str:
+  """Returns the floating-point operations of the training up to the last of some steps."""
+  if flops_per_update is None or not steps:
     return NOT_RECORDED
-  operations = f'{cost["flops"]:.2e} FLOPs'
-  hours = cost['device_hours']
-  if hours is None:
-    return f'{operations} on {cost["devices"]}, hours not known'
-  return f'{operations}, {hours:.3g} device hours on {cost["devices"]}'
+  return f'{flops_per_update * steps[-1]:.2e} FLOPs'
 
 
 def provenance_table(facts: RunFacts) -> Table:
