@@ -1,6 +1,5 @@
 """What a run trains with, up to what is compiled: `train.py` makes it, and `--check` with it."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,10 +160,6 @@ def check_run(config: Config, workdir: Path) -> bool:
   run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
   if run.ended:
     return True
-  if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
-    config = dataclasses.replace(
-      config, model=dataclasses.replace(config.model, attention='reference')
-    )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
   # An objective may fail where it is used.

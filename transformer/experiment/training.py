@@ -1,6 +1,5 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,6 @@ from transformer.runs.evaluations import (
 from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
-from transformer.system.machine import visible_gpus
 from transformer.system.signals import Signals
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
@@ -177,13 +175,7 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
 
 
 def _check_machine(config: Config):
-  """Refuses a config whose devices are not here; warns of GPUs that JAX lacks."""
-  if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
-    logging.warning(
-      'this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
-      'them as the README says, or set JAX_PLATFORMS=cpu',
-      len(gpus),
-    )
+  """Raises `UserError` if this machine lacks the devices that a config needs."""
   if config.model.attention == 'cudnn' and (
     missing := missing_for_fused_attention(config.model.head_key_dim)
   ):

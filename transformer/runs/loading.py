@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 
 from transformer import files
 from transformer.config import Config
@@ -21,7 +20,6 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError, shown
 from transformer.model.building import Model, build_model, modules_of
 from transformer.model.transformer import init_params
-from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
   AVERAGE,
@@ -82,13 +80,7 @@ def load_run(
     )
   checkpoints = open_checkpoints(workdir)
   vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-  model_config = config.model
-  if model_config.attention == 'cudnn' and (
-    missing := missing_for_fused_attention(model_config.head_key_dim)
-  ):
-    logging.info('attention uses the reference implementation: cudnn needs %s', missing)
-    model_config = dataclasses.replace(model_config, attention='reference')
-  model = build_model(model_config, vocabulary)
+  model = build_model(config.model, vocabulary)
   chosen = checkpoints.resolve(checkpoint)
   steps = [
     step
