@@ -1,8 +1,8 @@
 """What a run takes from the run that it starts from, `train.init_from`."""
 
 import dataclasses
-import hashlib
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +11,8 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.runs.loading import Run, load_run
+from transformer.runs.run_directory import CHECKPOINTS
+from transformer.runs.sealing import digest_of
 
 # Settings of a model that do not change what its parameters mean.
 _FREE_SETTINGS = (
@@ -30,32 +32,19 @@ def load_to_host(workdir: str | os.PathLike) -> Run:
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
-  """Refuses a model in which the parameters of `train.init_from` would mean something else."""
-  there = _meaning(origin)
-  here = _meaning(model)
+  """Raises `UserError` if the parameters of `train.init_from` would mean something else."""
+  there = dataclasses.asdict(origin)
+  here = dataclasses.asdict(model)
   different = [
     f'model.{name} is {there[name]} there, and {here[name]} here'
     for name in there
-    if there[name] != here[name]
+    if name not in _FREE_SETTINGS and there[name] != here[name]
   ]
   if different:
     raise UserError(
       f'a run starts from train.init_from with the same model, but for '
       f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}'
     )
-
-
-def _meaning(config: ModelConfig) -> dict[str, Any]:
-  """Returns the settings that decide what parameters mean, with their defaults filled in."""
-  settings = dataclasses.asdict(config)
-  settings['key_dim'] = config.head_key_dim
-  settings['value_dim'] = config.head_value_dim
-  settings['decoder_layers'] = config.decoder_depth
-  if config.positions != 'learned':
-    settings['max_positions'] = None
-  for name in _FREE_SETTINGS:
-    del settings[name]
-  return settings
 
 
 def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
@@ -69,7 +58,6 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
 
 def describe_origin(origin: Run) -> dict[str, Any]:
   """Returns what `run.json` says of the run that another starts from: steps and a digest."""
-  digest = hashlib.sha256()
-  for leaf in jax.tree.leaves(origin.params):
-    digest.update(leaf.tobytes())
-  return {'steps': origin.steps, 'sha256': digest.hexdigest()}
+  (step,) = origin.steps
+  digest = digest_of(Path(origin.workdir) / CHECKPOINTS / str(step))
+  return {'steps': origin.steps, 'sha256': digest}

@@ -38,6 +38,8 @@ from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import Update, make_update
 
+_TRIED = 5  # A metric is tried on this many pairs.
+
 
 class Preparation(NamedTuple):
   """What a run trains with.
@@ -72,7 +74,8 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   first = next(iter(corpora.valid.values()))
-  check_metrics(metric, train.best_by, first[:5], first.gold)
+  gold = first.gold and first.gold[:_TRIED]
+  check_metrics(metric, train.best_by, first[:_TRIED], gold)
   origin = None
   if train.init_from and (run.step is None or 'train.init_from' in run.changes):
     origin = load_to_host(train.init_from)

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,17 +28,6 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
-_REASONS = [
-  os.strerror(number)
-  for number in (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EACCES,
-    errno.EROFS,
-    errno.EIO,
-  )
-]
 
 
 class CheckpointWriter(Checkpoints):
@@ -212,12 +200,9 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   except (
     Exception
   ) as error:  # Orbax and TensorStore raise many types, with long messages.
-    reason = next(
-      (text for text in _REASONS if text in str(error)), type_and_message(error)
-    )
     refusal = UserError(
-      f'a checkpoint cannot be written to {directory}: {reason}; free disk space or allow writing '
-      f'there, then start again, and the run goes on from the checkpoint before'
+      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
+      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
     )
     if jax.process_count() > 1:
       processes.fail(refusal)

@@ -78,10 +78,10 @@ def load_run(
     config = dataclasses.replace(
       config, decode=dataclasses.replace(config.decode, batch_size=batch_size)
     )
-  checkpoints = open_checkpoints(workdir)
+  checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS)
+  chosen = checkpoints.resolve(checkpoint)
   vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
   model = build_model(config.model, vocabulary)
-  chosen = checkpoints.resolve(checkpoint)
   steps = [
     step
     for step in checkpoints.steps()
@@ -188,16 +188,6 @@ def _shapes_of(model: Model) -> Any:
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
-  checkpoints = open_checkpoints(files.as_path(workdir))
+  checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')
   return [str(step) for step in checkpoints.steps()]
-
-
-def open_checkpoints(workdir: Path) -> Checkpoints:
-  """Opens the checkpoints of a run, to be read."""
-  folder = workdir / run_directory.CHECKPOINTS
-  if not folder.is_dir():
-    raise UserError(
-      f'{folder} does not exist, so there is no checkpoint; train the run first'
-    )
-  return Checkpoints(folder)

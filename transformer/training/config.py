@@ -84,8 +84,8 @@ class TrainConfig:
     best_by: the metric of the validation split that decides which checkpoint is the best:
       `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), or a
       name of `valid_metric`'s, of which more is better. `talks/loss` is that of the set `talks`
-      of `data.valid`. Empty is `f1` of `valid_metric`, if it gives that, and else BLEU. The lower
-      loss decides ties, and among BLEU, chrF2++ or `f1` below 1.
+      of `data.valid`. Empty is BLEU. The lower loss decides ties, and among BLEU, chrF2++ or `f1`
+      below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     report: classes of trackers, or of your own, that are told of the run while it trains, as
