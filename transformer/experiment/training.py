@@ -26,7 +26,6 @@ from transformer.runs.evaluations import (
   is_out_of_patience,
 )
 from transformer.system import processes
-from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
 from transformer.training.mesh import check_shares, make_mesh
@@ -194,5 +193,5 @@ def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluatio
       name,
       score,
     )
-  command = spell_commands('score it with: python eval.py --workdir=')
-  logging.info('%s%s', command, shlex.quote(str(workdir)))
+  folder = shlex.quote(str(workdir))
+  logging.info('score it with: python eval.py --workdir=%s', folder)

@@ -23,7 +23,6 @@ TAKEN = (
   'perplexity',
   'gradient_norm',
   'learning_rate',
-  'source_tokens',
   'fill',
   'data_wait',
   'steps',

@@ -114,8 +114,7 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
         f'above; start this again to go on'
       )
   logging.info(
-    'score it with: %s --workdir=%s',
-    installation.spell_commands('python eval.py'),
+    'score it with: python eval.py --workdir=%s',
     shlex.quote(str(workdir / 'student')),
   )
 

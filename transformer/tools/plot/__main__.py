@@ -14,7 +14,6 @@ from transformer import files
 from transformer.errors import UserError, shown
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
-from transformer.system.installation import spell_commands
 from transformer.tools._requirements import requirements
 from transformer.tools.plot.curves import FORMATS, draw
 
@@ -31,10 +30,8 @@ def main(argv):
   workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
     raise UserError(
-      spell_commands(
-        'which runs? give the directory of one or more: '
-        'python -m transformer.tools.plot RUN [RUN …]'
-      )
+      'which runs? give the directory of one or more: '
+      'python -m transformer.tools.plot RUN [RUN …]'
     )
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(
