@@ -216,7 +216,7 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(
   train = ['attention-train', '--config=configs/text.py', '--workdir=run', *TINY]
   ours = {path.name for path in (ROOT / 'transformer').rglob('*.py')} | {'train.py'}
   for steps, fact in (
-    (4, 'score it with: python eval.py --workdir=run\n'),
+    (4, 'score it with: attention-eval --workdir=run\n'),
     (6, 'step 4 of 6'),
   ):
     status, _, log = command(*train, f'--config.train.steps={steps}')

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from accelerator_parts.models import speed, work_of
+from accelerator_parts.models import work_of
 from accelerator_parts.stand_in import use_stand_in_without_gpu
 from this_project import parts_of_update
 
@@ -17,8 +17,10 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary.making import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.experiment.meter import Meter
+from transformer.experiment.meter import Meter, utilisation
+from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook import pairs_of
+from transformer.training.objective import smoothed
 
 _LENGTH = 256  # the most target positions in a row
 _RESIDENT = 8  # batches that stay on the device
@@ -43,14 +45,14 @@ def measure(
     init, step = parts_of_update(work)
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
-    # Of an update a second.
-    full = speed(work, 1.0, jax.devices()[0].device_kind)['utilisation']
+    speed = utilisation(
+      Transformer(work.model, vocabulary.size), 1, smoothed(work.label_smoothing)
+    )
 
     def train(stream, seconds):
-      meter = Meter({}, rows * length)
-      row = _train(jax.jit(init)(), program, stream, meter, seconds)
-      updates = row['tokens_per_second'] / (rows * length)
-      return {**row, 'utilisation': full and full * updates}
+      return _train(
+        jax.jit(init)(), program, stream, Meter({}, rows * length, speed), seconds
+      )
 
     shape = {'rows': rows, 'length': length, 'pairs': pairs}
     with contextlib.closing(batches.iterate(0, 10**9)) as stream:
@@ -113,4 +115,5 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     'loss': found['train/loss'],
     'data_wait': found['train/data_wait'],
     'tokens_per_second': found['tokens_per_second'],
+    'utilisation': found.get('flops_utilisation'),
   }

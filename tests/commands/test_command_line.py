@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.running_commands import ROOT
+from transformer.system import installation
 
 
 @pytest.mark.parametrize('flags', ['--workdir s3://b', '--workdir=file:///c'])
@@ -21,7 +22,7 @@ def test_a_path_with_a_scheme_is_refused(evaluate, flags):
 
 @pytest.mark.parametrize('name', ['train', 'eval'])
 def test_as_a_process_a_command_helps_and_refuses_without_jax(
-  name, tmp_path, one_error
+  name, tmp_path, monkeypatch, one_error
 ):
   def run(command, *flags):
     done = subprocess.run(
@@ -66,13 +67,16 @@ def test_as_a_process_a_command_helps_and_refuses_without_jax(
     assert (status, out) == (1, '') and flag.strip('-') in one_error(err)
     assert len(err.splitlines()) == 1
 
-  # An installed command says the same. Its script is as pip writes it.
+  # An installed command says the same in its own words. Its script is as pip writes it.
   script.write_text(
     f'import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom {name} import start\nstart()\n'
   )
+  monkeypatch.setattr(sys, 'argv', [str(script)])
+  spelled = installation.spell_commands(written)
+  assert f'  attention-{name} ' in spelled
   assert run(script, '-?')[:2] == (
     0,
-    helped.replace(f'\n{path}:\n', f'\n{script}:\n'),
+    helped.replace(written, spelled).replace(f'\n{path}:\n', f'\n{script}:\n'),
   )
 
 

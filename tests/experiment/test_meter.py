@@ -6,9 +6,14 @@ import time
 import numpy as np
 import pytest
 
+from transformer.experiment import meter as meter_file
 from transformer.experiment.meter import WALL_CLOCK, Meter
+from transformer.model.config import ModelConfig
+from transformer.model.flops import update_flops
+from transformer.model.transformer import Transformer
+from transformer.training.objective import Objective
 
-SUMS = dict.fromkeys(('loss', 'nll', 'gradient_norm', 'weight'), 1.0)
+SUMS = dict.fromkeys(('loss', 'nll', 'gradient_norm', 'weight', 'source_tokens'), 1.0)
 
 
 def test_meter_divides_sums_once():
@@ -19,9 +24,12 @@ def test_meter_divides_sums_once():
       'nll': 10.0,
       'weight': 10.0,
       'gradient_norm': 1.0,
+      'source_tokens': 9.0,
     }
   )
-  meter.add({'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0})
+  meter.add(
+    {'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0}
+  )
   values = meter.take(0.5)
   assert values['train/loss'] == pytest.approx(32 / 12)
   assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
@@ -43,25 +51,47 @@ def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_b
       now += wait
       yield wait
 
-  meter = Meter({}, positions=20)
+  meter = Meter({}, positions=20, utilisation=(0.01, 1.0))
   # The first step compiles, so it is not timed, and neither is the wait before it.
   for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
     now += 2.0
-    meter.add({**SUMS, 'weight': 5.0 + wait})
+    meter.add({**SUMS, 'weight': 5.0 + wait, 'source_tokens': 10 * wait})
     if wait == 3.0:
       now += 50.0  # An evaluation.
       meter.restart_clock()
-  values, seconds, target = meter.take(0.5), 5 + 2 + 3, 8 + 5 + 6
+  values, seconds, source, target = meter.take(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
   assert values['train/data_wait'] == pytest.approx((3 + 0 + 1) / seconds)
   assert values['tokens_per_second'] == pytest.approx(target / seconds)
+  assert values['flops_utilisation'] == pytest.approx(
+    source / seconds / 100 + target / seconds
+  )
   for _ in meter.watch(slow([0.0, 0.0])):
     now += 2.0
     meter.add(SUMS)
   assert meter.take(0.5)['train/data_wait'] == 0.0
 
 
+def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(
+  monkeypatch,
+):
+  model = Transformer(
+    ModelConfig(num_layers=1, model_dim=8, ff_dim=12, num_heads=2), 11
+  )
+  other = Transformer(
+    ModelConfig(num_layers=2, model_dim=8, ff_dim=12, num_heads=2), 11
+  )
+  objective = Objective(None, passes=2, extra_models=[other])
+  monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
+  assert meter_file.utilisation(model, 4, objective) is None
+  monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
+  of_source, of_target = update_flops(model, 2, [other])
+  assert meter_file.utilisation(model, 4, objective) == pytest.approx(
+    (of_source / 4e6, of_target / 4e6)
+  )
+
+
 def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
-  meter = Meter({}, positions=20)
+  meter = Meter({}, positions=20, utilisation=(1.0, 1.0))
   meter.add(SUMS)  # The first step of a process.
   first = meter.take(0.5)
   meter.add(SUMS)
@@ -78,8 +108,9 @@ def test_meter_counts_only_the_time_of_skipped_updates():
     'nll': 2.0,
     'weight': 10.0,
     'gradient_norm': 3.0,
+    'source_tokens': 9.0,
   }
-  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0}
+  bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
   for metrics in (good, good, bad, good):
     meter.add(metrics, skipped=metrics is bad)
   values = meter.take(0.5)

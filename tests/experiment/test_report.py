@@ -52,6 +52,7 @@ def metrics_of(loss):
     'nll': 1.0,
     'weight': 1.0,
     'gradient_norm': 1.0,
+    'source_tokens': 1.0,
   }
 
 

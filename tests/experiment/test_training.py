@@ -119,7 +119,9 @@ def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(
 
 
 # Of an update that is not computed.
-METRICS = dict.fromkeys(('loss', 'nll', 'weight', 'gradient_norm'), 1.0)
+METRICS = dict.fromkeys(
+  ('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0
+)
 
 
 def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_path):

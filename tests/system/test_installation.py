@@ -48,6 +48,36 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
     assert not installation.is_ours(installed / name)
 
 
+@pytest.mark.parametrize(
+  ('text', 'spelled'),
+  [
+    (
+      'score it with: python eval.py --workdir=%s',
+      'score it with: attention-eval --workdir=%s',
+    ),
+    (
+      '  python train.py --config=configs/x.py',
+      '  attention-train --config=configs/x.py',
+    ),
+    ('python -m transformer.tools.audit, with', 'attention-audit, with'),
+    ("a folder of eval.py's --results", "a folder of attention-eval's --results"),
+    (
+      'configs/retrain.py transformer/config.py',
+      'configs/retrain.py transformer/config.py',
+    ),
+  ],
+)
+def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/train.py'])
+  assert installation.spell_commands(text) == text
+  # A package that is installed in place lies in its checkout.
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/attention-train'])
+  assert installation.spell_commands(text) == spelled
+  request.getfixturevalue('installed')
+  monkeypatch.setattr(sys, 'argv', ['/somewhere/transformer/tools/convert/__main__.py'])
+  assert installation.spell_commands(text) == spelled
+
+
 def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   folder = installed / 'attention_commands' / 'configs'
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'

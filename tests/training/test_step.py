@@ -96,6 +96,7 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   step = jax.jit(step)
   _, metrics = step(state, batch)
   assert float(metrics['weight']) == 4 * (3 + 5)
+  assert float(metrics['source_tokens']) == 4 * (5 + 7)
   np.testing.assert_allclose(metrics['loss'] / metrics['weight'], loss, rtol=1e-5)
   np.testing.assert_allclose(
     metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4

@@ -5,10 +5,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from transformer.training.objective import SUMS, TAKEN
+import jax
+
+from transformer.model.building import Model
+from transformer.model.flops import peak_flops, update_flops
+from transformer.training.objective import SUMS, TAKEN, Objective
 
 # Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
-WALL_CLOCK = ('tokens_per_second', 'train/data_wait')
+WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
 
 
 class Meter:
@@ -18,9 +22,20 @@ class Meter:
   so that a resumed run writes the lines of an uninterrupted one.
   """
 
-  def __init__(self, sums: Mapping[str, float], positions: int):
-    """Starts from earlier sums, or {}; `positions` are target positions of a batch."""
+  def __init__(
+    self,
+    sums: Mapping[str, float],
+    positions: int,
+    utilisation: tuple[float, float] | None = None,
+  ):
+    """Starts from earlier sums, or {}.
+
+    Args:
+      positions: target positions of a batch.
+      utilisation: as the function of that name returns.
+    """
     self._positions = positions
+    self._utilisation = utilisation
     self._clock: float | None = None
     self._waiting = 0.0
     self._restart(sums)
@@ -39,6 +54,7 @@ class Meter:
     if self._clock is not None:
       self._seconds += now - self._clock
       self._waited += self._waiting
+      self._source_tokens += float(metrics['source_tokens'])
       self._target_tokens += float(metrics['weight'])
     self._clock = now
     self._waiting = 0.0
@@ -72,8 +88,15 @@ class Meter:
       if name not in (*SUMS, *TAKEN):
         values[f'train/{name}'] = total / tokens
     if self._seconds:
+      source_speed = self._source_tokens / self._seconds
+      target_speed = self._target_tokens / self._seconds
       values['train/data_wait'] = self._waited / self._seconds
-      values['tokens_per_second'] = self._target_tokens / self._seconds
+      values['tokens_per_second'] = target_speed
+      if self._utilisation is not None:
+        of_source, of_target = self._utilisation
+        values['flops_utilisation'] = (
+          of_source * source_speed + of_target * target_speed
+        )
     self._restart({})
     return values
 
@@ -81,9 +104,25 @@ class Meter:
     self.sums = dict(sums)
     self._seconds = 0.0
     self._waited = 0.0
+    self._source_tokens = 0.0
     self._target_tokens = 0.0
 
 
 def perplexity(loss: float) -> float:
   """Returns exp of a loss in nats per token, or infinity where it overflows."""
   return math.exp(loss) if not loss >= 700 else math.inf
+
+
+def utilisation(
+  model: Model, devices: int, objective: Objective
+) -> tuple[float, float] | None:
+  """Returns the share of the devices' peak that a source and a target token a second use.
+
+  None: the peak, or the model's operations, are not known.
+  """
+  peak = peak_flops(jax.devices()[0].device_kind)
+  by_token = update_flops(model, objective.passes, objective.extra_models)
+  if peak is None or by_token is None:
+    return None
+  of_source, of_target = by_token
+  return of_source / (peak * devices), of_target / (peak * devices)

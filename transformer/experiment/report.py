@@ -17,7 +17,7 @@ from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.errors import optional
 from transformer.experiment.divergence import check_update
-from transformer.experiment.meter import Meter
+from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
@@ -55,7 +55,8 @@ class Report:
     self._workdir = workdir
     self._config = config
     self._schedule = update.schedule
-    self.meter = Meter(history.get('meter', {}), rows * length)
+    speed = utilisation(update.model, update.mesh.size, update.objective)
+    self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.from_first(
       lambda: self._open(update.config, step, history.get('log', {}))

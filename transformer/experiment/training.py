@@ -26,6 +26,7 @@ from transformer.runs.evaluations import (
   is_out_of_patience,
 )
 from transformer.system import processes
+from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
 from transformer.training.mesh import check_shares, make_mesh
@@ -193,5 +194,5 @@ def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluatio
       name,
       score,
     )
-  folder = shlex.quote(str(workdir))
-  logging.info('score it with: python eval.py --workdir=%s', folder)
+  command = spell_commands('score it with: python eval.py --workdir=')
+  logging.info('%s%s', command, shlex.quote(str(workdir)))

@@ -96,7 +96,9 @@ def run(
   )  # Searching a million objects that stay takes a quarter of a second.
   # --help prints the docstring and the flags of the module, also in a script that pip wrote.
   module = sys.modules[main.__module__]
-  sys.modules['__main__'].__doc__ = module.__doc__
+  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(
+    module.__doc__
+  )
   for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
@@ -115,7 +117,7 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
   ):  # The reader of standard output has ended, as `head` does.
     return 0, ''
   if is_out_of_memory(error):
-    return 1, _OUT_OF_MEMORY
+    return 1, installation.spell_commands(_OUT_OF_MEMORY)
   if isinstance(error, OSError):
     name = error.filename or 'a file'
     return 1, readable(f'error: {name} cannot be used: {error.strerror or error}')

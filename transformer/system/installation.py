@@ -1,10 +1,11 @@
-"""Where this code and its configs lie.
+"""Where this code lies, and the names of its commands and configs there.
 
 An installed package has train.py, eval.py and configs/ in a folder `attention_commands`.
 """
 
 import importlib.metadata
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -21,11 +22,25 @@ _OURS = (
   'launch',
   'benchmarks',
 )
+_COMMAND = re.compile(
+  r'(?:python )?\b(train|eval)\.py\b|'
+  r'python -m transformer\.(?:commands|tools)\.(\w+)'
+)
 
 
 def is_ours(path: Path) -> bool:
   """Returns whether a file belongs to this project, rather than to a library."""
   return path.is_relative_to(TOP) and path.relative_to(TOP).parts[0] in _OURS
+
+
+def spell_commands(text: str) -> str:
+  """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
+  started_installed = Path(sys.argv[0]).name.startswith(
+    'attention-'
+  )  # Perhaps out of a checkout.
+  if not started_installed and folder() == TOP:
+    return text
+  return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)
 
 
 def folder() -> Path:

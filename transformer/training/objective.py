@@ -23,6 +23,7 @@ TAKEN = (
   'perplexity',
   'gradient_norm',
   'learning_rate',
+  'source_tokens',
   'fill',
   'data_wait',
   'steps',

@@ -72,7 +72,7 @@ def make_train_step(
   A skipped update changes only `step` and `skips` of the state. The metrics are
 
   - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
-  - `weight`: number of target tokens without padding,
+  - `weight`, `source_tokens`: numbers of target and source tokens without padding,
   - `gradient_norm`: global norm before clipping,
   - `skips`: the new `Skips`, if the state has them.
 
@@ -110,6 +110,7 @@ def make_train_step(
     metrics = {
       **totals,
       'gradient_norm': optax.tree.norm(gradients),
+      'source_tokens': jnp.sum(batch.source_segments > 0, dtype=jnp.float32),
     }
     updates, optimizer_state = optimizer.update(
       gradients, state.optimizer, state.params

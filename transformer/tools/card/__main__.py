@@ -14,6 +14,7 @@ from transformer import files
 from transformer.errors import UserError, optional
 from transformer.settings import check_range
 from transformer.system import command_line, outputs
+from transformer.system.installation import spell_commands
 
 _OUTPUT = flags.DEFINE_string('output', None, 'The folder to write into; default: RUN.')
 _LICENSE = flags.DEFINE_string(
@@ -32,7 +33,9 @@ _OVERWRITE = flags.DEFINE_bool(
 def main(argv):
   """Writes the card and the report of the run of the command line."""
   if len(argv) != 2:
-    raise UserError('give one run: python -m transformer.tools.card RUN')
+    raise UserError(
+      spell_commands('give one run: python -m transformer.tools.card RUN')
+    )
   check_range('--examples', _EXAMPLES.value, least=0)
   from transformer.tools.card import edited_files, model_card, report, run_facts
 

@@ -13,6 +13,7 @@ from transformer.errors import UserError, optional, shown
 from transformer.evaluation import metrics, results
 from transformer.evaluation.scores import seed_of_samples
 from transformer.runs import run_directory
+from transformer.system.installation import spell_commands
 from transformer.tools.compare import result_choice, significance
 
 
@@ -67,7 +68,7 @@ def _results_of(name: str, text: str) -> list[results.Result]:
     )
     raise UserError(
       f'{folder} should hold a result for {shown(text)}; it holds {others}; '
-      f'score the run with eval.py, or name another text by --text'
+      f'{spell_commands("score the run with eval.py")}, or name another text by --text'
     )
   return found
 

@@ -114,7 +114,8 @@ def carry_out(recipe: Recipe, workdir: Path, start: Callable[[Sequence[str]], in
         f'above; start this again to go on'
       )
   logging.info(
-    'score it with: python eval.py --workdir=%s',
+    'score it with: %s --workdir=%s',
+    installation.spell_commands('python eval.py'),
     shlex.quote(str(workdir / 'student')),
   )
 

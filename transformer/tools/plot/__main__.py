@@ -14,6 +14,7 @@ from transformer import files
 from transformer.errors import UserError, shown
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
+from transformer.system.installation import spell_commands
 from transformer.tools._requirements import requirements
 from transformer.tools.plot.curves import FORMATS, draw
 
@@ -30,8 +31,10 @@ def main(argv):
   workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
     raise UserError(
-      'which runs? give the directory of one or more: '
-      'python -m transformer.tools.plot RUN [RUN …]'
+      spell_commands(
+        'which runs? give the directory of one or more: '
+        'python -m transformer.tools.plot RUN [RUN …]'
+      )
     )
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(
