@@ -345,8 +345,8 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
     def __init__(self, *_):
       pass
 
-    def __call__(self, params, sources, decoding, **options):
-      raise KeyboardInterrupt(decoding.beam_size)
+    def compile_longest(self, params, sources, decoding):
+      raise KeyboardInterrupt(decoding.beam_size)  # The run ends before its first step.
 
   monkeypatch.setattr(training, 'Translator', Searching)
   with pytest.raises(KeyboardInterrupt, match='1'):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.collectives import collectives_of
 from tests.toy_translation import (
   DECODE,
   MAX_LENGTH,
@@ -22,6 +23,7 @@ from tests.toy_translation import (
 )
 from transformer.decoding import translator as translator_module
 from transformer.decoding.constraint import FREE
+from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
@@ -199,7 +201,7 @@ def test_one_string_in_place_of_several_is_refused(params):
 
 
 @pytest.mark.long
-def test_parameters_that_devices_hold_in_parts_are_gathered():
+def test_parameters_that_devices_hold_in_parts_are_gathered_and_activations_stay():
   model = Transformer(
     ModelConfig(num_layers=1, model_dim=16, ff_dim=24, num_heads=4), VOCABULARY.size
   )
@@ -209,9 +211,14 @@ def test_parameters_that_devices_hold_in_parts_are_gathered():
   config = dataclasses.replace(DECODE, batch_size=4)
   mesh = make_mesh(MeshConfig(data=1, fsdp=4), 4, jax.devices()[:4])
   translate = make_translator(model, VOCABULARY, config, mesh=mesh)
+  translator = Translator((model,), VOCABULARY, MAX_LENGTH, mesh)
   split = jax.device_put(params, state_shardings(mesh, params, model))
   assert any(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(split))
   lines = ['a cat', ' '.join(WORDS * 3), *sentences(5)]
+  length, program = translator.compile_longest([split], lines, config)
+  assert length == MAX_LENGTH
+  # Nothing is added up over devices but whether all sentences are done.
+  assert {size for kind, size in collectives_of(program) if kind == 'all-reduce'} == {1}
   alone = make_translator(model, VOCABULARY, config)(split, lines)
   assert [answer.text for answer in translate(split, lines)] == [
     answer.text for answer in alone

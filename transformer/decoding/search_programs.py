@@ -105,6 +105,29 @@ class SearchPrograms:
     state, (done_B, best) = program(*arguments)
     return (fixed, state), t, done_B, best
 
+  def compile_largest(self, params, length: int, given) -> Any:
+    """Compiles ahead of time what needs most memory: the last tokens of sources of some length.
+
+    The parameters, or their shapes and shardings, are those of all calls; `given` has no
+    constraint. The program takes the state, whose memory it uses again, as an argument.
+    """
+    source_BS = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32)
+    (encoded, state), _ = jax.eval_shape(
+      self._begin, params, (source_BS, given), (), ()
+    )
+    fixed = (
+      encoded,
+      jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given),
+    )
+    longest = self._lengths(fixed)[-1]
+    state = jax.eval_shape(lambda state: search_state.grown(state, longest), state)
+    arguments = params, fixed, state, ((), np.int32(0))
+    key, program = self._program(self._advance, arguments)
+    if not isinstance(program, jax.stages.Compiled):  # By an earlier training.
+      program = program.lower(*arguments).compile()
+      self._programs[key] = program
+    return self._programs[key]
+
   def _lengths(self, fixed) -> list[int]:
     encoded, _ = fixed
     source_length = encoded.is_token_BS.array.shape[1]

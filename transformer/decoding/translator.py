@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer.data.batch import EOS_ID
@@ -14,7 +15,8 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.continuous_batching import search_batches
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.model_search import ModelSearch, random_keys
+from transformer.decoding.pairs import padded_length
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.decoding.sentences import Sentences
 from transformer.model.building import Model
@@ -129,6 +131,28 @@ class Translator:
       nbest = tuple(found.nbest.get(index, [('', 0.0)]))
       answers.append(Translation(*nbest[0], len(ids) >= self.max_length, nbest))
     return answers
+
+  def compile_longest(
+    self, params: Sequence, sentences: Sequence[str], decoding: Decoding
+  ) -> tuple[int, Any]:
+    """Compiles ahead of time what needs most memory for the longest of some sentences.
+
+    Returns:
+      The padded length of that sentence, and the program for such parameters, or their shapes.
+    """
+    longest = max(map(len, self.vocabulary.source.encode_batch(sentences)))
+    length = padded_length(longest + 1, self.max_length)
+    like = jax.tree.map(
+      lambda leaf, sharding: jax.ShapeDtypeStruct(
+        leaf.shape, leaf.dtype, sharding=sharding
+      ),
+      list(params),
+      self._shardings(params),
+    )
+    given = np.zeros(decoding.batch_size, np.int32), random_keys(decoding, 0, []), None
+    return length, self._programs(decoding, Constraint).compile_largest(
+      like, length, given
+    )
 
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""

@@ -29,6 +29,7 @@ from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
+from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
 from transformer.training.update import CompiledUpdate
 
@@ -47,10 +48,9 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     prepared = prepare(config, run, mesh)
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
-    logging.info(
-      'compiling the update and the evaluation, most of which the next start finds'
-    )
-    compiled = prepared.update.compile(batches.shape)
+    params = prepared.update.state.best_params
+    name, search = _compile_search(validation, params)
+    compiled = compile_within_memory(prepared.update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
     params = prepared.origin and prepared.origin.params
     step, evaluations = train(
@@ -140,6 +140,17 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
     sets.append(ValidationSet(key, batches, corpus[:], corpus.gold))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
   return Validation(sets, translate, greedy, prepared.metric, has_chrf)
+
+
+def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
+  """Returns a name for people, and the compiled search of the longest validation sentences."""
+  sources = []
+  for each in validation.sets:
+    sources += [source for source, _ in each.pairs]
+  greedy = validation.decoding
+  length, search = validation.translate.compile_longest([params], sources, greedy)
+  size = greedy.batch_size
+  return f'search of {size} sentences of {length} tokens', search
 
 
 def _evaluate(

@@ -28,10 +28,9 @@ from transformer.system import installation, machine
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 _OUT_OF_MEMORY = (
-  'error: there is too little memory; in training, set model.remat=True, lower '
-  'decode.batch_size or, in a new run, train.tokens_per_batch, raise '
-  'optimizer.accumulate, or use more devices; in eval.py, lower --batch_size or '
-  '--beam_size'
+  'error: there is too little memory; in training, lower train.tokens_per_batch or '
+  'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
+  '--batch_size or --beam_size'
 )
 
 

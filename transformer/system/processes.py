@@ -159,6 +159,16 @@ def fail(error: Exception):
   os._exit(1)  # The others notice within `_GONE_SECONDS`, and end too.
 
 
+def least(number: int | None) -> int | None:
+  """Returns the smallest number of all processes; None if any process gives None."""
+  if jax.process_count() == 1:
+    return number
+  smallest = multihost_utils.process_allgather(
+    np.float64(-1 if number is None else number)
+  ).min()
+  return None if smallest < 0 else int(smallest)
+
+
 def place(arrays, sharding: jax.sharding.NamedSharding):
   """Returns whole NumPy arrays, the same in all processes, as arrays that span the processes.
 

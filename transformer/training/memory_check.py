@@ -1,0 +1,108 @@
+"""Finds before the first step whether a run fits into the devices' memory."""
+
+import math
+import os
+from typing import Any
+
+import jax
+from absl import logging
+
+from transformer.errors import UserError, is_out_of_memory
+from transformer.system import processes
+from transformer.training.update import CompiledUpdate, Update
+
+_ADVICE = (
+  'set --config.model.remat=True, lower decode.batch_size, or use more devices; a new run may '
+  'also lower train.tokens_per_batch, or raise optimizer.accumulate'
+)
+
+
+def compile_within_memory(
+  update: Update, shape: tuple[int, int, int], search_name: str, search: Any
+) -> CompiledUpdate:
+  """Returns an update, compiled.
+
+  Raises `UserError` if the devices lack the memory for a run with it.
+
+  Args:
+    shape: rows, source positions and target positions of a batch.
+    search_name: a name of the search for people.
+    search: the compiled search of the longest validation sentences.
+  """
+  logging.info(
+    'compiling the update and the evaluation, most of which the next start finds'
+  )
+  capacity = processes.least(device_memory())
+  try:
+    compiled = update.compile(shape)
+  except jax.errors.JaxRuntimeError as error:
+    if not is_out_of_memory(error):
+      raise
+    raise UserError(
+      f'the update needs more memory than a device has; {_ADVICE}'
+    ) from error
+  training = _bytes_of(compiled.train_step)
+  evaluating = _bytes_of(compiled.eval_step)
+  searching = _bytes_of(search)
+  if None in (capacity, training, evaluating, searching):
+    logging.info(
+      'the memory of a device or of the programs is not known here, so not checked'
+    )
+    return compiled
+  whole_state = _bytes_on_device(update.state)
+  # What of the state is no argument of an evaluation or a search.
+  beside = whole_state - _bytes_on_device(update.state.best_params)
+  # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
+  beside_search = whole_state if update.mesh.shape['fsdp'] > 1 else beside
+  needs = {
+    # The frozen arrays are on the device already, and so not in its free memory.
+    'update': training - _bytes_on_device(update.objective.arguments),
+    'evaluation': evaluating + beside,
+    search_name: searching + beside_search,
+  }
+  for name, need in needs.items():
+    message = (
+      f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'
+    )
+    if need > capacity:
+      raise UserError(f'{message}; {_ADVICE}')
+    logging.info(message)
+  return compiled
+
+
+def _bytes_on_device(tree) -> int:
+  return sum(
+    math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+    for leaf in jax.tree.leaves(tree)
+  )
+
+
+def _bytes_of(program) -> int | None:
+  """Returns the bytes that a device needs to run a compiled program; None if it does not tell."""
+  memory = program.memory_analysis()
+  # Some outputs take the memory of arguments.
+  return memory and (
+    memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes
+  )
+
+
+def device_memory() -> int | None:
+  """Returns the bytes that a device has free for this process; None if it cannot be known.
+
+  For a CPU, these are the machine's memory, divided among JAX's virtual devices.
+  """
+  device = jax.local_devices()[0]
+  stats = device.memory_stats() or {}
+  if 'bytes_limit' in stats:
+    return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
+  if device.platform != 'cpu':
+    return None
+  whole = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  return whole // jax.local_device_count()
+
+
+def _size(count: int) -> str:
+  return f'{count / 1e9:,.2f} GB' if count >= 1e9 else f'{count / 1e6:,.1f} MB'
