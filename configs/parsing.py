@@ -59,6 +59,7 @@ def get_config(size: str = 'paper'):
 
   config.model.num_layers = 4
   config.train.valid_metric = 'transformer.tools.parse.scores:f1'
+  config.train.best_by = 'f1'
   config.decode.alpha = 0.3
   config.decode.bleu_tokenize = 'none'
   if size == 'paper':

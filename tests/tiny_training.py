@@ -135,7 +135,7 @@ def train_tiny(
   batches = batches or NumberedBatches()
   workdir.mkdir(parents=True, exist_ok=True)
   (workdir / 'run.json').touch()  # A directory with checkpoints must have it.
-  with open_run(workdir, settings) as run:
+  with open_run(workdir, settings) as (run, checkpoints):
     if run.ended:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
     mesh = mesh or make_mesh(
@@ -146,7 +146,9 @@ def train_tiny(
       update, *(programs or compiled_once(update, batches.shape))
     )
     validation = validation or TinyValidation(bleu, batches.shape[0])
-    step, evaluations = train(run, compiled, batches, validation, params, **options)
+    step, evaluations = train(
+      run, checkpoints, compiled, batches, validation, params, **options
+    )
     return Outcome(step, run.step, evaluations, True)
 
 

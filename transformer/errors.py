@@ -68,7 +68,7 @@ def type_and_message(error: BaseException) -> str:
 def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work goes on.
 
-  `missing` says what there is not, such as `the cost of the run is not recorded`.
+  `missing` says what there is not, such as `no translations in eval/`.
   """
   try:
     yield

@@ -30,20 +30,17 @@ SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
 
 
-def check_local(name: str, path: str):
-  """Refuses a path with a scheme, such as gs://, which would become a local folder of that name.
-
-  `name` is the flag or the setting that has the path.
-  """
-  if scheme := re.match(r'[A-Za-z][\w+.-]*://', path):
-    raise UserError(
-      f'{name} must be a path on this machine, such as that of a mounted disk; got '
-      f'{path}, which begins with {scheme[0]}'
-    )
-
-
 def as_path(name: str | os.PathLike) -> Path:
-  """Returns a path, whose `~` is replaced; raises `UserError` if it is no path, or of no use."""
+  """Returns a path, whose `~` is replaced.
+
+  Raises `UserError` if it is no path or of no use, or has a scheme, such as gs://, which would
+  become a local folder of that name.
+  """
+  if scheme := re.match(r'[A-Za-z][\w+.-]*://', str(name)):
+    raise UserError(
+      f'{name} must be a path on this machine, such as that of a mounted disk; it begins '
+      f'with {scheme[0]}'
+    )
   try:
     path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` stays as it is.
     path.exists()

@@ -130,7 +130,8 @@ def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
   objective = searched.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
   if objective in ('valid/bleu', 'valid/f1'):
-    return best_evaluation(finite)
+    metric = objective.removeprefix('valid/')
+    return best_evaluation([{**row, BEST_BY: metric} for row in finite])
   pick = max if searched.direction == 'maximize' else min
   return pick(finite, key=lambda row: row[objective], default=None)
 

@@ -12,21 +12,12 @@ from tests.running_commands import ROOT
 from transformer.system import installation
 
 
-@pytest.mark.parametrize(
-  'flags',
-  [
-    '--workdir s3://b',
-    '--source=file:///a',
-    '--ensemble=run,gs://b',
-    '--reference=a --reference=hdfs://b',
-  ],
-)
-def test_a_path_with_a_scheme_is_refused_by_name(evaluate, tmp_path, flags):
-  message = evaluate.refuses(f'--workdir={tmp_path}/run', *flags.split())
-  assert message.startswith(
-    f'{re.split("[= ]", flags)[0]} must be a path on this machine'
-  )
-  assert re.search(r'which begins with \w+://$', message)
+@pytest.mark.parametrize('flags', ['--workdir s3://b', '--workdir=file:///c'])
+def test_a_path_with_a_scheme_is_refused(evaluate, flags):
+  message = evaluate.refuses(*flags.split())
+  path = re.split('[= ]', flags)[-1]
+  assert message.startswith(f'{path} must be a path on this machine')
+  assert re.search(r'begins with \w+://$', message)
 
 
 @pytest.mark.parametrize('name', ['train', 'eval'])

@@ -16,9 +16,8 @@ from tests.running_commands import ROOT
 from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.runs import record, run_directory
+from transformer.runs import run_directory
 from transformer.runs.run_directory import FORMAT
-from transformer.system.machine import usable_cores
 
 
 def files_of(run):
@@ -87,6 +86,17 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   (run / 'config.json').write_text('{"seed": 0}')
   for flags in ([f'--workdir={run}'], [f'--config={run}', new]):
     assert "config.json should hold the run's config" in train.refuses(*flags)
+
+
+def test_starting_a_run_that_is_done_leaves_its_record_as_it_was(
+  train, trained, tmp_path
+):
+  run = shutil.copytree(trained, tmp_path / 'run')
+  before = (run / 'run.json').read_bytes()
+  for flags in ((), ('--config.train.keep=3',)):
+    status, _, err = train(f'--workdir={run}', *flags)
+    assert status == 0 and 'the run is done' in err, err
+    assert (run / 'run.json').read_bytes() == before
 
 
 @pytest.mark.long
@@ -165,41 +175,6 @@ def wait_until(happened):
   while not happened():
     assert time.monotonic() < deadline
     time.sleep(0.1)
-
-
-def test_a_run_resumed_with_another_number_of_cores_warns(
-  trained, tmp_path, monkeypatch
-):
-  warnings = []
-  monkeypatch.setattr(
-    record.logging, 'warning', lambda text, *values: warnings.append(text % values)
-  )
-  shutil.copy(trained / 'run.json', tmp_path)
-  began = json.loads((trained / 'run.json').read_text('utf-8'))['devices']['cpu_cores']
-  assert began == len(os.sched_getaffinity(0)) == usable_cores()
-  for cores, trains, told in (
-    (began, True, 0),
-    (began + 3, True, 1),
-    (began, False, 1),
-    (began + 3, True, 1),
-    (began, True, 2),
-  ):
-    monkeypatch.setattr(
-      os, 'sched_getaffinity', lambda _, cores=cores: set(range(cores))
-    )
-    record.add_session(tmp_path, False, {}, trains, {})
-    assert len(warnings) == told
-  assert warnings[0].startswith(
-    f'the run goes on with {began + 3} CPU cores, and had {began} '
-  )
-  sessions = json.loads((tmp_path / 'run.json').read_text('utf-8'))['resumed']
-  assert [session['devices']['cpu_cores'] for session in sessions] == [
-    began,
-    began + 3,
-    began,
-    began + 3,
-    began,
-  ]
 
 
 @pytest.mark.parametrize(

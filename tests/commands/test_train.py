@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.experiment.events import cells, shown
+from tests.experiment.events import samples_of, shown
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.config import Config
 from transformer.experiment import training
@@ -257,7 +257,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ('no pair', 'data.max_length=4', 'the training set has no pair left to train on'),
       ('weights', 'data.train_weights=0.001', 'must take at least one row'),
       ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
-      ('no weights', 'train.init_from={folder}/begun', 'there is no checkpoint'),
+      ('no weights', 'train.init_from={folder}/begun', 'holds no checkpoint'),
       (
         'model',
         'train.init_from={run} model.ff_dim=13',
@@ -390,6 +390,6 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
 
 def test_tensorboard_shows_sentences_of_the_validation_split(trained):
   ((step, markdown),) = shown(trained)
-  sources, references, translations = zip(*cells(markdown), strict=True)
+  sources, references, translations = zip(*samples_of(markdown), strict=True)
   assert (step, list(sources), list(references)) == (2, ENGLISH[:2], GERMAN[:2])
   assert all(isinstance(translation, str) for translation in translations)

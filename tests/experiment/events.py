@@ -1,7 +1,5 @@
 """Reads what a run has written for TensorBoard."""
 
-import html
-import re
 import struct
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -44,15 +42,11 @@ def shown(workdir):
   ]
 
 
-def cells(markdown):
-  """Returns the samples of a table as a browser would show them."""
-  _, _, *rows = markdown.splitlines()
-  return [
-    Sample(
-      *(
-        html.unescape(re.sub(r'\\(.)', r'\1', cell))
-        for cell in re.split(r'(?<!\\) \| ', row[2:-2])
-      )
-    )
-    for row in rows
-  ]
+def samples_of(markdown):
+  """Returns the samples, each a block of code: lines after four spaces."""
+  samples = []
+  for block in markdown.split('\n\n---\n\n'):
+    lines = block.split('\n')
+    assert all(line.startswith('    ') for line in lines)
+    samples.append(Sample(*(line[4:] for line in lines)))
+  return samples

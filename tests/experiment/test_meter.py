@@ -101,7 +101,7 @@ def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
   )
 
 
-def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
+def test_meter_counts_only_the_time_of_skipped_updates():
   meter = Meter({}, positions=20)
   good = {
     'loss': 4.0,
@@ -111,17 +111,16 @@ def test_meter_counts_spikes_and_only_the_time_of_skipped_updates():
     'source_tokens': 9.0,
   }
   bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
-  for spike, metrics in ((False, good), (True, good), (False, bad), (True, good)):
-    meter.add({**metrics, 'spikes': spike}, skipped=metrics is bad)
+  for metrics in (good, good, bad, good):
+    meter.add(metrics, skipped=metrics is bad)
   values = meter.take(0.5)
   assert (
     values['train/loss'],
     values['train/gradient_norm'],
     values['train/fill'],
-    values['train/spikes'],
-  ) == (0.4, 3.0, 0.5, 2)
-  meter.add({**bad, 'spikes': False}, skipped=True)
+  ) == (0.4, 3.0, 0.5)
+  meter.add(bad, skipped=True)
   values = meter.take(0.5)
   assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
-  assert (values['train/fill'], values['train/spikes']) == (0.0, 0.0)
+  assert values['train/fill'] == 0.0
   assert values['tokens_per_second'] > 0

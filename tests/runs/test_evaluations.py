@@ -35,12 +35,6 @@ def test_the_best_has_the_highest_bleu_and_then_the_lowest_loss(bleu, losses, st
   assert best_evaluation(evaluations(bleu, losses))['step'] == step
 
 
-def test_bleu_is_not_compared_with_f1_where_only_some_evaluations_have_it():
-  history = evaluations([70, 93, 60], [1.0] * 3)
-  history[0]['valid/f1'], history[2]['valid/f1'] = 90.0, 80.0
-  assert best_evaluation(history)['step'] == 20
-
-
 @pytest.mark.parametrize(
   ('best_by', 'values', 'step'),
   [
@@ -52,10 +46,8 @@ def test_bleu_is_not_compared_with_f1_where_only_some_evaluations_have_it():
   ],
 )
 def test_another_metric_decides_where_the_history_says_so(best_by, values, step):
-  # F1 decides by itself, where it is given.
   history = [
-    {**row, f'valid/{best_by}': value}
-    | ({} if best_by == 'f1' else {'best_by': best_by})
+    {**row, f'valid/{best_by}': value, 'best_by': best_by}
     for row, value in zip(evaluations([9, 5, 7], [4.0] * 3), values, strict=True)
   ]
   assert best_evaluation(history)['step'] == step

@@ -8,8 +8,6 @@ import sys
 import pytest
 from absl import logging
 
-from transformer.config import Config
-from transformer.experiment import training
 from transformer.system import machine
 
 
@@ -43,16 +41,6 @@ def test_the_gpus_of_a_process_are_those_that_cuda_would_take(
   assert machine.visible_gpus(environment) == wanted
   monkeypatch.setattr(machine, '_GPUS', tmp_path / 'none')
   assert machine.visible_gpus({}) == []
-
-
-def test_gpus_that_jax_does_not_use_are_said(monkeypatch, warnings):
-  for gpus in ([], ['0', '1']):
-    monkeypatch.setattr(training, 'visible_gpus', lambda environment, gpus=gpus: gpus)
-    training._check_machine(Config.from_dict({'train': {'tokens_per_batch': 8 * 256}}))
-  assert warnings == [
-    'this machine has 2 NVIDIA GPUs, and JAX runs on the CPU: install the JAX '
-    'for them as the README says, or set JAX_PLATFORMS=cpu'
-  ]
 
 
 # Prints the page faults of writing to 64 MiB for the second time, and the peak memory in MiB.

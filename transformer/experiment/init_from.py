@@ -1,19 +1,18 @@
 """What a run takes from the run that it starts from, `train.init_from`."""
 
 import dataclasses
-import hashlib
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from transformer.data.vocabulary.making import spell
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
-from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
-from transformer.model.vocabulary_rows import spelt_params
 from transformer.runs.loading import Run, load_run
+from transformer.runs.run_directory import CHECKPOINTS
+from transformer.runs.sealing import digest_of
 
 # Settings of a model that do not change what its parameters mean.
 _FREE_SETTINGS = (
@@ -33,13 +32,13 @@ def load_to_host(workdir: str | os.PathLike) -> Run:
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
-  """Refuses a model in which the parameters of `train.init_from` would mean something else."""
-  there = _meaning(origin)
-  here = _meaning(model)
+  """Raises `UserError` if the parameters of `train.init_from` would mean something else."""
+  there = dataclasses.asdict(origin)
+  here = dataclasses.asdict(model)
   different = [
     f'model.{name} is {there[name]} there, and {here[name]} here'
     for name in there
-    if there[name] != here[name]
+    if name not in _FREE_SETTINGS and there[name] != here[name]
   ]
   if different:
     raise UserError(
@@ -48,51 +47,17 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
     )
 
 
-def _meaning(config: ModelConfig) -> dict[str, Any]:
-  """Returns the settings that decide what parameters mean, with their defaults filled in."""
-  settings = dataclasses.asdict(config)
-  settings['key_dim'] = config.head_key_dim
-  settings['value_dim'] = config.head_value_dim
-  settings['decoder_layers'] = config.decoder_depth
-  if config.positions != 'learned':
-    settings['max_positions'] = None
-  for name in _FREE_SETTINGS:
-    del settings[name]
-  return settings
+def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
+  """Raises `UserError` if the embeddings of `train.init_from` belong to other pieces."""
+  if fingerprints(origin) != fingerprints(vocabulary):
+    raise UserError(
+      'a run keeps the vocabulary of train.init_from; leave out data.vocabulary and new '
+      'data.symbols, or give its weights another vocabulary first, as docs/vocabulary.md shows'
+    )
 
 
-def describe_origin(origin: Run, vocabulary: RunVocabulary) -> dict[str, Any]:
-  """Returns what `run.json` says of the run that another, with a vocabulary, starts from.
-
-  These are the steps and the digest of the parameters, and how the vocabularies differ.
-  """
-  digest = hashlib.sha256()
-  for leaf in jax.tree.leaves(jax.device_get(origin.params)):
-    digest.update(leaf.tobytes())
-  about = {'steps': origin.steps, 'sha256': digest.hexdigest()}
-  if fingerprints(origin.vocabulary) != fingerprints(vocabulary):
-    about['pieces'] = {}
-    for side in ('source', 'target'):
-      old = _pieces(getattr(origin.vocabulary, side))
-      new = _pieces(getattr(vocabulary, side))
-      about['pieces'][side] = {
-        'kept': len(old & new),
-        'new': len(new - old),
-        'left_out': len(old - new),
-      }
-  return about
-
-
-def _pieces(vocabulary: Vocabulary) -> set[str]:
-  return {vocabulary.piece(token) for token in range(vocabulary.size)}
-
-
-def params_from(origin: Run, vocabulary: RunVocabulary) -> Any:
-  """Returns the parameters of a run, with a row for each piece of a vocabulary."""
-  if fingerprints(origin.vocabulary) == fingerprints(vocabulary):
-    return origin.params
-  return spelt_params(
-    jax.device_get(origin.params),
-    spell(vocabulary.source, origin.vocabulary.source),
-    spell(vocabulary.target, origin.vocabulary.target),
-  )
+def describe_origin(origin: Run) -> dict[str, Any]:
+  """Returns what `run.json` says of the run that another starts from: steps and a digest."""
+  (step,) = origin.steps
+  digest = digest_of(Path(origin.workdir) / CHECKPOINTS / str(step))
+  return {'steps': origin.steps, 'sha256': digest}

@@ -82,7 +82,6 @@ class Meter:
       'train/perplexity': perplexity(sums.get('nll', math.nan) / tokens),
       'train/gradient_norm': sums.get('gradient_norm', math.nan) / steps,
       'train/learning_rate': learning_rate,
-      'train/spikes': sums.get('spikes', 0.0),
       'train/fill': weight / (steps * self._positions),
     }
     for name, total in sums.items():

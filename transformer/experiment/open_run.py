@@ -1,9 +1,9 @@
-"""A run's directory while it trains: locked, with what was there before, and what it records."""
+"""A run's directory while it trains: locked, with what was there before."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer.config import Config
 from transformer.runs import resuming, run_directory
@@ -14,68 +14,63 @@ from transformer.runs.lock import RunLock
 from transformer.system import processes
 
 
-@contextlib.contextmanager
-def open_run(workdir: Path, config: Config) -> Iterator['OpenRun']:
-  """Locks a directory, and reads what is there; refuses settings that would change its updates."""
-  with contextlib.ExitStack() as stack:
-    yield OpenRun(workdir, config, stack)
-
-
-class OpenRun:
-  """A directory that this process alone trains in.
+class OpenRun(NamedTuple):
+  """What a directory holds at the start of a process.
 
   Attributes:
-    workdir: the directory.
     begun: whether the directory holds a run.
     changes: the settings that have changed and may, by dotted name: `from` and `to`.
     step: the step of the newest whole checkpoint; None if there is none.
-    history: that checkpoint's, or that of a new run.
+    history: that checkpoint's; of a new run, it has no evaluations.
     unfinished: whether a signal stopped the run there, so that the step may lack its evaluation.
-    done: whether no update is left; a run that has `ended` lacks no evaluation, either.
+    done: whether no update is left.
   """
 
-  def __init__(self, workdir: Path, config: Config, stack: contextlib.ExitStack | None):
-    """Reads the directory, which the stack releases; without one, nothing is locked or changed."""
-    self.workdir = workdir
-    self._stack = stack
-    self._keep = config.train.keep
-    self.step: int | None = None
-    self.history: dict[str, Any] = {'evaluations': [], 'meter': {}}
-    self.unfinished = False
-    self.begun, self.changes, has_checkpoints = processes.from_first(
-      lambda: self._lock(config)
-    )
-    self._checkpoints: Checkpoints | None = None
-    if has_checkpoints:
-      folder = workdir / run_directory.CHECKPOINTS
-      self._checkpoints = self.open_checkpoints() if stack else Checkpoints(folder)
-      # On a network file system, several processes may see different folders for a while.
-      self.step = processes.from_first(self._checkpoints.fall_back)
-    if self.step is not None:
-      self.history = self._checkpoints.history(self.step)
-      self.unfinished = processes.from_first(
-        lambda: self._checkpoints.is_unfinished(self.step)
-      )
-    train = config.train
-    is_last = self.step is not None and self.step >= train.steps
-    self.done = is_last or is_out_of_patience(
-      self.history['evaluations'], train.patience
-    )
-    self.ended = self.done and not self.unfinished
+  workdir: Path
+  begun: bool
+  changes: Mapping[str, Any]
+  step: int | None
+  history: Mapping[str, Any]
+  unfinished: bool
+  done: bool
 
-  def _lock(self, config: Config) -> tuple[bool, Mapping[str, Any], bool]:
-    if self._stack:
-      self._stack.enter_context(RunLock(self.workdir))
+  @property
+  def ended(self) -> bool:
+    """Whether neither an update nor an evaluation is left."""
+    return self.done and not self.unfinished
+
+
+@contextlib.contextmanager
+def open_run(
+  workdir: Path, config: Config
+) -> Iterator[tuple[OpenRun, CheckpointWriter]]:
+  """Locks a directory, in which this process alone trains, and reads what is there.
+
+  Raises `UserError` for settings that would change the run's updates.
+  """
+  with contextlib.ExitStack() as stack:
+    lock = RunLock(workdir)
+    processes.from_first(lambda: bool(stack.enter_context(lock)))
+    folder = workdir / run_directory.CHECKPOINTS
+    writer = CheckpointWriter(folder, keep=config.train.keep)
+    stack.enter_context(contextlib.closing(writer))
+    yield read_run(workdir, config, writer), writer
+
+
+def read_run(workdir: Path, config: Config, checkpoints: Checkpoints) -> OpenRun:
+  """Returns what a directory holds; damaged checkpoints are passed over."""
+
+  def look():
     # train.py has compared the settings, but another run may have begun before the lock was taken.
-    changes = resuming.changed_settings(self.workdir, config)
-    has_checkpoints = (self.workdir / run_directory.CHECKPOINTS).is_dir()
-    return run_directory.has_begun(self.workdir), changes, has_checkpoints
+    changes = resuming.changed_settings(workdir, config)
+    begun = run_directory.has_begun(workdir)
+    step = checkpoints.fall_back()
+    unfinished = step is not None and checkpoints.is_unfinished(step)
+    return begun, changes, step, unfinished
 
-  def open_checkpoints(self) -> CheckpointWriter:
-    """Returns the checkpoints; a new run may open them once its settings are written."""
-    if self._checkpoints:
-      return self._checkpoints
-    folder = self.workdir / run_directory.CHECKPOINTS
-    return self._stack.enter_context(
-      contextlib.closing(CheckpointWriter(folder, keep=self._keep))
-    )
+  # On a network file system, several processes may see different folders for a while.
+  begun, changes, step, unfinished = processes.from_first(look)
+  history = {'evaluations': []} if step is None else checkpoints.history(step)
+  is_last = step is not None and step >= config.train.steps
+  done = is_last or is_out_of_patience(history['evaluations'], config.train.patience)
+  return OpenRun(workdir, begun, changes, step, history, unfinished, done)

@@ -1,6 +1,5 @@
 """What a run trains with, up to what is compiled: `train.py` makes it, and `--check` with it."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,20 +21,24 @@ from transformer.evaluation.metrics import check_tokenizer
 from transformer.evaluation.scores import OwnMetric, load_metric
 from transformer.experiment.init_from import (
   check_same_model,
+  check_same_vocabulary,
   describe_origin,
   load_to_host,
 )
-from transformer.experiment.open_run import OpenRun
+from transformer.experiment.open_run import OpenRun, read_run
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
 from transformer.model.flops import update_flops
 from transformer.runs import record, resuming, run_directory
+from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import Run
 from transformer.system import processes
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import Update, make_update
+
+_TRIED = 5  # A metric is tried on this many pairs.
 
 
 class Preparation(NamedTuple):
@@ -71,12 +74,15 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   corpora = open_corpora(config.data)
   processes.check_same(files.as_json(corpora.fingerprints()), 'text')
   first = next(iter(corpora.valid.values()))
-  check_metrics(metric, train.best_by, first[:5], first.gold)
+  gold = first.gold and first.gold[:_TRIED]
+  check_metrics(metric, train.best_by, first[:_TRIED], gold)
   origin = None
   if train.init_from and (run.step is None or 'train.init_from' in run.changes):
     origin = load_to_host(train.init_from)
     check_same_model(origin.config.model, config.model)
   vocabulary = _vocabulary(config, run, corpora, origin)
+  if origin:
+    check_same_vocabulary(origin.vocabulary, vocabulary)
   objective = make_objective(config, vocabulary)
   encoded = encode_corpora(
     config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, keep
@@ -84,7 +90,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   update = make_update(config, build_model(config.model, vocabulary), mesh, objective)
   facts = {
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
-    'origin': origin and describe_origin(origin, vocabulary),
+    'origin': origin and describe_origin(origin),
     'frozen': list(objective.sources),
     'own_code': own_code.digests(config.own_code),
   }
@@ -154,13 +160,9 @@ def check_run(config: Config, workdir: Path) -> bool:
   Returns whether the run is done, so that a start would do nothing.
   """
   jax.config.update('jax_platforms', 'cpu')
-  run = OpenRun(workdir, config, None)
+  run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
   if run.ended:
     return True
-  if config.model.attention == 'cudnn':  # Its arrays have the same shapes.
-    config = dataclasses.replace(
-      config, model=dataclasses.replace(config.model, attention='reference')
-    )
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
   # An objective may fail where it is used.

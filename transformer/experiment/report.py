@@ -16,7 +16,7 @@ from transformer import own_code
 from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.errors import optional
-from transformer.experiment.divergence import DivergenceGuard
+from transformer.experiment.divergence import check_update
 from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
@@ -56,10 +56,7 @@ class Report:
     self._config = config
     self._schedule = update.schedule
     speed = utilisation(update.model, update.mesh.size, update.objective)
-    self.meter = Meter(history['meter'], rows * length, speed)
-    self._guard = DivergenceGuard(
-      history.get('window', {}), config.skip_nonfinite, workdir
-    )
+    self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.from_first(
       lambda: self._open(update.config, step, history.get('log', {}))
@@ -97,9 +94,9 @@ class Report:
     step, batch, metrics = self._pending
     self._pending = None
     metrics = jax.device_get(metrics)
-    made = self._guard.check_update(step, batch, metrics)
+    allowed = self._config.skip_nonfinite
+    made = check_update(self._workdir, allowed, step, batch, metrics)
     skips = metrics.pop('skips', None)
-    metrics['spikes'] = made and self._guard.is_spike(step, metrics)
     self.meter.add(metrics, skipped=not made)
     if self._first:
       self._bar.update(step - self._bar.n)
@@ -168,7 +165,6 @@ class Report:
     return {
       'evaluations': evaluations,
       'meter': self.meter.sums,
-      'window': self._guard.window,
       'log': self._metrics.written() if self._first else {},
     }
 

@@ -1,7 +1,5 @@
 """What a run writes for TensorBoard: numbers and translations."""
 
-import html
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,6 @@ from transformer.config import Config
 from transformer.experiment.reporters import Sample
 
 TENSORBOARD = 'tensorboard'
-_MARKDOWN = re.compile(r'([\\`*_{}\[\]()#+.!|~$:-])')
 
 
 class Events:
@@ -52,9 +49,6 @@ class Events:
 
 
 def _as_markdown(samples: Sequence[Sample]) -> str:
-  """Returns a table with a row for each sample; escapes everything that would be markup."""
-  lines = ['| source | reference | translation |', '| --- | --- | --- |']
-  for sample in samples:
-    cells = [_MARKDOWN.sub(r'\\\1', html.escape(text, quote=False)) for text in sample]
-    lines.append(f'| {" | ".join(cells)} |')
-  return '\n'.join(lines) + '\n'
+  """Returns a block of code for each sample, whose lines are its texts, so nothing is markup."""
+  blocks = ['\n'.join(f'    {text}' for text in sample) for sample in samples]
+  return '\n\n---\n\n'.join(blocks)

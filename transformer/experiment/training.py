@@ -1,6 +1,5 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,24 +12,22 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, optional, shown
-from transformer.experiment.init_from import params_from
+from transformer.errors import Preempted, UserError, shown
 from transformer.experiment.open_run import OpenRun, open_run
 from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
 from transformer.experiment.validation import Evaluation, Validation, ValidationSet
 from transformer.ops.fused_attention import missing_for_fused_attention
+from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.evaluations import (
   BEST_BY,
   best_evaluation,
   deciding_metric,
   is_out_of_patience,
 )
-from transformer.runs.record import record_cost
 from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
-from transformer.system.machine import visible_gpus
 from transformer.system.signals import Signals
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
@@ -44,7 +41,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   check_backend()
   processes.from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_at_once)
-  with open_run(workdir, config) as run:
+  with open_run(workdir, config) as (run, checkpoints):
     if run.ended:
       _report_end(config, workdir, run.step, run.history['evaluations'])
       return
@@ -55,13 +52,16 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     name, search = _compile_search(validation, params)
     compiled = compile_within_memory(prepared.update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
-    params = prepared.origin and params_from(prepared.origin, prepared.vocabulary)
-    step, evaluations = train(run, compiled, batches, validation, params, signals)
+    params = prepared.origin and prepared.origin.params
+    step, evaluations = train(
+      run, checkpoints, compiled, batches, validation, params, signals
+    )
     _report_end(config, workdir, step, evaluations)
 
 
 def train(
   run: OpenRun,
+  checkpoints: CheckpointWriter,
   compiled: CompiledUpdate,
   batches: BatchesByStep,
   validation: Validation,
@@ -75,7 +75,6 @@ def train(
   signals = signals or Signals()
   update = compiled.update
   config = update.config.train
-  checkpoints = run.open_checkpoints()
   if run.step is None:
     state = update.first_state(params)
   else:
@@ -176,13 +175,7 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
 
 
 def _check_machine(config: Config):
-  """Refuses a config whose devices are not here; warns of GPUs that JAX lacks."""
-  if jax.default_backend() == 'cpu' and (gpus := visible_gpus(os.environ)):
-    logging.warning(
-      'this machine has %d NVIDIA GPUs, and JAX runs on the CPU: install the JAX for '
-      'them as the README says, or set JAX_PLATFORMS=cpu',
-      len(gpus),
-    )
+  """Raises `UserError` if this machine lacks the devices that a config needs."""
   if config.model.attention == 'cudnn' and (
     missing := missing_for_fused_attention(config.model.head_key_dim)
   ):
@@ -200,10 +193,7 @@ def _check_machine(config: Config):
 
 
 def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluations):
-  """Logs the cost and the best step of a run that has ended, and the next command."""
-  if processes.is_first():
-    with optional('the cost of the run is not recorded', logging.warning):
-      record_cost(workdir, step)
+  """Logs the best step of a run that has ended, and the next command."""
   logging.info('the run is done: step %d of %d', step, config.train.steps)
   if step < config.train.steps:
     logging.info('out of patience: train.patience=%d', config.train.patience)

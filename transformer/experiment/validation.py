@@ -18,7 +18,6 @@ from transformer.system.progress import warn
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
-_TRIED = 5  # A metric is tried on this many pairs.
 
 
 class Evaluation(NamedTuple):
@@ -122,15 +121,14 @@ def check_metrics(
 ):
   """Computes a metric of one's own once, so that a mistake in it ends a run before it trains.
 
-  Each source of a validation set gets the target of the next for a translation. Raises `UserError`
+  Each source of a few pairs gets the target of the next for a translation. Raises `UserError`
   if no metric has the name that `train.best_by` gives.
   """
   names = set(STANDARD_METRICS)
   if metric:
-    pairs = pairs[:_TRIED]
     targets = [target for _, target in pairs]
     shifted = [*targets[1:], targets[0]]
-    names |= own_values(metric, pairs, shifted, gold and gold[:_TRIED]).keys()
+    names |= own_values(metric, pairs, shifted, gold).keys()
   name = best_by.rpartition('/')[2]
   if name and name not in names:
     raise UserError(

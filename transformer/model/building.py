@@ -23,14 +23,17 @@ These are optional:
   and logged by its name as `train/NAME`; several of a name are added up.
 """
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
+from absl import logging
 
 from transformer import own_code
 from transformer.errors import UserError, shown
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
+from transformer.ops.fused_attention import missing_for_fused_attention
 
 # The type of models, for code outside of this package.
 Model = nn.Module
@@ -39,10 +42,17 @@ Model = nn.Module
 def build_model(config: ModelConfig, vocabulary: Any) -> Model:
   """Returns the model of a config for a `RunVocabulary`.
 
+  Where cuDNN's attention cannot be used, it has the reference implementation.
+
   Raises:
     UserError: `model.module` or `model.attention` cannot be imported, or is no model or function.
   """
   sizes = vocabulary.target.size, vocabulary.source.size
+  if config.attention == 'cudnn' and (
+    missing := missing_for_fused_attention(config.head_key_dim)
+  ):
+    logging.info('attention uses the reference implementation: cudnn needs %s', missing)
+    config = dataclasses.replace(config, attention='reference')
   if ':' in config.attention:
     own_code.load(config.attention, 'attention')
   if not config.module:

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,17 +28,6 @@ _SKIPS = 'skips'
 _REST = 'rest'
 # The end of the name of a checkpoint that is complete but has no digests yet.
 _UNSEALED = '.unsealed'
-_REASONS = [
-  os.strerror(number)
-  for number in (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EACCES,
-    errno.EROFS,
-    errno.EIO,
-  )
-]
 
 
 class CheckpointWriter(Checkpoints):
@@ -50,7 +38,7 @@ class CheckpointWriter(Checkpoints):
   """
 
   def __init__(self, directory: str | os.PathLike, *, keep: int = 1):
-    """Opens a directory, or creates it.
+    """Opens a directory; the first checkpoint creates it.
 
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
@@ -100,6 +88,7 @@ class CheckpointWriter(Checkpoints):
       parts[UNFINISHED] = ocp.args.JsonSave({})
     unsealed = self._directory / f'{step}{_UNSEALED}'
     with _one_line_errors(self._directory):
+      self._directory.mkdir(parents=True, exist_ok=True)
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
     if unfinished:
@@ -182,7 +171,6 @@ class CheckpointWriter(Checkpoints):
 
 def _tidy(directory: Path):
   """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
-  directory.mkdir(parents=True, exist_ok=True)
   for left in directory.glob(f'*{_UNSEALED}*'):
     shutil.rmtree(left)
   newest = max(Checkpoints(directory).steps(), default=-1)
@@ -212,12 +200,9 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   except (
     Exception
   ) as error:  # Orbax and TensorStore raise many types, with long messages.
-    reason = next(
-      (text for text in _REASONS if text in str(error)), type_and_message(error)
-    )
     refusal = UserError(
-      f'a checkpoint cannot be written to {directory}: {reason}; free disk space or allow writing '
-      f'there, then start again, and the run goes on from the checkpoint before'
+      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
+      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
     )
     if jax.process_count() > 1:
       processes.fail(refusal)

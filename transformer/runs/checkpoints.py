@@ -73,17 +73,13 @@ class Checkpoints:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
     if not self._steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    latest = self._steps[-1]
-    named = {str(step): step for step in self._steps} | {
-      'latest': latest,
-      'best': latest,
-    }
-    # A run that was stopped before its first evaluation has only a latest.
-    if which == 'best' and (
-      best := best_evaluation(self.history(latest)['evaluations'])
-    ):
-      named['best'] = best['step']
-    step = named.get(which)
+    step = self._steps[-1] if which in ('best', 'latest') else None
+    if which == 'best':
+      best = best_evaluation(self.history(step)['evaluations'])
+      # A run that was stopped before its first evaluation has only a latest.
+      step = best['step'] if best else step
+    elif which.isdecimal():
+      step = int(which)
     if step not in self._steps:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
@@ -176,7 +172,6 @@ def _read_arrays(folder: Path, like, sharding):
     for name in wanted
   ]
   opened = [array.result() for array in opening]
-  check_alike(wanted, dict(zip(wanted, opened, strict=True)))
   reading = [array.read() for array in opened]
   arrays = [jax.device_put(array.result(), sharding) for array in reading]
   return jax.tree.unflatten(jax.tree.structure(like), arrays)

@@ -45,10 +45,10 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
 def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
   """Returns the deciding validation set, empty for the first, and the deciding metric.
 
-  The metric is that of `best_by`, or else F1 if there is one, or else BLEU.
+  The metric is `best_by`, by default BLEU.
   """
   named, _, metric = evaluation.get(BEST_BY, '').rpartition('/')
-  return named, metric or ('f1' if 'valid/f1' in evaluation else 'bleu')
+  return named, metric or 'bleu'
 
 
 def _key(name: str, metric: str) -> str:
@@ -56,7 +56,7 @@ def _key(name: str, metric: str) -> str:
 
 
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
-  """Orders evaluations; NaN comes last, and BLEU before any F1 where a run has both."""
+  """Orders evaluations; NaN comes last."""
   name, metric = _metric(evaluation)
   score = evaluation[_key(name, metric)]
   loss = evaluation[_key(name, 'loss')]
@@ -64,9 +64,7 @@ def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return metric == 'f1', *(
-    -math.inf if math.isnan(number) else number for number in (score, -loss)
-  )
+  return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
 
 
 def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str]):

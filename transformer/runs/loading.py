@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 
 from transformer import files
 from transformer.config import Config
@@ -21,7 +20,6 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError, shown
 from transformer.model.building import Model, build_model, modules_of
 from transformer.model.transformer import init_params
-from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
   AVERAGE,
@@ -80,16 +78,10 @@ def load_run(
     config = dataclasses.replace(
       config, decode=dataclasses.replace(config.decode, batch_size=batch_size)
     )
-  checkpoints = open_checkpoints(workdir)
-  vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
-  model_config = config.model
-  if model_config.attention == 'cudnn' and (
-    missing := missing_for_fused_attention(model_config.head_key_dim)
-  ):
-    logging.info('attention uses the reference implementation: cudnn needs %s', missing)
-    model_config = dataclasses.replace(model_config, attention='reference')
-  model = build_model(model_config, vocabulary)
+  checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS)
   chosen = checkpoints.resolve(checkpoint)
+  vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+  model = build_model(config.model, vocabulary)
   steps = [
     step
     for step in checkpoints.steps()
@@ -196,16 +188,6 @@ def _shapes_of(model: Model) -> Any:
 
 def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
-  checkpoints = open_checkpoints(files.as_path(workdir))
+  checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')
   return [str(step) for step in checkpoints.steps()]
-
-
-def open_checkpoints(workdir: Path) -> Checkpoints:
-  """Opens the checkpoints of a run, to be read."""
-  folder = workdir / run_directory.CHECKPOINTS
-  if not folder.is_dir():
-    raise UserError(
-      f'{folder} does not exist, so there is no checkpoint; train the run first'
-    )
-  return Checkpoints(folder)

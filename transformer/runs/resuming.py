@@ -152,12 +152,8 @@ def check_same_start(
       f'since; choose another --workdir, or restore the data'
     )
   for setting, then, now in (
-    (
-      'train.init_from',
-      [about['origin']] if about.get('origin') else [],
-      origin and [origin],
-    ),
-    ('train.objective_runs', about['frozen'] or [], frozen),
+    ('train.init_from', about['origin'], origin),
+    ('train.objective_runs', about['frozen'], frozen),
   ):
     if now is not None and then != now:
       raise UserError(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from transformer import files
 from transformer.config import check_name
 from transformer.errors import (
   Preempted,
@@ -28,8 +27,6 @@ from transformer.errors import (
 from transformer.system import installation, machine
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
-# Texts that may begin as a URL does. Every other text is a path, or nothing that has a scheme.
-_NO_PATHS = ('sentence', 'translation', 'storage')
 _OUT_OF_MEMORY = (
   'error: there is too little memory; in training, lower train.tokens_per_batch or '
   'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
@@ -70,12 +67,7 @@ def run(
     try:
       if len(argv) > 1 and not takes_arguments:
         raise UserError(
-          f'unexpected argument {shown(argv[1])}; '
-          + (
-            'leave out the -- before it'
-            if argv[1].startswith('-')
-            else 'flags begin with --'
-          )
+          f'unexpected argument {shown(argv[1])}; flags begin with --, and come before any --'
         )
       if not launches:
         machine.keep_compiled_programs(os.environ)
@@ -139,7 +131,7 @@ def _parse(argv, hint):
       if override := re.match(r'--?(?:no)?config\.([^=]*)', argument):
         check_name(override[1])
     remaining = flags.FLAGS(_with_config(argv))
-    _check_values(remaining[1:])
+    _check_values()
     return remaining
   except (
     BrokenPipeError,
@@ -162,17 +154,12 @@ def _parse(argv, hint):
     sys.exit(f'error: the flags cannot be read: {type_and_message(error)}')
 
 
-def _check_values(arguments: Sequence[str]):
-  """Raises `UserError` if a flag names nothing, or one or an argument has a path with a scheme."""
-  for path in ','.join(arguments).split(','):
-    files.check_local('an argument', path)
+def _check_values():
+  """Raises `UserError` if a flag names nothing."""
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     if '.' not in name and flag.value in ('', [], ['']) and flag.value != flag.default:
       raise UserError(f'--{name}= names nothing; leave it out, or give it a value')
-    for path in flag.value if isinstance(flag.value, list) else [flag.value]:
-      if isinstance(path, str) and name not in _NO_PATHS:
-        files.check_local(f'--{name}', path)
 
 
 def workdir(arguments: Sequence[str]) -> str | None:
@@ -202,7 +189,6 @@ def _with_config(argv: Sequence[str]) -> list[str]:
     config = folder
   if not config:
     return list(argv)
-  files.check_local('--config', config)
   return [command, f'--config={installation.find_config(config)}', *others]
 
 

@@ -30,35 +30,6 @@ def usable_cores() -> int:
   return os.cpu_count() or 1
 
 
-def free_memory(root: Path = Path('/')) -> int | None:
-  """Returns the bytes of memory that this process may still take; None if they are not known.
-
-  They are the machine's or the limit of the process's control groups, without what the process
-  uses. `root` has /proc and /sys.
-  """
-  limits = _memory_lines(root / 'proc/meminfo', 'MemTotal:')
-  for line in _lines(root / 'proc/self/cgroup'):  # A container's root is its own group.
-    group = Path(line.split(':', 2)[2].strip().lstrip('/'))
-    for folder in (group, *group.parents):
-      limits += map(
-        int,
-        filter(str.isdecimal, _lines(root / 'sys/fs/cgroup' / folder / 'memory.max')),
-      )
-  used = sum(
-    _memory_lines(root / 'proc/self/status', 'RssAnon:')
-  )  # Without pages of files.
-  return max(min(limits) - used, 0) if limits else None
-
-
-def _memory_lines(path: Path, name: str) -> list[int]:
-  """Returns the bytes of each line such as `MemTotal: 12 kB`."""
-  return [1024 * int(line.split()[1]) for line in _lines(path) if line.startswith(name)]
-
-
-def _lines(path: Path) -> list[str]:
-  return path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
-
-
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
   """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
   if environment.get('JAX_PLATFORMS') == 'cpu':

@@ -193,23 +193,18 @@ class StopAgreement:
 
   def __init__(self, mesh: jax.sharding.Mesh):
     axes = jax.sharding.PartitionSpec(mesh.axis_names)
-    one_copy = jax.sharding.PartitionSpec()
-    self._alone = jax.process_count() == 1
     self._size = mesh.size
     self._sharding = jax.sharding.NamedSharding(mesh, axes)
-    self._sum = jax.jit(
-      lambda requests: requests.sum(),
-      out_shardings=jax.sharding.NamedSharding(mesh, one_copy),
-    )
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    self._sum = jax.jit(jax.numpy.sum, out_shardings=everywhere)
     self._pending = None
 
   def should_stop(self, requested: bool) -> bool:
     """Returns whether any process requested a stop at the last call; alone, `requested`."""
-    if self._alone:
+    if jax.process_count() == 1:
       return requested
-    requests = jax.make_array_from_callback(
-      (self._size,), self._sharding, lambda index: np.full(1, requested, np.int32)
-    )
+    # Each process places its own request on its devices.
+    requests = np.full(self._size, requested, np.int32)
     before = self._pending
-    self._pending = self._sum(requests)
+    self._pending = self._sum(place(requests, self._sharding))
     return before is not None and bool(before)

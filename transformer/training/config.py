@@ -84,16 +84,15 @@ class TrainConfig:
     best_by: the metric of the validation split that decides which checkpoint is the best:
       `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), or a
       name of `valid_metric`'s, of which more is better. `talks/loss` is that of the set `talks`
-      of `data.valid`. Empty is `f1` of `valid_metric`, if it gives that, and else BLEU. The lower
-      loss decides ties, and among BLEU, chrF2++ or `f1` below 1.
+      of `data.valid`. Empty is BLEU. The lower loss decides ties, and among BLEU, chrF2++ or `f1`
+      below 1.
     valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
       --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
     report: classes of trackers, or of your own, that are told of the run while it trains, as
       MODULE:CLASS; see docs/trackers.md. TensorBoard is always told.
     init_from: directory of a run whose best weights and vocabulary this run starts from;
       empty starts from random weights. Both need the same config.model, except dropout,
-      `attention`, `dtype` and `remat`. The vocabulary may have more symbols, or be another one
-      that `data.vocabulary` names: see docs/vocabulary.md.
+      `attention`, `dtype` and `remat`.
     skip_nonfinite: number of updates in a row that may be skipped because their loss or gradient is
       not finite; one more stops the run. Skipped ones are counted, and change nothing else.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender

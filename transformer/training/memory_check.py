@@ -1,7 +1,7 @@
 """Finds before the first step whether a run fits into the devices' memory."""
 
 import math
-from pathlib import Path
+import os
 from typing import Any
 
 import jax
@@ -9,7 +9,6 @@ from absl import logging
 
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
-from transformer.system.machine import free_memory
 from transformer.training.update import CompiledUpdate, Update
 
 _ADVICE = (
@@ -90,11 +89,10 @@ def _bytes_of(program) -> int | None:
   )
 
 
-def device_memory(root: Path = Path('/')) -> int | None:
+def device_memory() -> int | None:
   """Returns the bytes that a device has free for this process; None if it cannot be known.
 
-  For a CPU, these are the machine's memory or the limit of this process's control groups, without
-  what the process uses, divided among JAX's virtual devices. `root` has /proc and /sys.
+  For a CPU, these are the machine's memory, divided among JAX's virtual devices.
   """
   device = jax.local_devices()[0]
   stats = device.memory_stats() or {}
@@ -102,8 +100,8 @@ def device_memory(root: Path = Path('/')) -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  free = free_memory(root)
-  return None if free is None else free // jax.local_device_count()
+  whole = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  return whole // jax.local_device_count()
 
 
 def _size(count: int) -> str:

@@ -27,7 +27,6 @@ TAKEN = (
   'fill',
   'data_wait',
   'steps',
-  'spikes',
   'skips',
   'skipped',
   'skipped_in_a_row',

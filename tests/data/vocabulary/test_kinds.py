@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import NORMALISATIONS, DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.vocabulary.making import make_vocabulary, spell
+from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -258,4 +258,3 @@ def test_an_earlier_vocabulary_takes_new_symbols(vocabularies):
   assert grown.symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
   for line in TEXT[:2]:
     assert grown.written(line) == line
-  assert len(spell(grown, earlier)[SIZE]) > 3 and all(spell(grown, earlier))

@@ -1,16 +1,14 @@
 """A run has one vocabulary for both languages, or one for each."""
 
-import itertools
-
 import pytest
 import sentencepiece
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.making import make_vocabulary, spell
+from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 PAIRS = [
@@ -156,43 +154,3 @@ def test_an_earlier_vocabulary_without_merges_drops_none(corpora, tmp_path):
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
   assert make_vocabulary(config, corpora, earlier) is earlier
-
-
-OLD = [
-  'a man in a red shirt climbs a tall rock face .',
-  'two women are sitting on the bench and talking .',
-] * 3
-NEW = [
-  'the patient takes forty milligrams of prednisolone daily .',
-  'ежедневно пациент принимает сорок миллиграммов преднизолона .',
-] * 3
-SIZE, LARGER = 320, 410
-
-
-@pytest.fixture(scope='module')
-def old():
-  return Vocabulary.train(OLD, SIZE)
-
-
-@pytest.fixture(scope='module')
-def larger():
-  return Vocabulary.train(OLD + NEW, LARGER)
-
-
-def test_each_piece_is_spelt_by_what_it_says(old, larger):
-  def text(vocabulary, ids):
-    return b''.join(
-      bytes([token - BYTE_IDS.start])
-      if token in BYTE_IDS
-      else vocabulary.piece(token).encode()
-      for token in ids
-    )
-
-  spelt = spell(larger, old)
-  assert spelt[: BYTE_IDS.stop] == [[token] for token in range(BYTE_IDS.stop)]
-  known = {old.piece(token) for token in range(SIZE)}
-  for token in range(LARGER):
-    assert text(old, spelt[token]) == text(larger, [token])
-    if larger.piece(token) in known:
-      assert [old.piece(piece) for piece in spelt[token]] == [larger.piece(token)]
-  assert max(itertools.chain.from_iterable(spelt)) < SIZE

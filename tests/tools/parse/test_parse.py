@@ -17,6 +17,7 @@ TREES = [
 CHANGES = (
   '--config.data.source=transformer.tools.parse.source:Trees',
   '--config.train.valid_metric=transformer.tools.parse.scores:f1',
+  '--config.train.best_by=f1',
   '--config.data.vocabulary_size=300',
   '--config.train.steps=4',
   '--config.train.eval_every=2',

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterable
 
-import sentencepiece
 from absl import logging
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
@@ -14,7 +13,7 @@ from transformer.data.vocabulary.vocabularies import (
   SeparateVocabularies,
   is_shared,
 )
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
 # The most training pairs to learn a vocabulary from, evenly drawn; all are held in memory.
@@ -106,22 +105,3 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
       raise UserError(
         f'a run takes its vocabulary from {origin}; set --config.data.{name}={wanted}; got {got}'
       )
-
-
-def spell(vocabulary: Vocabulary, earlier: Vocabulary) -> list[list[int]]:
-  """Returns, for each piece, the ids of the earlier pieces that spell it: itself, if it is one."""
-  model = earlier.proto()
-  model.normalizer_spec.add_dummy_prefix = (
-    False  # A piece within a word begins with no space.
-  )
-  model.normalizer_spec.ClearField(
-    'precompiled_charsmap'
-  )  # No piece becomes an empty text.
-  processor = sentencepiece.SentencePieceProcessor(
-    model_proto=model.SerializeToString()
-  )
-  own = {earlier.piece(token): token for token in range(BYTE_IDS.stop, earlier.size)}
-  pieces = [vocabulary.piece(token) for token in range(BYTE_IDS.stop, vocabulary.size)]
-  return [[token] for token in range(BYTE_IDS.stop)] + [
-    [own[piece]] if piece in own else processor.encode(piece) for piece in pieces
-  ]

@@ -9,6 +9,7 @@ from transformer.config import Config, flatten
 from transformer.evaluation.results import Result
 from transformer.runs.run_directory import CHECKPOINTS, WEIGHTS_ALONE
 from transformer.runs.sealing import digest_of
+from transformer.tools.card.cost import cost_of
 from transformer.tools.card.run_facts import RunFacts
 
 NOT_RECORDED = 'not recorded'
@@ -87,7 +88,7 @@ def training_table(facts: RunFacts) -> Table:
   rows = [
     ('checkpoint', f'step {steps}'),
     ('parameters', f'{record["parameters"]:,}'),
-    ('cost', _cost(record.get('cost'))),
+    ('cost', cost_of(facts.workdir, record, facts.config) or NOT_RECORDED),
     ('SHA-256 of the checkpoint', _digests(digests)),
     ('machine', machine),
     ('commit', Code(record['commit'])),
@@ -106,17 +107,6 @@ def training_table(facts: RunFacts) -> Table:
 def _digests(digests: Sequence[str | None]) -> Code:
   """Returns the digests of checkpoints, of which some may be gone."""
   return Code(' '.join(filter(None, digests)) or NOT_RECORDED)
-
-
-def _cost(cost: Mapping[str, Any] | None) -> str:
-  """Returns the operations and the hours of a training; only a finished one has them."""
-  if cost is None:
-    return NOT_RECORDED
-  operations = f'{cost["flops"]:.2e} FLOPs'
-  hours = cost['device_hours']
-  if hours is None:
-    return f'{operations} on {cost["devices"]}, hours not known'
-  return f'{operations}, {hours:.3g} device hours on {cost["devices"]}'
 
 
 def provenance_table(facts: RunFacts) -> Table:

@@ -1,0 +1,52 @@
+"""What the training of a run cost: operations, as in the paper's table 2, and hours of devices."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer.config import Config
+from transformer.runs.metrics_file import read_metrics
+from transformer.runs.run_directory import METRICS
+
+
+def cost_of(workdir: Path, record: Mapping[str, Any], config: Config) -> str:
+  """Returns the cost of all updates that metrics.jsonl has; empty if it is not known.
+
+  The hours are those of updates, times the number of devices, without compiling, evaluating and
+  saving. They are left out if no line has a speed, or the number of devices has changed.
+  """
+  lines = []
+  for line in read_metrics(workdir / METRICS):
+    if 'train/fill' in line:
+      lines.append(line)
+  flops_per_update = record.get('flops_per_update')
+  if not lines or flops_per_update is None:
+    return ''
+  steps = lines[-1]['step']
+  cost = f'{steps * flops_per_update:.2e} FLOPs'
+  trained = [session for session in record['resumed'] if session['trains']]
+  devices = [session['devices'] for session in (record, *trained)]
+  count = devices[-1]['count']
+  seconds = _seconds(lines, config.train.tokens_per_batch)
+  if seconds is not None and all(each['count'] == count for each in devices):
+    hours = seconds * count / 3600
+    cost = f'{cost} in {hours:.3g} device hours'
+  return f'{cost} on {count} × {devices[-1]["kind"]}'
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]], tokens_per_batch: int) -> float | None:
+  """Returns the seconds that the updates of some lines took; None if no line has a speed.
+
+  Updates without a speed, such as the first of a process, take the mean time of the others.
+  """
+  seconds = 0.0
+  timed = 0
+  before = 0
+  for line in lines:
+    updates = line['step'] - before
+    before = line['step']
+    if line.get('tokens_per_second'):
+      tokens = line['train/fill'] * updates * tokens_per_batch
+      seconds += tokens / line['tokens_per_second']
+      timed += updates
+  return seconds * before / timed if timed else None
