@@ -21,8 +21,13 @@ from tests.ops.toy_language import (
   tables,
   toy,
 )
-from transformer.ops.sampling import SamplingOptions, sample_search, truncate
-from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search, run_search
+from transformer.ops.sampling import (
+  SamplingOptions,
+  greedy_search,
+  sample_search,
+  truncate,
+)
+from transformer.ops.search import PAD, SearchOptions, run_search
 
 W = 11
 KEYS = jax.random.split(jax.random.key(0, impl='threefry2x32'), B)
@@ -195,16 +200,16 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
     + np.float32(1e-30)
   )
 
-  def step(tokens_BW, cache):
-    row = jnp.asarray(places)[cache.common]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, N)), Cache((), cache.common + 1)
+  def step(tokens_BW, t, cache):
+    row = jnp.asarray(places)[t]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, N)), cache
 
   result = jax.device_get(
     jax.jit(
       lambda: run_search(
         sample_search(
           step,
-          Cache((), jnp.int32(0)),
+          (),
           jnp.full(B, 2, jnp.int32),
           KEYS,
           SearchOptions(2, BEGIN, END),

@@ -5,7 +5,7 @@ batches become one batch.
 """
 
 import concurrent.futures
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,29 +24,33 @@ class SearchBatch(NamedTuple):
   Attributes:
     bucket: what sentences that share a batch have in common.
     t: the number of tokens of each hypothesis.
-    rows: the index of the sentence in each row of the arrays; other rows are unused.
+    rows: the sentence in each row of the arrays; other rows are unused.
     state: of their searches, a pytree whose arrays have the sentences for their first axis; scalars
       are the same for all sentences. None where they have not begun.
   """
 
   bucket: Any
   t: int
-  rows: Mapping[int, int]
+  rows: Mapping[int, Any]
   state: Any = None
+
+
+# The rest of a batch, without the sentences whose search is over; and the results of those.
+Advanced = tuple[SearchBatch, Mapping[int, Any]]
 
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  advance: Callable[[SearchBatch, bool], SearchBatch],
+  advance: Callable[[SearchBatch, bool], Advanced],
   size: int,
   threads: int,
-):
-  """Searches for the translations of batches.
+) -> Iterator[Mapping[int, Any]]:
+  """Searches for the translations of batches; yields the results of sentences as they are found.
 
   Args:
     batches: the batches, which have not begun; the last ones begin first.
-    advance: adds tokens to a batch, and returns it without the sentences whose search is over. It
-      also gets whether to stop early, so that others may join the batch.
+    advance: adds tokens to a batch. It also gets whether to stop early, so that others may join
+      the batch.
     size: number of rows of a batch.
     threads: number of batches that are computed side by side, and filled up with what is left of
       others. 0 is one batch after the other, each to its end, so that several processes run the
@@ -59,7 +63,8 @@ def search_batches(
     while new:
       batch = new.pop()
       while batch.rows:
-        batch = advance(batch, False)
+        batch, results = advance(batch, False)
+        yield results
     return
   waiting: dict[Place, list[SearchBatch]] = {}
   running: dict[concurrent.futures.Future, Place] = {}
@@ -73,7 +78,8 @@ def search_batches(
         running, return_when='FIRST_COMPLETED'
       ).done:
         del running[future]
-        batch = future.result()
+        batch, results = future.result()
+        yield results
         place = batch.bucket, batch.t
         # No other batch has, or will have, sentences of its bucket.
         alone = not new and all(
@@ -82,11 +88,11 @@ def search_batches(
         if batch.rows and (alone or len(batch.rows) >= _FULL * size):
           running[executor.submit(advance, batch, True)] = place
         elif batch.rows:
-          waiting.setdefault(place, []).append(_with_rows(batch, list(batch.rows)))
-      del (
-        future,
-        batch,
-      )  # The state of a batch that is over would stay in memory during the next.
+          state = _rows_of(batch.state, list(batch.rows))
+          rest = batch._replace(rows=dict(enumerate(batch.rows.values())), state=state)
+          waiting.setdefault(place, []).append(rest)
+      # The state of a batch that is over would stay in memory during the next.
+      del future, batch
 
 
 def _take(
@@ -117,35 +123,27 @@ def _joined(
 ) -> SearchBatch:
   """Takes as many sentences from a place, a bucket and a number of tokens, as a batch has rows."""
   batches = waiting.pop(place)
-  taken = []
-  free = size
-  while batches and free:
-    batch = batches.pop()
-    if len(batch.rows) > free:
-      batches.append(_with_rows(batch, range(free, len(batch.rows))))
-      batch = _with_rows(batch, range(free))
-    taken.append(batch)
-    free -= len(batch.rows)
-  if batches:
-    waiting[place] = batches
-  indices = [index for batch in taken for index in batch.rows.values()]
-  if free:  # Copies of a sentence take no longer than the sentence.
-    taken.append(_with_rows(taken[0], [0] * free))
-  state = jax.tree.map(
-    lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
-    *[batch.state for batch in taken],
-  )
-  return SearchBatch(*place, dict(enumerate(indices)), state)
+  sentences = []
+  for batch in batches:
+    sentences += batch.rows.values()
+  unused = max(size - len(sentences), 0)
+
+  def joined(*leaves):
+    if not leaves[0].ndim:
+      return leaves[0]
+    # Copies of a sentence take no longer than the sentence.
+    return np.concatenate([*leaves, *[leaves[0][:1]] * unused])
+
+  state = jax.tree.map(joined, *[batch.state for batch in batches])
+  if sentences[size:]:
+    rest = _rows_of(state, slice(size, None))
+    waiting[place] = [SearchBatch(*place, dict(enumerate(sentences[size:])), rest)]
+  taken = _rows_of(state, slice(size))
+  return SearchBatch(*place, dict(enumerate(sentences[:size])), taken)
 
 
-def _with_rows(batch: SearchBatch, rows: Sequence[int]) -> SearchBatch:
-  """Returns a copy of some rows of a batch, which become its first."""
-  return batch._replace(
-    rows=dict(enumerate(batch.rows[row] for row in rows)),
-    state=jax.tree.map(
-      lambda leaf: (
-        np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf) else np.asarray(leaf)
-      ),
-      batch.state,
-    ),
+def _rows_of(state: Any, rows: Any) -> Any:
+  """Returns some rows of a state, on the host."""
+  return jax.tree.map(
+    lambda leaf: np.asarray(leaf)[rows] if np.ndim(leaf) else np.asarray(leaf), state
   )

@@ -11,11 +11,12 @@ from transformer.model.attention import Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
-from transformer.model.search_state import DecoderState, KVCache, Source, StateArray
+from transformer.model.search_state import DecoderState, KVCache, Source
 from transformer.model.splits import SPLITS
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
+from transformer.ops.search import StateArray
 
 
 class Transformer(nn.Module):
