@@ -118,13 +118,8 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
   [
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 2}, [0, 1, 2, 4]),  # All ties.
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 1}, [1]),
-    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.7}, [0, 1, 2]),  # Only those that it needs.
-    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.71}, [0, 1, 2, 4]),
-    # A float cannot hold 0.01 exactly.
-    *[
-      ([0.01] * 100, {'top_p': count / 100}, list(range(count)))
-      for count in (1, 9, 49, 93)
-    ],
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.3}, [1]),
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.31}, [0, 1, 2, 4]),  # All ties.
     *[
       ([0.2, 0.5, 0.3], {'top_p': top_p}, tokens)
       for top_p, tokens in (

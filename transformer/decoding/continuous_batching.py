@@ -13,8 +13,7 @@ import numpy as np
 
 # The bucket of sentences, and the number of their tokens so far.
 Place = tuple[Any, int]
-# A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
-# take about as long as a token.
+# A batch goes on while at least this share of its rows is unfinished; another one waits for others.
 _FULL = 0.75
 
 
@@ -66,13 +65,11 @@ def search_batches(
         batch, results = advance(batch, False)
         yield results
     return
-  waiting: dict[Place, list[SearchBatch]] = {}
+  waiting: dict[Place, SearchBatch] = {}
   running: dict[concurrent.futures.Future, Place] = {}
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
-      while len(running) < threads and (
-        batch := _take(new, waiting, running.values(), size)
-      ):
+      while len(running) < threads and (batch := _take(new, waiting, running.values())):
         running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
@@ -81,69 +78,54 @@ def search_batches(
         batch, results = future.result()
         yield results
         place = batch.bucket, batch.t
-        # No other batch has, or will have, sentences of its bucket.
-        alone = not new and all(
-          batch.bucket != other for other, _ in [*waiting, *running.values()]
-        )
-        if batch.rows and (alone or len(batch.rows) >= _FULL * size):
+        goes_on = len(batch.rows) >= _FULL * size
+        if batch.rows and not goes_on and place in waiting:
+          batch = _filled(batch, waiting, size)
+          goes_on = len(batch.rows) == size
+        if goes_on:
           running[executor.submit(advance, batch, True)] = place
         elif batch.rows:
-          state = _rows_of(batch.state, list(batch.rows))
-          rest = batch._replace(rows=dict(enumerate(batch.rows.values())), state=state)
-          waiting.setdefault(place, []).append(rest)
+          waiting[place] = batch
       # The state of a batch that is over would stay in memory during the next.
       del future, batch
 
 
 def _take(
   new: list[SearchBatch],
-  waiting: dict[Place, list[SearchBatch]],
+  waiting: dict[Place, SearchBatch],
   running: Collection[Place],
-  size: int,
 ) -> SearchBatch | None:
-  """Takes the next batch to compute: a full one, a new one, or one that nothing can join."""
-  full = [
-    place
-    for place, batches in waiting.items()
-    if sum(len(batch.rows) for batch in batches) >= size
-  ]
-  if full:
-    return _joined(waiting, max(full, key=lambda place: place[1]), size)
+  """Takes the next batch to compute: a new one, or one that no other can fill up."""
   if new:
     return new.pop()
   places = [*waiting, *running]
   for bucket, t in waiting:
     if not any(bucket == other and earlier < t for other, earlier in places):
-      return _joined(waiting, (bucket, t), size)
+      return waiting.pop((bucket, t))
   return None
 
 
-def _joined(
-  waiting: dict[Place, list[SearchBatch]], place: Place, size: int
+def _filled(
+  batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
 ) -> SearchBatch:
-  """Takes as many sentences from a place, a bucket and a number of tokens, as a batch has rows."""
-  batches = waiting.pop(place)
-  sentences = []
-  for batch in batches:
-    sentences += batch.rows.values()
-  unused = max(size - len(sentences), 0)
+  """Moves sentences that wait at a batch's place to unused rows of the batch."""
+  place = batch.bucket, batch.t
+  other = waiting.pop(place)
+  unused = [row for row in range(size) if row not in batch.rows]
+  moves = dict(zip(unused, other.rows, strict=False))
 
-  def joined(*leaves):
-    if not leaves[0].ndim:
-      return leaves[0]
-    # Copies of a sentence take no longer than the sentence.
-    return np.concatenate([*leaves, *[leaves[0][:1]] * unused])
+  def fill(leaf, more):
+    if not np.ndim(leaf):
+      return leaf
+    leaf = np.array(leaf)
+    leaf[list(moves)] = np.asarray(more)[list(moves.values())]
+    return leaf
 
-  state = jax.tree.map(joined, *[batch.state for batch in batches])
-  if sentences[size:]:
-    rest = _rows_of(state, slice(size, None))
-    waiting[place] = [SearchBatch(*place, dict(enumerate(sentences[size:])), rest)]
-  taken = _rows_of(state, slice(size))
-  return SearchBatch(*place, dict(enumerate(sentences[:size])), taken)
-
-
-def _rows_of(state: Any, rows: Any) -> Any:
-  """Returns some rows of a state, on the host."""
-  return jax.tree.map(
-    lambda leaf: np.asarray(leaf)[rows] if np.ndim(leaf) else np.asarray(leaf), state
-  )
+  rows = dict(batch.rows)
+  rest = dict(other.rows)
+  for row, origin in moves.items():
+    rows[row] = rest.pop(origin)
+  if rest:
+    waiting[place] = other._replace(rows=rest)
+  state = jax.tree.map(fill, batch.state, other.state)
+  return batch._replace(rows=rows, state=state)

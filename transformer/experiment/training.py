@@ -183,9 +183,7 @@ def _check_machine(config: Config):
       'them as the README says, or set JAX_PLATFORMS=cpu',
       len(gpus),
     )
-  if config.model.attention == 'cudnn' and (
-    missing := missing_for_fused_attention(config.model.head_key_dim)
-  ):
+  if config.model.attention == 'cudnn' and (missing := missing_for_fused_attention()):
     raise UserError(
       f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
       f'its JAX as the README says, elsewhere set --config.model.attention=reference'

@@ -179,7 +179,10 @@ class Transformer(nn.Module):
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
     source = Source(is_token_BS, tuple(cache.of_source() for cache in memory))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    empty = [layer.self_attention.empty_cache(len(tokens_BS)) for layer in self.decoder]
+    nothing_BTD = jnp.zeros(
+      (len(tokens_BS), 0, self.config.model_dim), self.config.dtype
+    )
+    empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True),
       tuple(cache.of_target(beams) for cache in empty),

@@ -108,8 +108,8 @@ class SamplingOptions(NamedTuple):
     top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
       all kept. 0 keeps all.
     top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
-      to p (Holtzman et al., 2020, section 3.1); at least one token. Of equally likely
-      tokens it keeps the first. 1 keeps all. It applies after `temperature` and `top_k`.
+      to p (Holtzman et al., 2020, section 3.1); at least one token. Tokens as likely as
+      the last are all kept. 1 keeps all. It applies after `temperature` and `top_k`.
   """
 
   temperature: float = 1.0
@@ -175,19 +175,8 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
     return scaled_BWN
   target = max(top_p * (1.0 - _ROUNDING), _SMALLEST)
   rank_BWN = _ranks(scaled_BWN)
-  probs_BWN = jnp.exp(scaled_BWN)
-  last_BW1 = _rank_at_sum(rank_BWN, probs_BWN, target)
-  # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
-  before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
-  missing_BW1 = target - jnp.sum(probs_BWN, axis=-1, keepdims=True, where=before_BWN)
-  needed_BW1 = jnp.ceil(
-    missing_BW1
-    / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0, where=equal_BWN)
-  )
-  nucleus_BWN = before_BWN | (
-    equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1)
-  )
-  return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & nucleus_BWN)
+  last_BW1 = _rank_at_sum(rank_BWN, jnp.exp(scaled_BWN), target)
+  return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & (rank_BWN <= last_BW1))
 
 
 def _ranks(log_probs_BWN):

@@ -83,9 +83,7 @@ def load_run(
   checkpoints = open_checkpoints(workdir)
   vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
   model_config = config.model
-  if model_config.attention == 'cudnn' and (
-    missing := missing_for_fused_attention(model_config.head_key_dim)
-  ):
+  if model_config.attention == 'cudnn' and (missing := missing_for_fused_attention()):
     logging.info('attention uses the reference implementation: cudnn needs %s', missing)
     model_config = dataclasses.replace(model_config, attention='reference')
   model = build_model(model_config, vocabulary)
