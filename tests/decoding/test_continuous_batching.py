@@ -35,7 +35,7 @@ class Numbers:
     self.computed = []
     self._threads, self._slow = threads, slow
 
-  def advance(self, batch, pauses):
+  def search(self, batch, pauses):
     t = batch.t
     if batch.state is None:
       numbers = np.array([batch.rows.get(row, -1) for row in range(SIZE)])
@@ -71,7 +71,7 @@ def search(new, threads, slow=False):
   """Returns the sentences in the order in which they were finished, and each computed batch."""
   sentences = Numbers(threads, slow)
   finished = []
-  for results in search_batches(new, sentences.advance, SIZE, threads):
+  for results in search_batches(new, sentences.search, SIZE, threads):
     finished += results
   return finished, sentences.computed
 

@@ -35,12 +35,12 @@ class SearchBatch(NamedTuple):
 
 
 # The rest of a batch, without the sentences whose search is over; and the results of those.
-Advanced = tuple[SearchBatch, Mapping[int, Any]]
+Searched = tuple[SearchBatch, Mapping[int, Any]]
 
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  advance: Callable[[SearchBatch, bool], Advanced],
+  search: Callable[[SearchBatch, bool], Searched],
   size: int,
   threads: int,
 ) -> Iterator[Mapping[int, Any]]:
@@ -48,7 +48,7 @@ def search_batches(
 
   Args:
     batches: the batches, which have not begun; the last ones begin first.
-    advance: adds tokens to a batch. It also gets whether to stop early, so that others may join
+    search: adds tokens to a batch. It also gets whether to stop early, so that others may join
       the batch.
     size: number of rows of a batch.
     threads: number of batches that are computed side by side, and filled up with what is left of
@@ -62,7 +62,7 @@ def search_batches(
     while new:
       batch = new.pop()
       while batch.rows:
-        batch, results = advance(batch, False)
+        batch, results = search(batch, False)
         yield results
     return
   waiting: dict[Place, SearchBatch] = {}
@@ -70,7 +70,7 @@ def search_batches(
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
       while len(running) < threads and (batch := _take(new, waiting, running.values())):
-        running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
+        running[executor.submit(search, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
       ).done:
@@ -83,7 +83,7 @@ def search_batches(
           batch = _filled(batch, waiting, size)
           goes_on = len(batch.rows) == size
         if goes_on:
-          running[executor.submit(advance, batch, True)] = place
+          running[executor.submit(search, batch, True)] = place
         elif batch.rows:
           waiting[place] = batch
       # The state of a batch that is over would stay in memory during the next.

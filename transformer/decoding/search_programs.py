@@ -22,7 +22,7 @@ from transformer.ops.beam_search import Beams
 from transformer.ops.sampling import RollOut
 from transformer.ops.search import (
   Hypotheses,
-  advance_until,
+  add_tokens,
   cache_lengths,
   grown,
   padded_sources,
@@ -149,7 +149,7 @@ class SearchPrograms:
     tables, until = shared
     most = self._max_length(length)
     search = self._search.plan(params, inputs, (), most, tables)
-    state = advance_until(search, state, until)
+    state = add_tokens(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 

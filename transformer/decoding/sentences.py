@@ -10,7 +10,7 @@ import numpy as np
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import stacked
-from transformer.decoding.continuous_batching import Advanced, SearchBatch
+from transformer.decoding.continuous_batching import SearchBatch, Searched
 from transformer.decoding.model_search import Inputs, random_keys
 from transformer.decoding.pairs import batched, padded, padded_length
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
@@ -77,7 +77,7 @@ def inputs_of(
 
 
 @dataclasses.dataclass(frozen=True)
-class Sentences:
+class SentenceSearch:
   """The search for the translations of batches.
 
   Attributes:
@@ -95,7 +95,7 @@ class Sentences:
   target: Vocabulary
   longest: int
 
-  def advance(self, batch: SearchBatch, pauses: bool) -> Advanced:
+  def search(self, batch: SearchBatch, pauses: bool) -> Searched:
     """Adds tokens to a batch; returns its rest, and lists of (text, score) by sentence number."""
     state = batch.state
     if state is None:

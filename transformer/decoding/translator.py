@@ -18,7 +18,7 @@ from transformer.decoding.model_search import ModelSearch
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.decoding.sentences import (
   Sentence,
-  Sentences,
+  SentenceSearch,
   batches_of,
   inputs_of,
 )
@@ -110,7 +110,7 @@ class Translator:
     for index, parts in enumerate(zip(sources, limits, rows, strict=True)):
       if not is_blank(sentences[index]):
         chosen.append(Sentence(first + index, *parts))
-    search = Sentences(
+    engine = SentenceSearch(
       self._programs(decoding, type(constraint)),
       jax.device_put(list(params), self._shardings(params)),
       jax.device_put(constraint.tables, replicated(self.mesh)),
@@ -125,7 +125,7 @@ class Translator:
     batches = batches_of(chosen, size, self.max_length)
     found = {}
     with progress_bar(len(chosen), description=description) as bar:
-      for results in search_batches(batches, search.advance, size, threads):
+      for results in search_batches(batches, engine.search, size, threads):
         found |= results
         bar.update(len(results))
     answers = []

@@ -87,7 +87,7 @@ def attention_with_weights(
 
 
 def cached_attention(
-  q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None
+  q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ) -> jax.Array:
   """Equation 1 on cached keys and values with S slots, which T hypotheses of one input share.
 
@@ -96,7 +96,7 @@ def cached_attention(
   """
   scores_BHTS = jnp.einsum(
     '...THK,...HKS->...HTS',
-    _scaled(q_BTHK, None),
+    _scaled(q_BTHK, scale),
     keys_BHKS,
     preferred_element_type=jnp.float32,
   )

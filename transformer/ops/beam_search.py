@@ -101,7 +101,7 @@ def beam_search(
   limits_B = jnp.minimum(limits_B, options.max_length)
   policy = policy or _likeliest(beam_size, options.end_id)
 
-  def advance(beams: Beams) -> Beams:
+  def add_token(beams: Beams) -> Beams:
     t = beams.t
     last_BW = jnp.where(
       t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
@@ -140,7 +140,7 @@ def beam_search(
     limits_B <= 0,
   )
   return Search(
-    start, advance, lambda beams: _result(beams, policy, limits_B, options), options
+    start, add_token, lambda beams: _result(beams, policy, limits_B, options), options
   )
 
 

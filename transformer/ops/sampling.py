@@ -66,7 +66,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
   """
   shape = limits_B.shape[0], width
 
-  def advance(state: RollOut) -> RollOut:
+  def add_token(state: RollOut) -> RollOut:
     t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
     log_probs_BWN, cache = step(last_BW, t, cache)
     token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
@@ -97,7 +97,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     jnp.zeros(shape, jnp.float32),
     jnp.broadcast_to((limits_B <= 0)[:, None], shape),
   )
-  return Search(start, advance, finish, options)
+  return Search(start, add_token, finish, options)
 
 
 class SamplingOptions(NamedTuple):

@@ -145,13 +145,13 @@ class Search(NamedTuple):
     start: the state before the first token, a named tuple. Its `t` is the number of tokens so
       far, `done` [B, ...] says whether the search is over, and `cache` is that of the step
       function. `t` and other scalars are the same for all inputs.
-    advance: a function state -> state that adds a token.
+    add_token: a function state -> state that adds a token.
     finish: a function state -> `Hypotheses`, which does not read the cache.
     options: of the search.
   """
 
   start: Any
-  advance: Callable[[Any], Any]
+  add_token: Callable[[Any], Any]
   finish: Callable[[Any], Hypotheses]
   options: SearchOptions
 
@@ -163,14 +163,14 @@ def run_search(search: Search) -> Hypotheses:
   """
   state = search.start
   for length in cache_lengths(search.options.max_length):
-    state = advance_until(search, grown(state, length), length)
+    state = add_tokens(search, grown(state, length), length)
   return search.finish(state)
 
 
-def advance_until(search: Search, state, t) -> Any:
+def add_tokens(search: Search, state, t) -> Any:
   """Adds tokens until there are `t` of them, or the search for every input is over."""
   return jax.lax.while_loop(
-    lambda state: (state.t < t) & ~jnp.all(state.done), search.advance, state
+    lambda state: (state.t < t) & ~jnp.all(state.done), search.add_token, state
   )
 
 
