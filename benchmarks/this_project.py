@@ -8,8 +8,8 @@ import numpy as np
 from work import Work
 
 from transformer.data.batch import Batch
-from transformer.decoding.config import DecodeConfig
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.config import Decoding
+from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
 from transformer.system import machine
@@ -97,7 +97,7 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   params = random_params(work)
   search = whole_search(
     model,
-    DecodeConfig(
+    Decoding(
       beam_size=beam_size,
       alpha=0.6 if beam_size > 1 else 0.0,
       max_extra_length=1,
@@ -117,14 +117,17 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   return run
 
 
-def whole_search(model: Transformer, config: DecodeConfig):
+def whole_search(model: Transformer, decoding: Decoding):
   """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
-  search = ModelSearch([model], config)
-  return jax.jit(
-    lambda params, source_BS, limits_B: run_search(
-      search.plan([params], search.start([params], source_BS), limits_B)
-    )
-  )
+  search = ModelSearch([model], decoding)
+
+  def run(params, source_BS, limits_B):
+    sources, states = search.start([params], source_BS)
+    inputs = Inputs(sources, limits_B)
+    most = source_BS.shape[1] + decoding.max_extra_length
+    return run_search(search.plan([params], inputs, states, most))
+
+  return jax.jit(run)
 
 
 def random_params(work: Work):

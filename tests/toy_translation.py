@@ -6,9 +6,9 @@ import random
 import jax
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import DecodeConfig, Decoding
+from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
@@ -85,12 +85,14 @@ def make_translator(models, vocabulary, decoding=DECODE, **options):
   return translate
 
 
-def whole_search(model: Transformer, config: DecodeConfig, nbest: int = 1):
+def whole_search(model: Transformer, decoding: Decoding):
   """Returns a search as one program: (params, source_BS, limits_B, keys_B) -> `Hypotheses`."""
-  search = ModelSearch([model], config, nbest)
+  search = ModelSearch([model], decoding)
 
   def run(params, source_BS, limits_B, keys_B=None):
-    started = search.start([params], source_BS)
-    return run_search(search.plan([params], started, limits_B, keys_B))
+    sources, states = search.start([params], source_BS)
+    inputs = Inputs(sources, limits_B, keys_B)
+    most = source_BS.shape[1] + decoding.max_extra_length
+    return run_search(search.plan([params], inputs, states, most))
 
   return jax.jit(run)

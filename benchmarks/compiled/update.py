@@ -65,7 +65,9 @@ def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
   mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
   target = SimpleNamespace(size=data.vocabulary_size)
   source = SimpleNamespace(size=data.source_vocabulary_size or data.vocabulary_size)
-  model = build_model(settings.model, SimpleNamespace(source=source, target=target))
+  built = build_model(settings.model, SimpleNamespace(source=source, target=target))
+  # It has cuDNN's attention, which a model built on a machine without a GPU has not.
+  model = built.clone(config=settings.model)
   objective = make_objective(settings, None)
   update = make_update(settings, model, mesh, objective)
   flops = sum(update_flops(model, objective.passes) or [math.nan])

@@ -1,7 +1,5 @@
 """Translations of 64 sentences as `eval.py` makes them, scored by teacher forcing."""
 
-import dataclasses
-
 import jax
 import numpy as np
 
@@ -109,7 +107,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
     - `missed`: the most by which the log-probability of a token in a best hypothesis is below
       that of the likeliest token at its position.
   """
-  decode = dataclasses.replace(run.config.decode, beam_size=beams)
+  decode = decoding_for(run.config.decode, 0, beam_size=beams)
   encoded = encode(run.vocabulary, lines)
   source = np.full((len(lines), LENGTH), PAD_ID, np.int32)
   for row, ids in zip(source, encoded, strict=True):

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.ops.toy_language import END, forced, growing_inside, tables, toy, words
+from tests.ops.toy_language import END, forced, tables, toy, words
 from transformer.decoding.constraint import Constraint, obeying
 from transformer.ops.beam_search import beam_search
-from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import PAD, greedy_search, run_search
+from transformer.ops.sampling import SamplingOptions, greedy_search, sample_search
+from transformer.ops.search import PAD, run_search
 
 N, LENGTH, WIDTH, ALPHA = 5, 3, 83, 0.6  # The beam is wide enough for brute force.
 # The second input is free; the third's prefix is longer, and holds what is forbidden after it.
@@ -45,8 +45,6 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
     step, cache, options = toy(
       table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA, grows=grows
     )
-    if constraint is not Constraint:
-      options = growing_inside(options)
     step, cache = obeying(
       constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width)
     )

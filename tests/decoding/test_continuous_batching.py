@@ -32,10 +32,10 @@ class Numbers:
   """Sentences whose state is their numbers, and the tokens so far."""
 
   def __init__(self, threads, slow):
-    self.finished, self.computed = [], []
+    self.computed = []
     self._threads, self._slow = threads, slow
 
-  def advance(self, batch, pauses):
+  def search(self, batch, pauses):
     t = batch.t
     if batch.state is None:
       numbers = np.array([batch.rows.get(row, -1) for row in range(SIZE)])
@@ -56,21 +56,24 @@ class Numbers:
     )
     if self._slow:  # Threads come back in another order than they went.
       time.sleep(len(self.computed) % 4 * 1e-3)
-    unfinished = {}
+    unfinished, finished = {}, {}
     for row, index in batch.rows.items():
       assert numbers[row] == index
       if LENGTHS[index] <= t + 4:
-        self.finished.append(index)
+        finished[index] = None
       else:
         unfinished[row] = index
-    return SearchBatch(batch.bucket, t + 4, unfinished, [numbers, np.int32(t + 4)])
+    state = [numbers, np.int32(t + 4)]
+    return SearchBatch(batch.bucket, t + 4, unfinished, state), finished
 
 
 def search(new, threads, slow=False):
   """Returns the sentences in the order in which they were finished, and each computed batch."""
   sentences = Numbers(threads, slow)
-  search_batches(new, sentences.advance, SIZE, threads)
-  return sentences.finished, sentences.computed
+  finished = []
+  for results in search_batches(new, sentences.search, SIZE, threads):
+    finished += results
+  return finished, sentences.computed
 
 
 @pytest.mark.parametrize('threads', [0, 1, 7])
@@ -107,9 +110,10 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
     begun.append(batch.bucket)
     if batch.bucket >= 4:
       together.wait()
-    return batch._replace(rows={})
+    return batch._replace(rows={}), {}
 
-  search_batches([SearchBatch(number, 0, {0: 0}) for number in range(7)], finish, 1, 3)
+  new = [SearchBatch(number, 0, {0: 0}) for number in range(7)]
+  assert len(list(search_batches(new, finish, 1, 3))) == 7
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
@@ -124,10 +128,12 @@ def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, err
     elif batch.bucket == 48:
       raise error
     time.sleep(1e-2)
-    return batch._replace(rows={})
+    return batch._replace(rows={}), {}
 
   with pytest.raises(error):
-    search_batches(
-      [SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3
+    list(
+      search_batches(
+        [SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3
+      )
     )
   assert len(begun) < 20

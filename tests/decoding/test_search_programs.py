@@ -9,15 +9,15 @@ import pytest
 
 from tests.toy_translation import ROUNDING, whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.config import DecodeConfig
-from transformer.decoding.model_search import ModelSearch
-from transformer.decoding.search_programs import SearchPrograms
+from transformer.decoding.config import Decoding
+from transformer.decoding.model_search import Inputs, ModelSearch
+from transformer.decoding.search_programs import SearchPrograms, encoded_length
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.training.mesh import replicated, sentence_mesh
 
 B, S, N, LONGEST = 5, 11, 23, 29
-CONFIG = DecodeConfig(beam_size=3, max_extra_length=13, batch_size=B)
+CONFIG = Decoding(beam_size=3, nbest=3, max_extra_length=13, batch_size=B)
 MODEL = Transformer(
   ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N
 )
@@ -40,15 +40,16 @@ def sources():
 def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
   params = jax.jit(lambda: init_params(MODEL, 5))()
   programs = SearchPrograms(
-    ModelSearch([MODEL], CONFIG, 3), LONGEST, replicated(sentence_mesh(1))
+    ModelSearch([MODEL], CONFIG), LONGEST, replicated(sentence_mesh(1))
   )
   source_BS, limits_B = sources()
-  state = programs.begin([params], (), source_BS, (limits_B, None, None))
+  state = programs.begin([params], (), Inputs(source_BS, limits_B))
+  length = encoded_length(S, LONGEST)
   t, done_B, stops = 0, False, []
   while not np.all(done_B):
-    state, t, done_B, result = programs.advance([params], (), state, t, pauses)
+    state, t, done_B, result = programs.advance([params], (), state, length, t, pauses)
     stops.append(t)
-  wanted = whole_search(MODEL, CONFIG, 3)(params, source_BS, limits_B)
+  wanted = whole_search(MODEL, CONFIG)(params, source_BS, limits_B)
   for mine, whole in zip(jax.device_get(result), wanted, strict=True):
     places = slice(whole.shape[-1]) if whole.ndim == 3 else slice(None)
     np.testing.assert_allclose(mine[..., places], whole, rtol=0, atol=ROUNDING)
@@ -70,7 +71,7 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
     return jnp.broadcast_to(log_probs_N, (*tokens_BW.shape, 5)), ()
 
   model = types.SimpleNamespace(apply=apply)
-  found = whole_search(model, DecodeConfig(beam_size=3, alpha=0.0), nbest)(
+  found = whole_search(model, Decoding(beam_size=3, alpha=0.0, nbest=nbest))(
     (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32)
   )
   assert found.lengths.tolist() == [lengths]

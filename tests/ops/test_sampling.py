@@ -21,8 +21,13 @@ from tests.ops.toy_language import (
   tables,
   toy,
 )
-from transformer.ops.sampling import SamplingOptions, sample_search, truncate
-from transformer.ops.search import PAD, Cache, SearchOptions, greedy_search, run_search
+from transformer.ops.sampling import (
+  SamplingOptions,
+  greedy_search,
+  sample_search,
+  truncate,
+)
+from transformer.ops.search import PAD, SearchOptions, run_search
 
 W = 11
 KEYS = jax.random.split(jax.random.key(0, impl='threefry2x32'), B)
@@ -113,13 +118,8 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
   [
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 2}, [0, 1, 2, 4]),  # All ties.
     ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_k': 1}, [1]),
-    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.7}, [0, 1, 2]),  # Only those that it needs.
-    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.71}, [0, 1, 2, 4]),
-    # A float cannot hold 0.01 exactly.
-    *[
-      ([0.01] * 100, {'top_p': count / 100}, list(range(count)))
-      for count in (1, 9, 49, 93)
-    ],
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.3}, [1]),
+    ([0.2, 0.3, 0.2, 0.1, 0.2], {'top_p': 0.31}, [0, 1, 2, 4]),  # All ties.
     *[
       ([0.2, 0.5, 0.3], {'top_p': top_p}, tokens)
       for top_p, tokens in (
@@ -195,16 +195,16 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
     + np.float32(1e-30)
   )
 
-  def step(tokens_BW, cache):
-    row = jnp.asarray(places)[cache.common]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, N)), Cache((), cache.common + 1)
+  def step(tokens_BW, t, cache):
+    row = jnp.asarray(places)[t]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, N)), cache
 
   result = jax.device_get(
     jax.jit(
       lambda: run_search(
         sample_search(
           step,
-          Cache((), jnp.int32(0)),
+          (),
           jnp.full(B, 2, jnp.int32),
           KEYS,
           SearchOptions(2, BEGIN, END),

@@ -1,26 +1,24 @@
 """A toy language of five tokens for searches; each token depends on all earlier ones."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.ops.search import Cache, SearchOptions
+from transformer.ops.search import SearchOptions, StateArray, arrays, with_arrays
 
 BEGIN, END = 1, 2
 B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
 LIMITS = (7, 3, 5)
-GROWN = []  # The lengths that caches grew to.
 
 
 class Toy(NamedTuple):
   """The arguments of a search over the language."""
 
   step: Callable
-  cache: Cache
+  cache: Any
   options: SearchOptions
 
 
@@ -49,36 +47,24 @@ def toy(
 ) -> Toy:
   """Returns the arguments of a search with `batch` inputs and `width` hypotheses of each.
 
-  The cache holds the state and the tokens of each hypothesis, and a common scalar. A cache that
-  grows starts without room for any token.
+  The cache holds the state and the tokens of each hypothesis. A cache that grows starts
+  without room for any token.
   """
 
-  def step(tokens_BW, cache):
-    index, (state_BW, history_BWT) = cache.common, cache.own
-    chex.assert_shape(index, ())
-    history_BWT = history_BWT.at[:, :, index].set(tokens_BW)
-    state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, index // 2], index)
+  def step(tokens_BW, t, cache):
+    state_BW, history_BWT = arrays(cache)
+    history_BWT = history_BWT.at[:, :, t].set(tokens_BW)
+    state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, t // 2], t)
     log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)
-    return log_probs, Cache((state_BW, history_BWT), index + 1)
+    return log_probs, with_arrays(cache, (state_BW, history_BWT))
 
-  def grow(cache, length):
-    state_BW, history_BWT = cache.own
-    more = length - history_BWT.shape[-1]
-    GROWN.append(length)
-    return cache._replace(
-      own=(state_BW, jnp.pad(history_BWT, ((0, 0), (0, 0), (0, more))))
-    )
-
-  cache = Cache(
-    (
-      jnp.zeros((batch, width), jnp.int32),
-      jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32),
-    ),
-    jnp.int32(0),
+  state_BW = jnp.zeros((batch, width), jnp.int32)
+  history_BWT = jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)
+  cache = (
+    StateArray(state_BW, by_hypothesis=True),
+    StateArray(history_BWT, time_axis=2 if grows else None, by_hypothesis=True),
   )
-  return Toy(
-    step, cache, SearchOptions(max_length, BEGIN, END, alpha, grow if grows else None)
-  )
+  return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha))
 
 
 def words(result, b, w):
@@ -103,16 +89,3 @@ def contains(tokens, phrases, continues_N):
     return result
 
   return all(count(phrase) >= phrases.count(phrase) for phrase in phrases if phrase)
-
-
-def growing_inside(options):
-  """Returns options for a cache that a constraint has put into its own, as `obeying` does."""
-  if options.grow is None:
-    return options
-
-  def grow(cache, length):
-    (own, state), (common, t) = cache
-    inner = options.grow(Cache(own, common), length)
-    return Cache((inner.own, state), (inner.common, t))
-
-  return options._replace(grow=grow)

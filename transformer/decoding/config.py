@@ -53,8 +53,6 @@ class DecodeConfig:
   search: own_code.Setting = dataclasses.field(default='default', hash=False)
   bleu_tokenize: str = setting('13a', choices=BLEU_TOKENIZERS)
 
-  # A run searches; a `Decoding` may draw.
-  sample = False
   prefix = 'decode.'  # What errors put before a name.
 
   def __post_init__(self):

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer.ops.beam_search import Policy
-from transformer.ops.search import Cache
+from transformer.ops.search import StateArray, arrays, with_arrays
 
 
 class Constraint:
@@ -73,7 +72,12 @@ def stacked(rows: Sequence[Any], size: int) -> Any:
 
 
 def obeying(
-  constraint: type[Constraint], rows, tables, step, cache: Cache, shape: tuple[int, int]
+  constraint: type[Constraint],
+  rows,
+  tables,
+  step,
+  cache: Any,
+  shape: tuple[int, int],
 ):
   """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 
@@ -83,15 +87,15 @@ def obeying(
   if constraint is Constraint:
     return step, cache
 
-  def obeying_step(tokens_BW, cache):
-    (own, state), (common, t) = cache
-    log_probs_BWN, inner = step(tokens_BW, Cache(own, common))
-    log_probs_BWN, state = constraint.allow(
-      rows, tables, t, tokens_BW, state, log_probs_BWN
+  def obeying_step(tokens_BW, t, cache):
+    inner, state = cache
+    log_probs_BWN, inner = step(tokens_BW, t, inner)
+    log_probs_BWN, new = constraint.allow(
+      rows, tables, t, tokens_BW, arrays(state), log_probs_BWN
     )
-    return log_probs_BWN, Cache((inner.own, state), (inner.common, t + 1))
+    return log_probs_BWN, (inner, with_arrays(state, new))
 
-  cache = Cache(
-    (cache.own, constraint.start(rows, shape)), (cache.common, jnp.int32(0))
+  state = jax.tree.map(
+    lambda leaf: StateArray(leaf, by_hypothesis=True), constraint.start(rows, shape)
   )
-  return obeying_step, cache
+  return obeying_step, (cache, state)

@@ -5,7 +5,7 @@ batches become one batch.
 """
 
 import concurrent.futures
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +13,7 @@ import numpy as np
 
 # The bucket of sentences, and the number of their tokens so far.
 Place = tuple[Any, int]
-# A batch goes on as it is while at least this share of its rows is unfinished, since copies of them
-# take about as long as a token.
+# A batch goes on while at least this share of its rows is unfinished; another one waits for others.
 _FULL = 0.75
 
 
@@ -24,29 +23,33 @@ class SearchBatch(NamedTuple):
   Attributes:
     bucket: what sentences that share a batch have in common.
     t: the number of tokens of each hypothesis.
-    rows: the index of the sentence in each row of the arrays; other rows are unused.
+    rows: the sentence in each row of the arrays; other rows are unused.
     state: of their searches, a pytree whose arrays have the sentences for their first axis; scalars
       are the same for all sentences. None where they have not begun.
   """
 
   bucket: Any
   t: int
-  rows: Mapping[int, int]
+  rows: Mapping[int, Any]
   state: Any = None
+
+
+# The rest of a batch, without the sentences whose search is over; and the results of those.
+Searched = tuple[SearchBatch, Mapping[int, Any]]
 
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  advance: Callable[[SearchBatch, bool], SearchBatch],
+  search: Callable[[SearchBatch, bool], Searched],
   size: int,
   threads: int,
-):
-  """Searches for the translations of batches.
+) -> Iterator[Mapping[int, Any]]:
+  """Searches for the translations of batches; yields the results of sentences as they are found.
 
   Args:
     batches: the batches, which have not begun; the last ones begin first.
-    advance: adds tokens to a batch, and returns it without the sentences whose search is over. It
-      also gets whether to stop early, so that others may join the batch.
+    search: adds tokens to a batch. It also gets whether to stop early, so that others may join
+      the batch.
     size: number of rows of a batch.
     threads: number of batches that are computed side by side, and filled up with what is left of
       others. 0 is one batch after the other, each to its end, so that several processes run the
@@ -59,93 +62,70 @@ def search_batches(
     while new:
       batch = new.pop()
       while batch.rows:
-        batch = advance(batch, False)
+        batch, results = search(batch, False)
+        yield results
     return
-  waiting: dict[Place, list[SearchBatch]] = {}
+  waiting: dict[Place, SearchBatch] = {}
   running: dict[concurrent.futures.Future, Place] = {}
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
-      while len(running) < threads and (
-        batch := _take(new, waiting, running.values(), size)
-      ):
-        running[executor.submit(advance, batch, True)] = batch.bucket, batch.t
+      while len(running) < threads and (batch := _take(new, waiting, running.values())):
+        running[executor.submit(search, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
       ).done:
         del running[future]
-        batch = future.result()
+        batch, results = future.result()
+        yield results
         place = batch.bucket, batch.t
-        # No other batch has, or will have, sentences of its bucket.
-        alone = not new and all(
-          batch.bucket != other for other, _ in [*waiting, *running.values()]
-        )
-        if batch.rows and (alone or len(batch.rows) >= _FULL * size):
-          running[executor.submit(advance, batch, True)] = place
+        goes_on = len(batch.rows) >= _FULL * size
+        if batch.rows and not goes_on and place in waiting:
+          batch = _filled(batch, waiting, size)
+          goes_on = len(batch.rows) == size
+        if goes_on:
+          running[executor.submit(search, batch, True)] = place
         elif batch.rows:
-          waiting.setdefault(place, []).append(_with_rows(batch, list(batch.rows)))
-      del (
-        future,
-        batch,
-      )  # The state of a batch that is over would stay in memory during the next.
+          waiting[place] = batch
+      # The state of a batch that is over would stay in memory during the next.
+      del future, batch
 
 
 def _take(
   new: list[SearchBatch],
-  waiting: dict[Place, list[SearchBatch]],
+  waiting: dict[Place, SearchBatch],
   running: Collection[Place],
-  size: int,
 ) -> SearchBatch | None:
-  """Takes the next batch to compute: a full one, a new one, or one that nothing can join."""
-  full = [
-    place
-    for place, batches in waiting.items()
-    if sum(len(batch.rows) for batch in batches) >= size
-  ]
-  if full:
-    return _joined(waiting, max(full, key=lambda place: place[1]), size)
+  """Takes the next batch to compute: a new one, or one that no other can fill up."""
   if new:
     return new.pop()
   places = [*waiting, *running]
   for bucket, t in waiting:
     if not any(bucket == other and earlier < t for other, earlier in places):
-      return _joined(waiting, (bucket, t), size)
+      return waiting.pop((bucket, t))
   return None
 
 
-def _joined(
-  waiting: dict[Place, list[SearchBatch]], place: Place, size: int
+def _filled(
+  batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
 ) -> SearchBatch:
-  """Takes as many sentences from a place, a bucket and a number of tokens, as a batch has rows."""
-  batches = waiting.pop(place)
-  taken = []
-  free = size
-  while batches and free:
-    batch = batches.pop()
-    if len(batch.rows) > free:
-      batches.append(_with_rows(batch, range(free, len(batch.rows))))
-      batch = _with_rows(batch, range(free))
-    taken.append(batch)
-    free -= len(batch.rows)
-  if batches:
-    waiting[place] = batches
-  indices = [index for batch in taken for index in batch.rows.values()]
-  if free:  # Copies of a sentence take no longer than the sentence.
-    taken.append(_with_rows(taken[0], [0] * free))
-  state = jax.tree.map(
-    lambda *leaves: np.concatenate(leaves) if leaves[0].ndim else leaves[0],
-    *[batch.state for batch in taken],
-  )
-  return SearchBatch(*place, dict(enumerate(indices)), state)
+  """Moves sentences that wait at a batch's place to unused rows of the batch."""
+  place = batch.bucket, batch.t
+  other = waiting.pop(place)
+  unused = [row for row in range(size) if row not in batch.rows]
+  moves = dict(zip(unused, other.rows, strict=False))
 
+  def fill(leaf, more):
+    if not np.ndim(leaf):
+      return leaf
+    leaf = np.array(leaf)
+    leaf[list(moves)] = np.asarray(more)[list(moves.values())]
+    return leaf
 
-def _with_rows(batch: SearchBatch, rows: Sequence[int]) -> SearchBatch:
-  """Returns a copy of some rows of a batch, which become its first."""
-  return batch._replace(
-    rows=dict(enumerate(batch.rows[row] for row in rows)),
-    state=jax.tree.map(
-      lambda leaf: (
-        np.asarray(leaf)[np.asarray(rows)] if np.ndim(leaf) else np.asarray(leaf)
-      ),
-      batch.state,
-    ),
-  )
+  rows = dict(batch.rows)
+  rest = dict(other.rows)
+  for row, origin in moves.items():
+    rows[row] = rest.pop(origin)
+  if rest:
+    waiting[place] = other._replace(rows=rest)
+  state = jax.tree.map(fill, batch.state, other.state)
+  return batch._replace(rows=rows, state=state)

@@ -11,30 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer import own_code
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.decoding.config import DecodeConfig
+from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Constraint, obeying
 from transformer.decoding.pairs import rows_of
 from transformer.errors import UserError, shown
-from transformer.model import search_state
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
-from transformer.ops.sampling import SamplingOptions, sample_search
-from transformer.ops.search import (
-  Cache,
-  Search,
-  SearchOptions,
-  greedy_search,
-  normalised,
-)
-from transformer.ops.selection import add_terms
+from transformer.ops.sampling import SamplingOptions, greedy_search, sample_search
+from transformer.ops.search import Search, SearchOptions, arrays, with_arrays
+from transformer.ops.selection import add_terms, normalised
 
 
-class Encoded(NamedTuple):
-  """What a search reads of the sources; padding to a longer length changes no result."""
+class Inputs(NamedTuple):
+  """What a search reads of each sentence of a batch."""
 
-  is_token_BS: Any  # boolean, False at padding, as a `StateArray`
-  sources: tuple[Any, ...]  # for each model, the first result of its `start`
+  sources: Any  # int32 [B, S], padded ids; once encoded, of each model what `start` returns first
+  limits_B: (
+    Any  # int32, maximum number of tokens of a translation, the end token included
+  )
+  keys_B: Any = None  # the data of `threefry2x32` keys, which only sampling needs
+  rows: Any = None  # the constraint's arrays; None leaves translations free
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,110 +39,98 @@ class ModelSearch:
   """A search by models, whose probabilities are averaged: pure functions on arrays."""
 
   models: Sequence[Model]
-  config: DecodeConfig
-  nbest: int = 1  # the number of hypotheses that a beam search must find
-  constraint: type[Constraint] = Constraint  # what they must obey
+  decoding: Decoding
+  constraint: type[Constraint] = Constraint  # what translations must obey
 
-  def start(self, params: Sequence, source_BS) -> tuple[Encoded, Cache]:
+  def start(self, params: Sequence, source_BS) -> tuple[tuple, tuple]:
     """Encodes padded source ids, with their end tokens; `params` has those of each model.
 
     Returns:
-      The encoded sources, and what the models' steps keep, before the first token.
+      Of each model what steps read of the sources, and what they keep, before the first token.
     """
     started = [
-      apply(*rows_of(source_BS), self.config.beam_size, method='start')
+      apply(*rows_of(source_BS), self.decoding.beam_size, method='start')
       for apply in self._applies(params)
     ]
-    is_token_BS = search_state.StateArray(source_BS != PAD_ID, source_axis=-1)
-    encoded = Encoded(is_token_BS, tuple(source for source, _ in started))
-    by_hypothesis, others = search_state.split(tuple(state for _, state in started))
-    return encoded, Cache(by_hypothesis, (jnp.int32(0), others))
+    return tuple(source for source, _ in started), tuple(state for _, state in started)
 
   def plan(
-    self,
-    params: Sequence,
-    started: tuple[Encoded, Cache],
-    limits_B,
-    keys_B=None,
-    rows=None,
-    tables=(),
+    self, params: Sequence, inputs: Inputs, states: tuple, max_length: int, tables=()
   ) -> Search:
     """Returns the search of `ops` for encoded sources.
 
     Args:
-      started: from `start`. To go on from a later state, `Cache((), ())` will do for the cache.
-      limits_B: the largest numbers of tokens.
-      keys_B: the data of `threefry2x32` keys, which only sampling needs.
-      rows, tables: the constraint's arrays, of each sentence and of all.
+      states: from `start`. To go on from a later state of the search, () will do.
+      max_length: the most tokens of any translation.
+      tables: the constraint's arrays for all sentences.
     """
-    config = self.config
-    encoded, cache = started
-    beams = config.beam_size
-    batch, length = encoded.is_token_BS.array.shape
-    custom = config.search != 'default'
-    whole = config.sample or custom or beams == 1 or self.constraint is not Constraint
-    step = self._step(params, encoded, whole)
-    step, cache = obeying(self.constraint, rows, tables, step, cache, (batch, beams))
-    options = SearchOptions(
-      length + config.max_extra_length, BOS_ID, EOS_ID, config.alpha, search_state.grown
-    )
-    policy = self.constraint.policy(rows, tables, beams)
-    if policy is not None and (config.sample or custom):
+    decoding = self.decoding
+    constraint = Constraint if inputs.rows is None else self.constraint
+    beams = decoding.beam_size
+    limits_B = inputs.limits_B
+    custom = decoding.search != 'default'
+    whole = decoding.sample or custom or beams == 1 or constraint is not Constraint
+    step = self._step(params, inputs.sources, whole)
+    shape = len(limits_B), beams
+    step, cache = obeying(constraint, inputs.rows, tables, step, states, shape)
+    options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
+    policy = constraint.policy(inputs.rows, tables, beams)
+    if policy is not None and (decoding.sample or custom):
       raise UserError(
         'this constraint chooses among the beams of a beam search; leave out '
         '--sample and --search, or give --nosample'
       )
-    if config.sample:
-      sampling = SamplingOptions(config.temperature, config.top_k, config.top_p)
+    if decoding.sample:
       return sample_search(
         step,
         cache,
         limits_B,
-        jax.random.wrap_key_data(keys_B, impl='threefry2x32'),
+        jax.random.wrap_key_data(inputs.keys_B, impl='threefry2x32'),
         options,
         samples=beams,
-        sampling=sampling,
+        sampling=SamplingOptions(decoding.temperature, decoding.top_k, decoding.top_p),
       )
     if custom:
       return custom_search(
-        config.search, step, cache, limits_B, options, beams, self.nbest
+        decoding.search, step, cache, limits_B, options, beams, decoding.nbest
       )
     if beams == 1 and policy is None:
       return greedy_search(step, cache, limits_B, options)
     return beam_search(
-      step, cache, limits_B, options, beam_size=beams, nbest=self.nbest, policy=policy
+      step,
+      cache,
+      limits_B,
+      options,
+      beam_size=beams,
+      nbest=decoding.nbest,
+      policy=policy,
     )
 
-  def _step(self, params, encoded: Encoded, whole: bool):
+  def _step(self, params, sources: tuple, whole: bool):
     """Returns the step function of the models; without `whole`, of one as `normalised` does."""
     applies = self._applies(params)
-    sources = search_state.arrays(encoded.sources)
+    sources = arrays(sources)
 
-    def step(tokens_BW, cache):
-      index, others = cache.common
-      states = search_state.joined(cache.own, others)
+    def step(tokens_BW, t, states):
       log_probs = []
       new_states = []
       for apply, state, source in zip(applies, states, sources, strict=True):
-        logits_BWN, arrays = apply(
-          tokens_BW, index, search_state.arrays(state), source, method='step'
-        )
+        logits_BWN, new = apply(tokens_BW, t, arrays(state), source, method='step')
         log_probs.append(normalised(logits_BWN))
-        new_states.append(search_state.with_arrays(state, arrays))
-      by_hypothesis, others = search_state.split(tuple(new_states))
-      cache = Cache(by_hypothesis, (index + 1, others))
+        new_states.append(with_arrays(state, new))
       if len(log_probs) == 1 and not whole:
-        return log_probs[0], cache
-      return mean_probability([add_terms(*parts) for parts in log_probs]), cache
+        return log_probs[0], tuple(new_states)
+      mean_BWN = mean_probability([add_terms(*parts) for parts in log_probs])
+      return mean_BWN, tuple(new_states)
 
     return step
 
   def _applies(self, params):
     """Returns the `apply` of each model, with its parameters and the search's type."""
     models = self.models
-    if self.config.dtype != DecodeConfig.dtype:
+    if self.decoding.dtype != Decoding.dtype:
       models = [
-        model.clone(config=model.config.with_dtype(self.config.dtype))
+        model.clone(config=model.config.with_dtype(self.decoding.dtype))
         for model in models
       ]
     return [
@@ -165,16 +150,16 @@ def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
   return search
 
 
-def random_keys(config: DecodeConfig, seed: int, numbers: Sequence[int]) -> Any:
+def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
   """Returns the data of a random key for each row of a batch; None without sampling.
 
   `numbers` are those of the sentences in the first rows.
   """
-  if not config.sample:
+  if not decoding.sample:
     return None
-  numbers_B = np.zeros(config.batch_size, np.uint32)
+  numbers_B = np.zeros(decoding.batch_size, np.uint32)
   numbers_B[: len(numbers)] = numbers
-  key = jax.random.key(seed, impl='threefry2x32')
+  key = jax.random.key(decoding.seed, impl='threefry2x32')
   return np.asarray(
     jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B))
   )

@@ -1,6 +1,7 @@
 """Texts with given translations, as arrays for teacher forcing: all positions at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +56,18 @@ def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.nda
   return tokens
 
 
+def batched(
+  keyed: Iterable[tuple[Any, Any]], size: int
+) -> Iterator[tuple[Any, list[Any]]]:
+  """Yields batches of at most `size` items of the same key; keys and items keep their order."""
+  groups: dict[Any, list[Any]] = {}
+  for key, item in keyed:
+    groups.setdefault(key, []).append(item)
+  for key, items in groups.items():
+    for first in range(0, len(items), size):
+      yield key, items[first : first + size]
+
+
 def pair_batches(
   pairs: Pairs, most: tuple[int, int], batch_size: int
 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
@@ -66,21 +79,18 @@ def pair_batches(
   """
   sources, targets = pairs
   most_S, most_T = most
-  buckets: dict[int, list[int]] = {}
+  keyed = []
   for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
     if len(source) <= most_S and len(target) <= most_T:
-      length = padded_length(max(len(source), len(target)), most_T)
-      buckets.setdefault(length, []).append(index)
-  for length, bucket in sorted(buckets.items()):
-    for first in range(0, len(bucket), batch_size):
-      rows = bucket[first : first + batch_size]
-      source_BS = padded(
-        [sources[index] for index in rows], min(length, most_S), batch_size
-      )
-      target_BT = padded(
-        [targets[index] for index in rows], min(length, most_T), batch_size
-      )
-      yield rows, source_BS, target_BT
+      keyed.append((padded_length(max(len(source), len(target)), most_T), index))
+  for length, rows in batched(sorted(keyed), batch_size):
+    source_BS = padded(
+      [sources[index] for index in rows], min(length, most_S), batch_size
+    )
+    target_BT = padded(
+      [targets[index] for index in rows], min(length, most_T), batch_size
+    )
+    yield rows, source_BS, target_BT
 
 
 def rows_of(tokens_BS) -> tuple[jax.Array, ...]:

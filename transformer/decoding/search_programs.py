@@ -4,8 +4,9 @@ What a program computes for a row of a batch depends neither on the place of the
 other rows. So a sentence may change its neighbours in the middle of its search.
 """
 
+import functools
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,45 +15,56 @@ from jax.sharding import NamedSharding
 
 from transformer import own_code
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.decoding.model_search import Encoded, ModelSearch
-from transformer.model import search_state
+from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.model.building import modules_of
 from transformer.model.search_state import DecoderState, KVCache, Source
 from transformer.ops.beam_search import Beams
+from transformer.ops.sampling import RollOut
 from transformer.ops.search import (
-  Cache,
   Hypotheses,
-  RollOut,
-  advance_until,
+  add_tokens,
   cache_lengths,
+  grown,
+  padded_sources,
 )
 from transformer.system import processes
 from transformer.system.traced_programs import keep_traced, register_tuples
 from transformer.training.mesh import replicated
 
-register_tuples(
-  KVCache, Source, DecoderState, Encoded, Cache, Hypotheses, RollOut, Beams
-)
 # Encoded sources are padded to at least this many tokens, so that more of them share batches.
 _SHORTEST = 32
 # A search stops after so many tokens, since few translations are shorter; and then every so many.
 _FIRST_STOP = 8
 _STOPS = 4
 
-# The sentences of a batch in the middle of their search: what the search reads of each, encoded
-# sources and `given`, and its state. The first axis of each array is the sentence; scalars are for
-# all.
-State = tuple[Any, Any]
 
+class BatchState(NamedTuple):
+  """The sentences of a batch in the middle of their search.
+
+  The first axis of each array is the sentence; scalars are for all.
+  """
+
+  inputs: Inputs  # with encoded sources
+  search: Any  # the state of the search of `ops`
+
+
+register_tuples(
+  KVCache, Source, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
+)
 # The program between two calls of `advance` whose caches have other lengths.
-_grow = jax.jit(search_state.grown, static_argnums=1)
+_grow = jax.jit(grown, static_argnums=1)
+
+
+def encoded_length(length: int, longest: int) -> int:
+  """Returns the length that sources of padded ids are padded to once they are encoded."""
+  return min(max(length, _SHORTEST), longest)
 
 
 class SearchPrograms:
   """The programs of a search, each compiled for each shape when it is first needed.
 
-  Both take the parameters of each model and the constraint's `tables`. `given` has what
-  `ModelSearch.plan` takes for each sentence: limits, keys and the constraint's rows.
+  They take the parameters of each model, and the constraint's `tables`. `length` is that of
+  encoded sources.
   """
 
   def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
@@ -65,26 +77,23 @@ class SearchPrograms:
     self._modules = [search.constraint.__module__]
     for model in search.models:
       self._modules += modules_of(model)
-    if search.config.search != 'default':
-      self._modules.append(own_code.name_of(search.config.search).partition(':')[0])
+    if search.decoding.search != 'default':
+      self._modules.append(own_code.name_of(search.decoding.search).partition(':')[0])
     self._programs: dict[Any, Any] = {}
     self._lock = threading.Lock()
 
-  def decoded_length(self, length: int) -> int:
-    """Returns the length that sources of padded ids are padded to once they are encoded."""
-    return min(max(length, _SHORTEST), self._longest)
-
-  def begin(self, params, tables, source_BS, given) -> State:
+  def begin(self, params, tables, inputs: Inputs) -> BatchState:
     """Encodes padded source ids with their end tokens; returns the state before all tokens."""
-    source_BS, given = processes.place((source_BS, given), self._rows)
-    arguments = params, (source_BS, given), (), tables
-    _, program = self._program(self._begin, arguments)
-    (encoded, state), _ = program(*arguments)
-    return (encoded, given), state
+    inputs = processes.place(inputs, self._rows)
+    length = encoded_length(inputs.sources.shape[1], self._longest)
+    arguments = params, inputs, (), (tables, np.int32(0))
+    _, program = self._program(self._begin, length, arguments)
+    state, _ = program(*arguments)
+    return state
 
   def advance(
-    self, params, tables, state: State, t: int, pauses: bool
-  ) -> tuple[State, int, jax.Array, Hypotheses]:
+    self, params, tables, state: BatchState, length: int, t: int, pauses: bool
+  ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
     """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
 
     It stops where the cache is full; and with `pauses` where sentences are often finished, too.
@@ -93,77 +102,72 @@ class SearchPrograms:
       The state, which takes the memory of the one before; the number of tokens; whether the search
       for each sentence is over; and the hypotheses, which are final where it is.
     """
-    fixed, state = state
-    lengths = self._lengths(fixed)
-    full = next(length for length in lengths if length > t)
+    inputs, search = state
+    lengths = cache_lengths(self._max_length(length))
+    full = next(each for each in lengths if each > t)
     if t in lengths:
-      state = _grow(state, full)
+      search = _grow(search, full)
     stop = t + _STOPS if t else _FIRST_STOP
     t = min(stop, full) if pauses else full
-    arguments = params, fixed, state, (tables, np.int32(t))
-    _, program = self._program(self._advance, arguments)
-    state, (done_B, best) = program(*arguments)
-    return (fixed, state), t, done_B, best
+    arguments = params, inputs, search, (tables, np.int32(t))
+    _, program = self._program(self._advance, length, arguments)
+    search, (done_B, best) = program(*arguments)
+    return BatchState(inputs, search), t, done_B, best
 
-  def compile_largest(self, params, length: int, given) -> Any:
-    """Compiles ahead of time what needs most memory: the last tokens of sources of some length.
+  def compile_largest(self, params, inputs: Inputs) -> Any:
+    """Compiles ahead of time what needs most memory: the last tokens of a batch's translations.
 
-    The parameters, or their shapes and shardings, are those of all calls; `given` has no
-    constraint. The program takes the state, whose memory it uses again, as an argument.
+    The parameters, or their shapes and shardings, are those of all calls; there is no constraint.
+    The program takes the state, whose memory it uses again, as an argument.
     """
-    source_BS = jax.ShapeDtypeStruct((len(given[0]), length), jnp.int32)
-    (encoded, state), _ = jax.eval_shape(
-      self._begin, params, (source_BS, given), (), ()
-    )
-    fixed = (
-      encoded,
-      jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), given),
-    )
-    longest = self._lengths(fixed)[-1]
-    state = jax.eval_shape(lambda state: search_state.grown(state, longest), state)
-    arguments = params, fixed, state, ((), np.int32(0))
-    key, program = self._program(self._advance, arguments)
+    length = encoded_length(inputs.sources.shape[1], self._longest)
+    shared = (), np.int32(0)
+    begin = functools.partial(self._begin, length)
+    (inputs, search), _ = jax.eval_shape(begin, params, inputs, (), shared)
+    whole = functools.partial(grown, length=self._max_length(length))
+    arguments = params, inputs, jax.eval_shape(whole, search), shared
+    key, program = self._program(self._advance, length, arguments)
     if not isinstance(program, jax.stages.Compiled):  # By an earlier training.
       program = program.lower(*arguments).compile()
       self._programs[key] = program
-    return self._programs[key]
+    return program
 
-  def _lengths(self, fixed) -> list[int]:
-    encoded, _ = fixed
-    source_length = encoded.is_token_BS.array.shape[1]
-    return cache_lengths(source_length + self._search.config.max_extra_length)
+  def _max_length(self, length: int) -> int:
+    """Returns the most tokens of the translations of encoded sources of some length."""
+    return length + self._search.decoding.max_extra_length
 
-  def _begin(self, params, sources, _, tables):
-    source_BS, given = sources
-    encoded, cache = self._search.start(params, source_BS)
-    encoded = search_state.padded(encoded, self.decoded_length(source_BS.shape[1]))
-    search = self._search.plan(params, (encoded, cache), *given, tables)
-    first, *_ = cache_lengths(search.options.max_length)
-    return (encoded, search_state.grown(search.start, first)), ()
+  def _begin(self, length: int, params, inputs: Inputs, _, shared):
+    tables, _ = shared
+    sources, states = self._search.start(params, inputs.sources)
+    inputs = inputs._replace(sources=padded_sources(sources, length))
+    most = self._max_length(length)
+    search = self._search.plan(params, inputs, states, most, tables)
+    first, *_ = cache_lengths(most)
+    return BatchState(inputs, grown(search.start, first)), ()
 
-  def _advance(self, params, fixed, state, common):
-    tables, until = common
-    encoded, given = fixed
-    search = self._search.plan(params, (encoded, Cache((), ())), *given, tables)
-    state = advance_until(search, state, until)
+  def _advance(self, length: int, params, inputs: Inputs, state, shared):
+    tables, until = shared
+    most = self._max_length(length)
+    search = self._search.plan(params, inputs, (), most, tables)
+    state = add_tokens(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 
-  def _program(self, function: Any, arguments) -> tuple[Any, Any]:
-    """Returns a program for arguments of these shapes, and its key.
+  def _program(self, function: Any, length: int, arguments) -> tuple[Any, Any]:
+    """Returns a program for sources of a length and arguments of these shapes, and its key.
 
     A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,
     for all). Every process holds the whole of what is for all. It takes the memory of the state.
     """
     leaves, tree = jax.tree.flatten(arguments[1:])
-    name = function.__name__
+    name = f'{function.__name__} {length}'
     key = name, tree, *((np.shape(leaf), leaf.dtype) for leaf in leaves)
     with self._lock:
       if key not in self._programs:
+        function = functools.partial(function, length)
         if self._rows.mesh.size == 1:
-          function = keep_traced(
-            function, f'{name}, {self._about}', self._modules, arguments
-          )
+          about = f'{name}, {self._about}'
+          function = keep_traced(function, about, self._modules, arguments)
         made = self._everywhere
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])

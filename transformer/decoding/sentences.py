@@ -1,20 +1,19 @@
-"""The sentences of a call of the translator: their batches, inputs and results."""
+"""The sentences of a translator's call: their batches, what a search reads of them, its results."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import stacked
-from transformer.decoding.continuous_batching import SearchBatch
-from transformer.decoding.model_search import random_keys
-from transformer.decoding.pairs import padded, padded_length
-from transformer.decoding.search_programs import SearchPrograms
+from transformer.decoding.continuous_batching import SearchBatch, Searched
+from transformer.decoding.model_search import Inputs, random_keys
+from transformer.decoding.pairs import batched, padded, padded_length
+from transformer.decoding.search_programs import SearchPrograms, encoded_length
 from transformer.ops.search import Hypotheses
 
 
@@ -26,107 +25,97 @@ def distinct(nbest: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...
   return tuple(scores.items())
 
 
+class Sentence(NamedTuple):
+  """A sentence to translate."""
+
+  number: int  # among all sentences; a sample depends on it
+  source: Sequence[int]  # its ids, the end token last
+  limit: int  # maximum number of tokens of its translation
+  row: Any = None  # the constraint's arrays; None is a free sentence
+
+
 class Bucket(NamedTuple):
   """What sentences have in common whose arrays have the same shapes, so that they share batches."""
 
-  programs: SearchPrograms
   length: int  # of an encoded source
-  form: Any  # the structure and the shapes of the constraint's arrays; None is a free sentence
+  form: Any  # the structure and the shapes of the constraint's arrays
+
+
+def batches_of(
+  sentences: Iterable[Sentence], size: int, longest: int
+) -> list[SearchBatch]:
+  """Returns batches of sentences of similar length, the shortest first.
+
+  A program for arrays of other shapes may round in another way. So only sentences with arrays of
+  the same shapes share a batch, and their translations do not depend on the others.
+  """
+  keyed = []
+  for sentence in sorted(sentences, key=lambda sentence: len(sentence.source)):
+    leaves, tree = jax.tree.flatten(sentence.row)
+    form = tree, *map(np.shape, leaves)
+    keyed.append(((padded_length(len(sentence.source), longest), form), sentence))
+  batches = []
+  for (length, form), several in batched(keyed, size):
+    bucket = Bucket(encoded_length(length, longest), form)
+    batches.append(SearchBatch(bucket, 0, dict(enumerate(several))))
+  return batches
+
+
+def inputs_of(
+  sentences: Sequence[Sentence], decoding: Decoding, longest: int
+) -> Inputs:
+  """Returns what a search reads of the sentences of a new batch."""
+  size = decoding.batch_size
+  numbers, sources, limits, rows = zip(*sentences, strict=True)
+  length = padded_length(len(sources[0]), longest)
+  return Inputs(
+    padded(sources, length, size),
+    stacked([np.int32(limit) for limit in limits], size),
+    random_keys(decoding, numbers),
+    stacked(rows, size),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
-class Sentences:
-  """The sentences of a call of a translator.
+class SentenceSearch:
+  """The search for the translations of batches.
 
   Attributes:
-    max_length: the most tokens of a source, end token included.
-    target: the vocabulary of the translations.
+    programs: the programs of the search.
     params: of each model, on the devices, as are the constraint's `tables`.
-    free, obeying: the programs for sentences without and with arrays of the constraint.
-    sources: the ids of each source.
-    limits: the largest number of tokens of each translation.
-    rows: the constraint's arrays of each sentence.
-    first: the number of sentences before these.
-    nbest: is filled with the list of each sentence's translations and scores, best first.
-    bar: shows how many sentences are done.
+    decoding: how to search or draw.
+    target: the vocabulary of the translations.
+    longest: the most tokens of a source, end token included.
   """
 
-  decoding: Decoding
-  max_length: int
-  target: Vocabulary
+  programs: SearchPrograms
   params: list
   tables: Any
-  free: SearchPrograms
-  obeying: SearchPrograms
-  sources: Sequence[Sequence[int]]
-  limits: Sequence[int]
-  rows: Sequence[Any]
-  first: int
-  nbest: dict[int, Sequence[tuple[str, float]]]
-  bar: tqdm
+  decoding: Decoding
+  target: Vocabulary
+  longest: int
 
-  def batches(self, chosen: Sequence[int]) -> list[SearchBatch]:
-    """Returns batches of sentences of similar length, the shortest first.
-
-    A program for arrays of other shapes may round in another way. So only sentences with arrays
-    of the same shapes share a batch, and their translations do not depend on the others.
-    """
-    buckets: dict[tuple, list[int]] = {}
-    for index in sorted(chosen, key=lambda index: len(self.sources[index])):
-      length = padded_length(len(self.sources[index]), self.max_length)
-      buckets.setdefault((length, self._bucket(length, self.rows[index])), []).append(
-        index
-      )
-    size = self.decoding.batch_size
-    batches = []
-    for (_, bucket), indices in buckets.items():
-      for start in range(0, len(indices), size):
-        batches.append(
-          SearchBatch(bucket, 0, dict(enumerate(indices[start : start + size])))
-        )
-    return batches
-
-  def _bucket(self, length: int, row: Any) -> Bucket:
-    if row is None:
-      return Bucket(self.free, self.free.decoded_length(length), None)
-    leaves, tree = jax.tree.flatten(row)
-    form = tree, *map(np.shape, leaves)
-    return Bucket(self.obeying, self.obeying.decoded_length(length), form)
-
-  def advance(self, batch: SearchBatch, pauses: bool) -> SearchBatch:
-    """Adds tokens to a batch, keeps finished translations, and returns the rest of the batch."""
-    programs = batch.bucket.programs
-    tables = () if batch.bucket.form is None else self.tables
+  def search(self, batch: SearchBatch, pauses: bool) -> Searched:
+    """Adds tokens to a batch; returns its rest, and lists of (text, score) by sentence number."""
     state = batch.state
     if state is None:
-      state = programs.begin(
-        self.params, tables, *self._inputs(list(batch.rows.values()))
-      )
-    state, t, done_B, hypotheses = programs.advance(
-      self.params, tables, state, batch.t, pauses
+      inputs = inputs_of(list(batch.rows.values()), self.decoding, self.longest)
+      state = self.programs.begin(self.params, self.tables, inputs)
+    state, t, done_B, hypotheses = self.programs.advance(
+      self.params, self.tables, state, batch.bucket.length, batch.t, pauses
     )
     # Reading an array whose computation lacked memory would end the process without a word.
     done_B = jax.device_get(jax.block_until_ready(done_B))
     if any(done_B[row] for row in batch.rows):
       hypotheses = jax.device_get(hypotheses)
     unfinished = {}
-    for row, index in batch.rows.items():
+    finished = {}
+    for row, sentence in batch.rows.items():
       if done_B[row]:
-        self.nbest[index] = self._texts(hypotheses, row)
-        self.bar.update()
+        finished[sentence.number] = self._texts(hypotheses, row)
       else:
-        unfinished[row] = index
-    return SearchBatch(batch.bucket, t, unfinished, state)
-
-  def _inputs(self, indices: Sequence[int]) -> tuple[np.ndarray, tuple]:
-    """Returns the padded sources of a new batch, and what a search takes for each."""
-    size = self.decoding.batch_size
-    sources = [self.sources[index] for index in indices]
-    length = padded_length(len(sources[0]), self.max_length)
-    limits_B = stacked([np.int32(self.limits[index]) for index in indices], size)
-    keys_B = random_keys(self.decoding, self.decoding.seed, np.add(indices, self.first))
-    rows = stacked([self.rows[index] for index in indices], size)
-    return padded(sources, length, size), (limits_B, keys_B, rows)
+        unfinished[row] = sentence
+    return SearchBatch(batch.bucket, t, unfinished, state), finished
 
   def _texts(self, hypotheses: Hypotheses, row: int) -> Sequence[tuple[str, float]]:
     """Returns the translations of a sentence with their scores, best first."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from transformer.data.batch import EOS_ID
@@ -15,10 +14,14 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.continuous_batching import search_batches
-from transformer.decoding.model_search import ModelSearch, random_keys
-from transformer.decoding.pairs import padded_length
+from transformer.decoding.model_search import ModelSearch
 from transformer.decoding.search_programs import SearchPrograms
-from transformer.decoding.sentences import Sentences
+from transformer.decoding.sentences import (
+  Sentence,
+  SentenceSearch,
+  batches_of,
+  inputs_of,
+)
 from transformer.model.building import Model
 from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
@@ -97,38 +100,37 @@ class Translator:
       UserError: no translation of a sentence can obey, or there is one string in place of several.
     """
     encoded = self.vocabulary.source.encode_batch(sentences)
-    sources = [[*ids[: self.max_length - 1], EOS_ID] for ids in encoded]
+    sources = [self._cut(ids) for ids in encoded]
     extra = decoding.max_extra_length
     limits = [len(source) + extra for source in sources]
     rows = constraint.rows(
       self.vocabulary.target, limits, self.max_length + extra, first
     )
-    chosen = [
-      index for index, sentence in enumerate(sentences) if not is_blank(sentence)
-    ]
+    chosen = []
+    for index, parts in enumerate(zip(sources, limits, rows, strict=True)):
+      if not is_blank(sentences[index]):
+        chosen.append(Sentence(first + index, *parts))
+    engine = SentenceSearch(
+      self._programs(decoding, type(constraint)),
+      jax.device_put(list(params), self._shardings(params)),
+      jax.device_put(constraint.tables, replicated(self.mesh)),
+      decoding,
+      self.vocabulary.target,
+      self.max_length,
+    )
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
     threads = min(usable_cores(), _MOST_BATCHES) if refills else 0
+    size = decoding.batch_size
+    batches = batches_of(chosen, size, self.max_length)
+    found = {}
     with progress_bar(len(chosen), description=description) as bar:
-      found = Sentences(
-        decoding,
-        self.max_length,
-        self.vocabulary.target,
-        params=jax.device_put(list(params), self._shardings(params)),
-        tables=jax.device_put(constraint.tables, replicated(self.mesh)),
-        free=self._programs(decoding, Constraint),
-        obeying=self._programs(decoding, type(constraint)),
-        sources=sources,
-        limits=limits,
-        rows=rows,
-        first=first,
-        nbest={},
-        bar=bar,
-      )
-      search_batches(found.batches(chosen), found.advance, decoding.batch_size, threads)
+      for results in search_batches(batches, engine.search, size, threads):
+        found |= results
+        bar.update(len(results))
     answers = []
-    for index, ids in enumerate(encoded):
-      nbest = tuple(found.nbest.get(index, [('', 0.0)]))
+    for number, ids in enumerate(encoded, first):
+      nbest = tuple(found.get(number, [('', 0.0)]))
       answers.append(Translation(*nbest[0], len(ids) >= self.max_length, nbest))
     return answers
 
@@ -140,8 +142,8 @@ class Translator:
     Returns:
       The padded length of that sentence, and the program for such parameters, or their shapes.
     """
-    longest = max(map(len, self.vocabulary.source.encode_batch(sentences)))
-    length = padded_length(longest + 1, self.max_length)
+    longest = max(self.vocabulary.source.encode_batch(sentences), key=len)
+    inputs = inputs_of([Sentence(0, self._cut(longest), 0)], decoding, self.max_length)
     like = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(
         leaf.shape, leaf.dtype, sharding=sharding
@@ -149,10 +151,12 @@ class Translator:
       list(params),
       self._shardings(params),
     )
-    given = np.zeros(decoding.batch_size, np.int32), random_keys(decoding, 0, []), None
-    return length, self._programs(decoding, Constraint).compile_largest(
-      like, length, given
-    )
+    programs = self._programs(decoding, Constraint)
+    return inputs.sources.shape[1], programs.compile_largest(like, inputs)
+
+  def _cut(self, ids: Sequence[int]) -> list[int]:
+    """Returns the ids of a source, cut to the maximum length, with the end token."""
+    return [*ids[: self.max_length - 1], EOS_ID]
 
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""
@@ -164,9 +168,7 @@ class Translator:
   ) -> SearchPrograms:
     """Returns the programs of a search, which are the same for every seed."""
     return _cached_programs(
-      ModelSearch(
-        self.models, dataclasses.replace(decoding, seed=0), decoding.nbest, constraint
-      ),
+      ModelSearch(self.models, dataclasses.replace(decoding, seed=0), constraint),
       self.max_length,
       sentence_sharding(self.mesh, decoding.batch_size),
     )

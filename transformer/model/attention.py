@@ -127,15 +127,6 @@ class MultiHeadAttention(nn.Module):
     """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
     return KVCache.of(*self.keys_values(x_BSD, layout))
 
-  def empty_cache(self, batch: int) -> KVCache:
-    """Returns a cache without slots for B inputs."""
-    config = self.config
-    heads = self.key_value_heads
-    return KVCache(
-      jnp.zeros((batch, heads, config.head_key_dim, 0), config.dtype),
-      jnp.zeros((batch, heads, 0, config.head_value_dim), config.dtype),
-    )
-
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     query_BWHK = self.project('query', x_BWD, layout)

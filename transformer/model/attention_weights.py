@@ -59,17 +59,6 @@ def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """
   _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
   stored = variables.get(WEIGHTS, {})
-  wanted = {
-    'encoder_0': {'self_attention'},
-    'decoder_0': {'self_attention', 'cross_attention'},
-  }
-  if any(
-    attentions - stored.get(layer, {}).keys() for layer, attentions in wanted.items()
-  ):
-    raise UserError(
-      f'the model {type(model).__name__} stores no attention weights of the layers '
-      f'encoder_0, decoder_0 and so on, as Transformer does'
-    )
 
   def weights_of(stack, depth, attention):
     return jnp.stack(
@@ -77,8 +66,14 @@ def attention_weights(model: Model, params, *batch) -> AttentionWeights:
     )
 
   config = model.config
-  return AttentionWeights(
-    weights_of('encoder', config.num_layers, 'self_attention'),
-    weights_of('decoder', config.decoder_depth, 'self_attention'),
-    weights_of('decoder', config.decoder_depth, 'cross_attention'),
-  )
+  try:
+    return AttentionWeights(
+      weights_of('encoder', config.num_layers, 'self_attention'),
+      weights_of('decoder', config.decoder_depth, 'self_attention'),
+      weights_of('decoder', config.decoder_depth, 'cross_attention'),
+    )
+  except KeyError as error:
+    raise UserError(
+      f'the model {type(model).__name__} stores no attention weights of the layers '
+      f'encoder_0, decoder_0 and so on, as Transformer does'
+    ) from error

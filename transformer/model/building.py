@@ -7,7 +7,7 @@ the settings of `model.module` by name. It has the field `config`, and these met
   deterministic)` runs teacher forcing on packed rows. It returns the decoder's output [B, T, D] and
   the output projection [N, D], whose product is the logits.
 - `start(tokens_BS, segments_BS, positions_BS, beams)` begins a search. It returns two pytrees of
-  `search_state.StateArray`s: what steps read of each source, and what they keep.
+  `ops.search.StateArray`s: what steps read of each source, and what they keep.
 - `step(tokens_BW, index, state, source)` gets the newest token of each hypothesis, its position,
   and the arrays of both pytrees. It returns float32 logits [B, W, N] and the arrays of the new
   state.
@@ -48,9 +48,7 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
     UserError: `model.module` or `model.attention` cannot be imported, or is no model or function.
   """
   sizes = vocabulary.target.size, vocabulary.source.size
-  if config.attention == 'cudnn' and (
-    missing := missing_for_fused_attention(config.head_key_dim)
-  ):
+  if config.attention == 'cudnn' and (missing := missing_for_fused_attention()):
     logging.info('attention uses the reference implementation: cudnn needs %s', missing)
     config = dataclasses.replace(config, attention='reference')
   if ':' in config.attention:

@@ -160,16 +160,16 @@ class Layer(nn.Module):
   cross: bool = False
 
   def setup(self):
-    self.self_attention = self.make_attention()
+    self.self_attention = self.make_attention(cross=False)
     self.self_attention_residual = self.make_residual()
     if self.cross:
-      self.cross_attention = self.make_attention()
+      self.cross_attention = self.make_attention(cross=True)
       self.cross_attention_residual = self.make_residual()
     self.feed_forward = self.make_feed_forward()
     self.feed_forward_residual = self.make_residual()
 
-  def make_attention(self) -> MultiHeadAttention:
-    """Returns an attention; a subclass may replace it."""
+  def make_attention(self, cross: bool) -> MultiHeadAttention:
+    """Returns self-attention, or with `cross` cross-attention; a subclass may replace it."""
     return MultiHeadAttention(self.config)
 
   def make_feed_forward(self) -> nn.Module:

@@ -11,11 +11,12 @@ from transformer.model.attention import Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
-from transformer.model.search_state import DecoderState, KVCache, Source, StateArray
+from transformer.model.search_state import DecoderState, KVCache, Source
 from transformer.model.splits import SPLITS
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
+from transformer.ops.search import StateArray
 
 
 class Transformer(nn.Module):
@@ -178,7 +179,10 @@ class Transformer(nn.Module):
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
     source = Source(is_token_BS, tuple(cache.of_source() for cache in memory))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    empty = [layer.self_attention.empty_cache(len(tokens_BS)) for layer in self.decoder]
+    nothing_BTD = jnp.zeros(
+      (len(tokens_BS), 0, self.config.model_dim), self.config.dtype
+    )
+    empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True),
       tuple(cache.of_target(beams) for cache in empty),

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from transformer.ops.search import (
   PAD,
-  Cache,
   Hypotheses,
   Search,
   SearchOptions,
   best,
   length_penalty,
+  reordered,
 )
 from transformer.ops.selection import take, top_k, top_sums, where_rows
 
@@ -61,7 +61,7 @@ class Beams(NamedTuple):
   live_log_probs: jax.Array  # [B, W]; −inf where there is no hypothesis
   state: Any  # of the policy
   ended: Hypotheses  # the W best, by descending score
-  cache: Cache
+  cache: Any
   done: jax.Array  # [B], whether the search for an input is over
 
 
@@ -88,7 +88,7 @@ def beam_search(
 
   Args:
     step: a step function, as `ops.search` describes it, called with W = `beam_size`. Without a
-      policy, its log-probabilities may be a pair, as `ops.search.normalised` returns.
+      policy, its log-probabilities may be a pair, as `ops.selection.normalised` returns.
     cache, limits_B, options: as in `greedy_search`.
     beam_size: W.
     nbest: number of best hypotheses, at most W, that must be final before the search may end
@@ -101,17 +101,14 @@ def beam_search(
   limits_B = jnp.minimum(limits_B, options.max_length)
   policy = policy or _likeliest(beam_size, options.end_id)
 
-  def advance(beams: Beams) -> Beams:
+  def add_token(beams: Beams) -> Beams:
     t = beams.t
     last_BW = jnp.where(
       t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
     )
-    log_probs, cache = step(last_BW, beams.cache)
+    log_probs, cache = step(last_BW, t, beams.cache)
     leading, live, state = policy.choose(log_probs, beams.live_log_probs, beams.state)
-    if beam_size > 1:
-      cache = cache._replace(
-        own=jax.tree.map(lambda leaf: take(leaf, live.origin), cache.own)
-      )
+    cache = reordered(cache, live.origin)
     live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
     ended = _with_ending(beams, leading, options)
     # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
@@ -143,7 +140,7 @@ def beam_search(
     limits_B <= 0,
   )
   return Search(
-    start, advance, lambda beams: _result(beams, policy, limits_B, options), options
+    start, add_token, lambda beams: _result(beams, policy, limits_B, options), options
   )
 
 

@@ -1,20 +1,103 @@
-"""Sampling over any step function, as `ops.search` describes it.
+"""Greedy search and sampling over any step function, as `ops.search` describes it.
 
 Each draw has its own random key, from its input's key and its number. So neither other draws nor
 other inputs change it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.search import Search, SearchOptions, best, roll_out
+from transformer.ops.search import (
+  PAD,
+  Hypotheses,
+  Search,
+  SearchOptions,
+  best,
+  length_penalty,
+)
 
 # float32 rounds smaller numbers to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
 # Relative error of a float32 sum. A sum that is smaller than p only by this share counts as p.
 _ROUNDING = 1e-6
+
+
+def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
+  """Takes the likeliest token at every position, up to the end token or the limit.
+
+  Args:
+    step: a step function, as this module describes it, called with W = 1.
+    cache: the step function's cache before the first token.
+    limits_B: int32, the largest number of tokens in each input's hypotheses, the end token
+      included. An input with limit 0 gets no hypothesis and costs nothing.
+
+  Returns:
+    The search, whose `Hypotheses` have W = 1.
+  """
+  return roll_out(
+    lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1),
+    step,
+    cache,
+    limits_B,
+    1,
+    options,
+  )
+
+
+class RollOut(NamedTuple):
+  """The state of `roll_out` after t tokens; the arrays of `Hypotheses` have their shapes."""
+
+  t: jax.Array
+  last: jax.Array  # [B, W], the newest token
+  cache: Any
+  tokens: jax.Array
+  lengths: jax.Array
+  log_probs: jax.Array
+  done: jax.Array  # [B, W], whether the hypothesis has ended
+
+
+def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
+  """Extends W independent hypotheses of each input by one chosen token at every step.
+
+  `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. All else
+  is as in `greedy_search`; the `Hypotheses` are not sorted by score.
+  """
+  shape = limits_B.shape[0], width
+
+  def add_token(state: RollOut) -> RollOut:
+    t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
+    log_probs_BWN, cache = step(last_BW, t, cache)
+    token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
+    gain_BW = jnp.take_along_axis(log_probs_BWN, token_BW[:, :, None], axis=-1)[:, :, 0]
+    tokens_BWT = tokens_BWT.at[:, :, t].set(jnp.where(done_BW, PAD, token_BW))
+    lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
+    log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
+    done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
+    return RollOut(
+      t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
+    )
+
+  def finish(state: RollOut) -> Hypotheses:
+    log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
+    return Hypotheses(
+      state.tokens,
+      state.lengths,
+      log_probs_BW,
+      log_probs_BW / length_penalty(state.lengths, options.alpha),
+    )
+
+  start = RollOut(
+    jnp.int32(0),
+    jnp.full(shape, options.begin_id, jnp.int32),
+    cache,
+    jnp.full((*shape, options.max_length), PAD, jnp.int32),
+    jnp.zeros(shape, jnp.int32),
+    jnp.zeros(shape, jnp.float32),
+    jnp.broadcast_to((limits_B <= 0)[:, None], shape),
+  )
+  return Search(start, add_token, finish, options)
 
 
 class SamplingOptions(NamedTuple):
@@ -25,8 +108,8 @@ class SamplingOptions(NamedTuple):
     top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
       all kept. 0 keeps all.
     top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
-      to p (Holtzman et al., 2020, section 3.1); at least one token. Of equally likely
-      tokens it keeps the first. 1 keeps all. It applies after `temperature` and `top_k`.
+      to p (Holtzman et al., 2020, section 3.1); at least one token. Tokens as likely as
+      the last are all kept. 1 keeps all. It applies after `temperature` and `top_k`.
   """
 
   temperature: float = 1.0
@@ -92,19 +175,8 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
     return scaled_BWN
   target = max(top_p * (1.0 - _ROUNDING), _SMALLEST)
   rank_BWN = _ranks(scaled_BWN)
-  probs_BWN = jnp.exp(scaled_BWN)
-  last_BW1 = _rank_at_sum(rank_BWN, probs_BWN, target)
-  # Of the tokens that share the last rank, the first ones fill the nucleus up to the target.
-  before_BWN, equal_BWN = rank_BWN < last_BW1, rank_BWN == last_BW1
-  missing_BW1 = target - jnp.sum(probs_BWN, axis=-1, keepdims=True, where=before_BWN)
-  needed_BW1 = jnp.ceil(
-    missing_BW1
-    / jnp.max(probs_BWN, axis=-1, keepdims=True, initial=0.0, where=equal_BWN)
-  )
-  nucleus_BWN = before_BWN | (
-    equal_BWN & (jnp.cumsum(equal_BWN, axis=-1) <= needed_BW1)
-  )
-  return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & nucleus_BWN)
+  last_BW1 = _rank_at_sum(rank_BWN, jnp.exp(scaled_BWN), target)
+  return jax.nn.log_softmax(scaled_BWN, where=kept_BWN & (rank_BWN <= last_BW1))
 
 
 def _ranks(log_probs_BWN):

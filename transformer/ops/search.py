@@ -1,14 +1,19 @@
-"""Greedy search over any step function, and what all searches share.
+"""What all searches share: the state of a step function, the parts of a search, and its loop.
 
-A step function is `(tokens_BW, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
-the last token of W hypotheses, and returns the log-probabilities of the next token. A `Search` adds
-token after token; between two of them, a caller may stop and keep its state.
+A step function is `(tokens_BW, t, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
+the last token of W hypotheses of t tokens, and returns the log-probabilities of the next token.
+The cache is a pytree of `StateArray`s, which the search grows, and reorders with its hypotheses.
+A `Search` adds token after token; between two of them, a caller may stop and keep its state.
 """
 
+import dataclasses
+import functools
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 
 from transformer.ops.selection import take, top_k
@@ -18,11 +23,90 @@ PAD = 0
 _FIRST_LENGTH = 16
 
 
-class Cache(NamedTuple):
-  """The state that a step function keeps from one token to the next, as two pytrees."""
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['array'],
+  meta_fields=['source_axis', 'time_axis', 'slots', 'by_hypothesis'],
+)
+@dataclasses.dataclass(frozen=True)
+class StateArray:
+  """An array of a search's state. Its first axis is the sentence, B; scalars are for all.
 
-  own: Any  # of each hypothesis, leaves [B, W, ...]; the search reorders it with the hypotheses
-  common: Any  # all other state, which the search never reorders
+  Attributes:
+    array: the array.
+    source_axis: the axis of the source's positions, which is padded with zeros where sources of
+      several lengths share a batch. Axes may be negative; None is no such axis.
+    time_axis: the axis of the target's positions, which grows with zeros: it is empty at first.
+    slots: length of `time_axis` for each target position, such as W for a cache that the W
+      hypotheses of a sentence share.
+    by_hypothesis: whether the array is [B, W, ...] and is reordered with the hypotheses.
+  """
+
+  array: jax.Array
+  source_axis: int | None = None
+  time_axis: int | None = None
+  slots: int = 1
+  by_hypothesis: bool = False
+
+
+jax.export.register_pytree_node_serialization(
+  StateArray,
+  serialized_name=f'{StateArray.__module__}.StateArray',
+  serialize_auxdata=lambda data: json.dumps(data).encode(),
+  deserialize_auxdata=lambda data: tuple(json.loads(data)),
+)
+
+
+def _map(function: Callable, state: Any, *others: Any) -> Any:
+  """Maps the `StateArray`s of a state, with the places in others; other leaves stay."""
+
+  def is_state_array(leaf):
+    return isinstance(leaf, StateArray)
+
+  def apply(leaf, *given):
+    return function(leaf, *given) if is_state_array(leaf) else leaf
+
+  return jax.tree.map(apply, state, *others, is_leaf=is_state_array)
+
+
+def arrays(state: Any) -> Any:
+  """Returns a state with plain arrays."""
+  return _map(lambda leaf: leaf.array, state)
+
+
+def with_arrays(state: Any, new: Any) -> Any:
+  """Returns a state of `StateArray`s with the plain arrays of a pytree of its structure."""
+  return _map(lambda leaf, array: dataclasses.replace(leaf, array=array), state, new)
+
+
+def padded_sources(state: Any, source_length: int) -> Any:
+  """Returns a state for sources of a length that is no shorter than theirs."""
+  return _map(lambda leaf: _with_axis(leaf, leaf.source_axis, source_length), state)
+
+
+def grown(state: Any, length: int) -> Any:
+  """Returns a state with a place for `length` target positions, its content kept."""
+  return _map(lambda leaf: _with_axis(leaf, leaf.time_axis, length * leaf.slots), state)
+
+
+def reordered(state: Any, origin_BW) -> Any:
+  """Returns a state whose hypothesis w was the hypothesis origin[b, w] of its sentence."""
+
+  def reorder(leaf):
+    if not leaf.by_hypothesis:
+      return leaf
+    return dataclasses.replace(leaf, array=take(leaf.array, origin_BW))
+
+  return _map(reorder, state)
+
+
+def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:
+  """Returns an array whose axis has a length, filled with zeros; None is no axis."""
+  if axis is None:
+    return leaf
+  padding = [(0, 0)] * leaf.array.ndim
+  padding[axis] = 0, length - leaf.array.shape[axis]
+  return dataclasses.replace(leaf, array=jnp.pad(leaf.array, padding))
 
 
 class Hypotheses(NamedTuple):
@@ -46,16 +130,12 @@ class SearchOptions(NamedTuple):
     begin_id: the token before the first one of every hypothesis.
     end_id: the token that ends a hypothesis.
     alpha: exponent of the length penalty in the scores; with 0 a score is the log-probability.
-    grow: a function (cache, length) -> cache that gives it room for `length` tokens and keeps its
-      content. The first cache has room for none; its length doubles when it is full, so that short
-      hypotheses cost less. None is for a cache with room for `max_length` tokens.
   """
 
   max_length: int
   begin_id: int
   end_id: int
   alpha: float = 0.6
-  grow: Callable[[Cache, int], Cache] | None = None
 
 
 class Search(NamedTuple):
@@ -65,33 +145,32 @@ class Search(NamedTuple):
     start: the state before the first token, a named tuple. Its `t` is the number of tokens so
       far, `done` [B, ...] says whether the search is over, and `cache` is that of the step
       function. `t` and other scalars are the same for all inputs.
-    advance: a function state -> state that adds a token.
+    add_token: a function state -> state that adds a token.
     finish: a function state -> `Hypotheses`, which does not read the cache.
     options: of the search.
   """
 
   start: Any
-  advance: Callable[[Any], Any]
+  add_token: Callable[[Any], Any]
   finish: Callable[[Any], Hypotheses]
   options: SearchOptions
 
 
 def run_search(search: Search) -> Hypotheses:
-  """Adds tokens until the search for every input is over, and returns what it finds."""
+  """Adds tokens until the search for every input is over, and returns what it finds.
+
+  The length of the cache doubles when it is full, so that short hypotheses cost less.
+  """
   state = search.start
-  grow = search.options.grow
-  longest = search.options.max_length
-  for length in cache_lengths(longest) if grow else [longest]:
-    if grow:
-      state = state._replace(cache=grow(state.cache, length))
-    state = advance_until(search, state, length)
+  for length in cache_lengths(search.options.max_length):
+    state = add_tokens(search, grown(state, length), length)
   return search.finish(state)
 
 
-def advance_until(search: Search, state, t) -> Any:
+def add_tokens(search: Search, state, t) -> Any:
   """Adds tokens until there are `t` of them, or the search for every input is over."""
   return jax.lax.while_loop(
-    lambda state: (state.t < t) & ~jnp.all(state.done), search.advance, state
+    lambda state: (state.t < t) & ~jnp.all(state.done), search.add_token, state
   )
 
 
@@ -103,106 +182,9 @@ def cache_lengths(max_length) -> list[int]:
   return [*lengths[:-1], max_length]
 
 
-def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
-  """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
-
-  So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from
-  doing it. Other platforms have kernels for the whole function, and the terms are 0.
-  """
-
-  def on_cpu(logits_BWN):
-    barrier = jax.lax.optimization_barrier
-    logits_BWN = barrier(logits_BWN)
-    largest_BW = barrier(jnp.max(logits_BWN, axis=-1))
-    total_BW = barrier(jnp.sum(jnp.exp(logits_BWN - largest_BW[:, :, None]), axis=-1))
-    return logits_BWN, [-largest_BW, -jnp.log(total_BW)]
-
-  def elsewhere(logits_BWN):
-    no_term_BW = jnp.zeros(logits_BWN.shape[:2])
-    return jax.nn.log_softmax(logits_BWN), [no_term_BW, no_term_BW]
-
-  return jax.lax.platform_dependent(logits_BWN, cpu=on_cpu, default=elsewhere)
-
-
 def length_penalty(length, alpha) -> jax.Array:
   """Returns ((5 + n) / 6)^α for n tokens: Wu et al., 2016, equation 14."""
   return ((5.0 + length) / 6.0) ** alpha
-
-
-def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
-  """Takes the likeliest token at every position, up to the end token or the limit.
-
-  Args:
-    step: a step function, as this module describes it, called with W = 1.
-    cache: the step function's `Cache` before the first token.
-    limits_B: int32, the largest number of tokens in each input's hypotheses, the end token
-      included. An input with limit 0 gets no hypothesis and costs nothing.
-
-  Returns:
-    The search, whose `Hypotheses` have W = 1.
-  """
-  return roll_out(
-    lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1),
-    step,
-    cache,
-    limits_B,
-    1,
-    options,
-  )
-
-
-class RollOut(NamedTuple):
-  """The state of `roll_out` after t tokens; the arrays of `Hypotheses` have their shapes."""
-
-  t: jax.Array
-  last: jax.Array  # [B, W], the newest token
-  cache: Cache
-  tokens: jax.Array
-  lengths: jax.Array
-  log_probs: jax.Array
-  done: jax.Array  # [B, W], whether the hypothesis has ended
-
-
-def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
-  """Extends W independent hypotheses of each input by one chosen token at every step.
-
-  `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. All else
-  is as in `greedy_search`; the `Hypotheses` are not sorted by score.
-  """
-  shape = limits_B.shape[0], width
-
-  def advance(state: RollOut) -> RollOut:
-    t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
-    log_probs_BWN, cache = step(last_BW, cache)
-    token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
-    gain_BW = jnp.take_along_axis(log_probs_BWN, token_BW[:, :, None], axis=-1)[:, :, 0]
-    tokens_BWT = tokens_BWT.at[:, :, t].set(jnp.where(done_BW, PAD, token_BW))
-    lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
-    log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
-    done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
-    return RollOut(
-      t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
-    )
-
-  def finish(state: RollOut) -> Hypotheses:
-    log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
-    return Hypotheses(
-      state.tokens,
-      state.lengths,
-      log_probs_BW,
-      log_probs_BW / length_penalty(state.lengths, options.alpha),
-    )
-
-  start = RollOut(
-    jnp.int32(0),
-    jnp.full(shape, options.begin_id, jnp.int32),
-    cache,
-    jnp.full((*shape, options.max_length), PAD, jnp.int32),
-    jnp.zeros(shape, jnp.int32),
-    jnp.zeros(shape, jnp.float32),
-    jnp.broadcast_to((limits_B <= 0)[:, None], shape),
-  )
-  return Search(start, advance, finish, options)
 
 
 def best(hypotheses: Hypotheses, count) -> Hypotheses:

@@ -68,6 +68,27 @@ def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
   return x_BWX
 
 
+def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
+  """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
+
+  So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from
+  doing it. Other platforms have kernels for the whole function, and the terms are 0.
+  """
+
+  def on_cpu(logits_BWN):
+    barrier = jax.lax.optimization_barrier
+    logits_BWN = barrier(logits_BWN)
+    largest_BW = barrier(jnp.max(logits_BWN, axis=-1))
+    total_BW = barrier(jnp.sum(jnp.exp(logits_BWN - largest_BW[:, :, None]), axis=-1))
+    return logits_BWN, [-largest_BW, -jnp.log(total_BW)]
+
+  def elsewhere(logits_BWN):
+    no_term_BW = jnp.zeros(logits_BWN.shape[:2])
+    return jax.nn.log_softmax(logits_BWN), [no_term_BW, no_term_BW]
+
+  return jax.lax.platform_dependent(logits_BWN, cpu=on_cpu, default=elsewhere)
+
+
 def _block_size(rows, width, count):
   """Returns the size of the blocks for `top_sums`; 1 where the rows cannot be cut into blocks.
 

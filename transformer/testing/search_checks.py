@@ -8,13 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.decoding.config import DecodeConfig
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.config import Decoding
+from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.decoding.pairs import padded
-from transformer.model import search_state
 from transformer.ops.beam_search import beam_search
-from transformer.ops.search import Hypotheses, Search, run_search
-from transformer.ops.selection import take
+from transformer.ops.search import (
+  Hypotheses,
+  Search,
+  arrays,
+  grown,
+  padded_sources,
+  reordered,
+  run_search,
+  with_arrays,
+)
 from transformer.testing.rows import FIRST, B, N, S, T, W, forced_rows, pair
 from transformer.testing.subject import Subject, require
 
@@ -22,7 +29,7 @@ from transformer.testing.subject import Subject, require
 _FIRST_ROOM = 7
 # The source positions before padding.
 _SHORTER = 17
-_SEARCH = DecodeConfig(beam_size=W, max_extra_length=T - S)
+_SEARCH = Decoding(beam_size=W, max_extra_length=T - S)
 
 
 def cached_decoding_is_teacher_forcing(subject: Subject):
@@ -59,27 +66,27 @@ def _steps(subject, reorders: bool):
   no_targets_BT = np.zeros((B, T), np.int32)
   rows = forced_rows(sources, no_targets_BT)
   source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
-  source = search_state.arrays(search_state.padded(source, S))
-  state = search_state.grown(state, _FIRST_ROOM)
+  source = arrays(padded_sources(source, S))
+  state = grown(state, _FIRST_ROOM)
   tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
   for index in range(T):
     if index == _FIRST_ROOM:
-      state = search_state.grown(state, T)
+      state = grown(state, T)
     if index and reorders:
       origin_BW = rng.integers(0, W, (B, W))
       tokens_BWT = np.take_along_axis(tokens_BWT, origin_BW[..., None], axis=1)
-      state = _reordered(state, origin_BW)
+      state = reordered(state, origin_BW)
     if index:
       tokens_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
     newest_BW = tokens_BWT[:, :, index]
-    before = search_state.arrays(state)
+    before = arrays(state)
     logits_BWN, after = step(newest_BW, jnp.int32(index), before, source)
     require(
       logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
       f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
       f'{logits_BWN.shape}: no search could use them',
     )
-    state = search_state.with_arrays(state, after)
+    state = with_arrays(state, after)
     forced_BWTN = _forced(subject, sources, tokens_BWT)
     yield jax.nn.log_softmax(logits_BWN), forced_BWTN[:, :, index]
 
@@ -93,14 +100,6 @@ def _forced(subject, sources, tokens_BWT) -> np.ndarray:
   rows = forced_rows(repeated, tokens_BWT.reshape(-1, length))
   log_probs = np.asarray(subject.forward(*rows))
   return log_probs.reshape(*tokens_BWT.shape, N)
-
-
-def _reordered(state, origin_BW):
-  """Returns a search's state after each hypothesis was replaced by the one at its origin."""
-  by_hypothesis, others = search_state.split(state)
-  origin_BW = jnp.asarray(origin_BW)
-  moved = jax.tree.map(lambda leaf: take(leaf, origin_BW), by_hypothesis)
-  return search_state.joined(moved, others)
 
 
 def beam_of_one_is_greedy(subject: Subject):
@@ -153,16 +152,17 @@ def _sources():
   return [np.append(pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)]
 
 
-def _search(subject, config: DecodeConfig) -> Hypotheses:
+def _search(subject, config: Decoding) -> Hypotheses:
   """Returns what a search finds for B sources of several lengths."""
-  search = ModelSearch([subject.model], config, config.beam_size)
+  nbest = dataclasses.replace(config, nbest=config.beam_size)
+  search = ModelSearch([subject.model], nbest)
   source_BS = padded(_sources(), S, B)
   limits_B = np.full(B, T, np.int32)
 
   @jax.jit
   def run(params, source_BS, limits_B):
-    started = search.start([params], source_BS)
-    return run_search(search.plan([params], started, limits_B))
+    sources, states = search.start([params], source_BS)
+    return run_search(search.plan([params], Inputs(sources, limits_B), states, T))
 
   found = run(subject.params, source_BS, limits_B)
   return jax.device_get(found)

@@ -1,6 +1,5 @@
 """Tiny models with random parameters, and what holds for each of them."""
 
-import dataclasses
 import subprocess
 import sys
 from typing import Any
@@ -12,9 +11,15 @@ import numpy as np
 from tests.model.conftest import pack, pair
 from tests.running_commands import ROOT
 from transformer.data.batch import BOS_ID
-from transformer.model import search_state
 from transformer.model.config import ModelConfig
 from transformer.ops import linear
+from transformer.ops.search import (
+  arrays,
+  grown,
+  padded_sources,
+  reordered,
+  with_arrays,
+)
 
 N, W = 37, 3
 SIZES: dict[str, Any] = {
@@ -73,31 +78,29 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
   start = jax.jit(apply('start'), static_argnums=3)(
     *(array[::W] for array in batch[:3]), W
   )
-  source, state = search_state.grown(search_state.padded(start, 13), steps)
+  source, state = grown(padded_sources(start, 13), steps)
   step = jax.jit(apply('step'))
   inputs_BWT = np.full((2, W, steps), BOS_ID, np.int32)
   for index in range(steps):
     origin_BW1 = rng.integers(0, W, (2, W, 1))
     inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
-    lineage = state.lineage_BWT
-    array_BWT = jnp.take_along_axis(lineage.array, jnp.asarray(origin_BW1), axis=1)
-    state = state._replace(lineage_BWT=dataclasses.replace(lineage, array=array_BWT))
+    state = reordered(state, jnp.asarray(origin_BW1[..., 0]))
     if index:
       inputs_BWT[:, :, index] = rng.integers(4, N, (2, W))
-    found_BWN, arrays = step(
+    found_BWN, new = step(
       inputs_BWT[:, :, index],
       jnp.int32(index),
-      search_state.arrays(state),
-      search_state.arrays(source),
+      arrays(state),
+      arrays(source),
     )
-    state = search_state.with_arrays(state, arrays)
+    state = with_arrays(state, new)
     wanted = logits(
       model, params, (*batch[:3], inputs_BWT.reshape(2 * W, steps), *batch[4:])
     )
     np.testing.assert_allclose(
       found_BWN, wanted.reshape(2, W, steps, N)[:, :, index], rtol=1e-3, atol=1e-4
     )
-  return search_state.arrays(state)
+  return arrays(state)
 
 
 def check_eight_devices_are_one(module, settings):

@@ -20,14 +20,13 @@ from tests.ops.toy_language import (
   N,
   contains,
   forced,
-  growing_inside,
   tables,
   toy,
   words,
 )
 from transformer.decoding.constraint import obeying
 from transformer.ops.beam_search import beam_search
-from transformer.ops.search import PAD, Cache, SearchOptions, run_search
+from transformer.ops.search import PAD, SearchOptions, run_search
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
 from transformer.tools.constrain.words import Words
@@ -65,7 +64,7 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
         step,
         cache,
         limits_B,
-        growing_inside(options),
+        options,
         beam_size=width,
         nbest=nbest,
         policy=Words.policy(rows, tables, width) if constrained else None,
@@ -165,11 +164,9 @@ def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
 def scripted(probabilities, phrases, beam_size, continues=()):
   """Returns the best tokens where probabilities depend on the position alone, a row for each."""
 
-  def step(tokens_BW, cache):
-    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[cache.common]
-    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), Cache(
-      (), cache.common + 1
-    )
+  def step(tokens_BW, t, cache):
+    row = jnp.log(jnp.asarray(probabilities, jnp.float32))[t]
+    return jnp.broadcast_to(row, (*tokens_BW.shape, row.size)), cache
 
   length, tokens = len(probabilities), padded([phrases])
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
@@ -180,7 +177,7 @@ def scripted(probabilities, phrases, beam_size, continues=()):
       run_search(
         beam_search(
           step,
-          Cache((), jnp.int32(0)),
+          (),
           jnp.asarray([length]),
           options,
           beam_size=beam_size,

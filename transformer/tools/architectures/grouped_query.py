@@ -64,7 +64,7 @@ class GroupedQueryLayer(Layer):
   kv_heads: int = 1
   position_scale: float = 1.0
 
-  def make_attention(self):
+  def make_attention(self, cross):
     """Returns the attention of this layer, to itself or to the source."""
     return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
 
