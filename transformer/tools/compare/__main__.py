@@ -35,7 +35,7 @@ _UNEQUAL = flags.DEFINE_bool(
 _EXAMPLES = flags.DEFINE_integer(
   'examples',
   5,
-  'Sentences to show; those whose chrF2++, or F1 of trees, differs most come first.',
+  'Sentences to show; those whose chrF2++ differs most come first.',
 )
 _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]):
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
-  metric = next(filter(compared['signatures'].get, ('F1', 'chrF2++', 'BLEU')), None)
+  metric = next(filter(compared['signatures'].get, ('chrF2++', 'BLEU')), None)
   for name in arguments[2:] if metric else ():
     _show_examples(arguments[1], name, systems, metric)
 
