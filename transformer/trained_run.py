@@ -20,11 +20,7 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_members
 from transformer.decoding.likelihoods import token_log_probs
 from transformer.decoding.translator import Translation, Translator
-from transformer.model.attention_weights import (
-  Attention,
-  AttentionWeights,
-  attention_weights,
-)
+from transformer.model.attention_weights import Attention, attention_weights
 from transformer.runs.loading import Run, check_finite
 from transformer.settings import check_range, converted
 from transformer.training.mesh import sentence_mesh
@@ -158,22 +154,16 @@ class TrainedRun(Run):
 
   def attention(self, source: str, target: str) -> Attention:
     """Returns the attention weights of all layers and heads for a line and its translation."""
-    (sources,), (targets,) = self._fitting([source], [target])
-    weights = self.attention_of(sources, targets)
+    encoded = self._fitting([source], [target])
+    batch = pairs.as_batch(encoded, pairs.longest(self.config))
+    tokens = batch.source_tokens, batch.target_tokens
+    weights = jax.device_get(_weights(self.model, self.params, *tokens))
+    (sources,), (targets,) = encoded
     return Attention(
       list(map(self.vocabulary.source.piece, sources)),
       list(map(self.vocabulary.target.piece, targets)),
-      *map(np.asarray, weights),
+      *weights.of_first(len(sources), len(targets)),
     )
-
-  def attention_of(
-    self, source: Sequence[int], target: Sequence[int]
-  ) -> AttentionWeights:
-    """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
-    batch = pairs.as_batch(([list(source)], [list(target)]), pairs.longest(self.config))
-    tokens = batch.source_tokens, batch.target_tokens
-    weights = _weights(self.model, self.params, *tokens)
-    return jax.device_get(weights).of_first(len(source), len(target))
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
