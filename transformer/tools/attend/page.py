@@ -21,6 +21,7 @@ PRECISION = 1000  # The page holds weights in whole thousandths.
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ('chips.js', 'lines.js', 'page.js')  # The last one draws.
 _PLACE = re.compile(r'\{\{(\w+)\}\}')
+_BYTES = re.compile('(<0x[0-9A-F]{2}>)+')
 # Unicode's categories of characters that cannot be seen: control, format (such as marks of
 # direction), surrogates, private use, unassigned, and separators of lines and paragraphs.
 _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
@@ -107,9 +108,14 @@ def _words(pieces: Sequence[str]) -> list[tuple[str, int, int]]:
       starts.append(place)
   words = []
   for start, stop in itertools.pairwise(reversed(starts)):
-    text = ''.join(pieces[start:stop]).replace('▁', ' ').strip()
-    words.append((_token(text) or '␣', start, stop))
+    text = _BYTES.sub(_decoded, ''.join(pieces[start:stop]).replace('▁', ' '))
+    words.append((_token(text.strip()) or '␣', start, stop))
   return words
+
+
+def _decoded(match: re.Match) -> str:
+  """Returns the text of pieces that are bytes."""
+  return bytes.fromhex(re.sub('<0x|>', '', match[0])).decode(errors='replace')
 
 
 def _is_punctuation(character: str) -> bool:
