@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,14 +52,6 @@ class TrainedRun(Run):
     """All runs of the ensemble, this one first."""
     return [self, *self.others]
 
-  @overload
-  def translate(
-    self, lines: Sequence[str], *, nbest: None = None, **others: Any
-  ) -> list[str]: ...
-  @overload
-  def translate(
-    self, lines: Sequence[str], *, nbest: int, **others: Any
-  ) -> list[list[tuple[str, float]]]: ...
   def translate(
     self,
     lines: Sequence[str],
@@ -118,14 +110,6 @@ class TrainedRun(Run):
       )
     return answers
 
-  @overload
-  def score(
-    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[False] = False
-  ) -> np.ndarray: ...
-  @overload
-  def score(
-    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[True]
-  ) -> list[list[tuple[str, float]]]: ...
   def score(
     self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False
   ) -> Any:

@@ -1,7 +1,6 @@
 """Equal systems do not differ, a better one does, and few sentences prove nothing."""
 
 import pytest
-from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from tests.evaluation.test_metrics import REFERENCES, TRANSLATIONS
 from transformer.evaluation import metrics
@@ -24,7 +23,7 @@ def test_equal_systems_do_not_differ_and_a_better_one_does():
     )
   for test in all_differences([lines], [references], [references]):
     assert test['bootstrap'] < 0.01 and test['randomisation'] < 0.01
-    assert (test['system'] < test['baseline']) == (test['metric'] == 'TER')
+    assert test['system'] > test['baseline']
 
 
 @pytest.mark.parametrize('changed', [1, 2, 3])
@@ -37,7 +36,7 @@ def test_few_different_sentences_are_no_proof(changed):
   assert bleu['randomisation'] == pytest.approx(2.0 ** (1 - changed), abs=0.01)
 
 
-def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
+def test_p_values_are_the_same_at_each_start(monkeypatch):
   one = [*TRANSLATIONS * 3, *REFERENCES * 2]
   two = [*REFERENCES * 3, *TRANSLATIONS * 2]
 
@@ -46,21 +45,7 @@ def test_all_tests_draw_by_the_seed_of_sacrebleus_variable(monkeypatch):
     (bleu,) = differences('BLEU', [one], [[two]], [REFERENCES * 5], '13a')
     return [bleu['bootstrap'], bleu['randomisation']]
 
-  usual, other = p_values('12345'), p_values('7')
-  assert p_values('') == usual
-  assert all(p != q for p, q in zip(usual, other, strict=True)), (usual, other)
-
-
-def test_ter_counts_each_system_once_for_both_tests(monkeypatch):
-  counted = []
-  tokenized = TercomTokenizer.__call__
-  monkeypatch.setattr(
-    TercomTokenizer,
-    '__call__',
-    lambda tokenizer, line: counted.append(line) or tokenized(tokenizer, line),
-  )
-  differences('TER', [TRANSLATIONS], [[REFERENCES]], [REFERENCES], '13a')
-  assert [counted.count(line) for line in TRANSLATIONS] == [1, 1, 1]
+  assert p_values('12345') == p_values('7') == p_values('none')
 
 
 def test_seeds_are_compared_in_pairs():

@@ -11,7 +11,6 @@ from absl import logging
 from transformer import files
 from transformer.errors import UserError, optional, shown
 from transformer.evaluation import metrics, results
-from transformer.evaluation.scores import seed_of_samples
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
 from transformer.tools.compare import result_choice, significance
@@ -103,7 +102,6 @@ def compare(
     'text': first.result.content['text'],
     'sentences': len(first.sentences),
     'signatures': signatures,
-    'resampling': seed_of_samples(),
     'systems': {
       name: {metric: _statistics(metric, seeds) for metric in signatures}
       for name, seeds in systems.items()

@@ -9,8 +9,6 @@ Translations go to standard output or to --output, and are scored if there are r
 lie beside those of eval.py. Flags that both commands have mean the same.
 """
 
-import time
-
 from absl import flags
 
 from transformer.commands import shared_flags
@@ -57,8 +55,7 @@ def main(_):
   """Wires flags to a run, and translates."""
   request = _request()
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.commands.translating import write_and_score
-  from transformer.evaluation import results
+  from transformer.commands.translating import translate_text
   from transformer.tools.constrain.words import Words, warn_of_lacking
 
   run = request.load()
@@ -90,22 +87,17 @@ def main(_):
     )
   )
   constraint = Words(run.vocabulary.target, phrases, avoided, prefixes)
-  result = None
-  if text.references:
-    content = results.facts(
-      text,
-      run.members,
-      decoding,
-      prefix=prefixes,
-      require=['\t'.join(filter(None, line)) for line in phrases],
-      avoid=avoided,
-    )
-    result = results.place(request.results_folder, content)
-  started = time.perf_counter()
-  answers = run.answers(text.sources, decoding, constraint=constraint)
-  seconds = time.perf_counter() - started
+  answers, _ = translate_text(
+    request,
+    run,
+    text,
+    decoding,
+    constraint=constraint,
+    prefix=prefixes,
+    require=['\t'.join(filter(None, line)) for line in phrases],
+    avoid=avoided,
+  )
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], phrases)
-  write_and_score(request, result, text, (answers, seconds))
 
 
 def _request() -> Request:
