@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from transformer.data.batch import PAD_ID, Batch, check_batch
+from transformer.data.batch import EOS_ID, PAD_ID, Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
 from transformer.decoding.config import Decoding, decoding_for
@@ -137,9 +137,18 @@ class TrainedRun(Run):
     return Encoded(output_BSD, mask_BS)
 
   def attention(self, source: str, target: str) -> Attention:
-    """Returns the attention weights of all layers and heads for a line and its translation."""
-    encoded = self._fitting([source], [target])
-    batch = pairs.as_batch(encoded, pairs.longest(self.config))
+    """Returns the attention weights of all layers and heads for a line and its translation.
+
+    What is too long for a search is cut, with a warning: so may be a translation by the run, whose
+    text the vocabulary may split into more pieces.
+    """
+    longest = pairs.longest(self.config)
+    encoded = pairs.encode_pairs(self.vocabulary, [source], [target])
+    for (ids,), most in zip(encoded, longest, strict=True):
+      if len(ids) > most:
+        logging.warning('%d tokens were cut to %d', len(ids), most)
+        ids[most - 1 :] = [EOS_ID]
+    batch = pairs.as_batch(encoded, longest)
     tokens = batch.source_tokens, batch.target_tokens
     weights = jax.device_get(_weights(self.model, self.params, *tokens))
     (sources,), (targets,) = encoded
