@@ -19,10 +19,8 @@ docs/scoring.md says how to compare them with the scores of other runs.
 
 import dataclasses
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import logging
 
@@ -37,13 +35,10 @@ from transformer.config import Config
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
-from transformer.evaluation.scores import OwnMetric, load_metric
+from transformer.evaluation.scores import load_metric
 from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
-
-if TYPE_CHECKING:
-  from transformer.trained_run import TrainedRun
 
 _FLAGS = shared_flags.define_request()
 
@@ -53,6 +48,7 @@ def main(_):
   request = Request(**shared_flags.given(*_FLAGS))
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.commands import text_lines
+  from transformer.commands.translating import translate_text
   from transformer.evaluation import report
   from transformer.runs.loading import checkpoints_of
 
@@ -74,8 +70,8 @@ def main(_):
     try:
       run = request.load(checkpoint)
       for text in texts:
-        result_and_row = _translate(request, run, text, decoding, own_metrics)
-        scored.setdefault(text.name, []).append(result_and_row)
+        _, of_text = translate_text(request, run, text, decoding, own_metrics)
+        scored.setdefault(text.name, []).append(of_text)
     except UserError as error:
       if not every:
         raise
@@ -102,28 +98,6 @@ def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding)
       logging.warning(
         '%s: every reference is empty, so scores compare nothing', text.name
       )
-
-
-def _translate(
-  request: Request,
-  run: 'TrainedRun',
-  text: Text,
-  decoding: Decoding,
-  own_metrics: Sequence[OwnMetric],
-) -> tuple:
-  """Translates a text, writes what is asked for, and returns its result and its row of scores."""
-  from transformer.commands.translating import write_and_score
-  from transformer.evaluation import results
-
-  result = None
-  if text.references:
-    content = results.facts(text, run.members, decoding)
-    result = results.place(request.results_folder, content)
-  started = time.perf_counter()
-  answers = run.answers(text.sources, decoding)
-  seconds = time.perf_counter() - started
-  row = write_and_score(request, result, text, (answers, seconds), own_metrics)
-  return result, row
 
 
 start = command_line.starter(main)  # `attention-eval` calls it.

@@ -1,9 +1,9 @@
 r"""English constituency parsing as in section 6.3 of the paper: words in, brackets out.
 
   python train.py --config=configs/parsing.py --workdir=runs/parsing --config.data.dir=DIR
-  python -m transformer.tools.parse --workdir=runs/parsing
+  python eval.py --workdir=runs/parsing --metric=transformer.tools.parse.scores:evalb
   python train.py --config=configs/parsing.py:cpu --workdir=runs/parsing-cpu --config.data.dir=DIR
-  python -m transformer.tools.parse --workdir=runs/parsing-cpu
+  python eval.py --workdir=runs/parsing-cpu --metric=transformer.tools.parse.scores:evalb
 
 DIR holds train.mrg, dev.mrg and test.mrg: trees in Penn Treebank brackets. docs/parsing.md says how
 trees are read, and what the scores are.

@@ -17,6 +17,7 @@ def own_parts(tmp_path_factory):
     (DOCS / name).read_text('utf-8')
     for name in (
       'own-parts.md',
+      'documents.md',
       'objectives.md',
       'trackers.md',
       'changing-the-model.md',

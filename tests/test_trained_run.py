@@ -211,6 +211,14 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
   assert run.encode([]).output.shape == (0, 0, run.config.model.model_dim)
 
 
+def test_attention_to_what_is_too_long_is_cut_and_told(run, caplog):
+  found = run.attention('the old cat', LONG)
+  most = MAX_LENGTH + DECODE.max_extra_length
+  assert len(found.target) == most and found.target[-1] == '</s>'
+  assert found.cross.shape[2:] == (most, len(found.source))
+  assert sum('were cut to' in message for message in caplog.messages) == 1
+
+
 def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
   found = run.attention('the old cat', 'a dog')
   s, t, heads = len(found.source), len(found.target), run.config.model.num_heads

@@ -15,9 +15,7 @@ from transformer.model.config import ModelConfig
 from transformer.ops.attention import dot_product_attention
 
 run = transformer.load('runs/mine', average=5)
-assert_type(run.translate(['A line.']), list[str])
-assert_type(run.translate(['A line.'], nbest=2, alpha=0.6), list[list[tuple[str, float]]])
-assert_type(run.score(['A line.'], ['Eine.'], tokens=True), list[list[tuple[str, float]]])
+run.translate(['A line.'], nbest=2, alpha=0.6)
 assert_type(run.loss(run.params, run.batch(['A line.'], ['Eine.'])), jax.Array)
 assert_type(run.config.decode.beam_size, int)
 assert_type(dot_product_attention(*np.ones((3, 5, 2, 8), np.float32)), jax.Array)

@@ -1,4 +1,4 @@
-"""Paths and packed text; files written atomically, and JSON with a digest that reveals changes.
+"""Paths; files written atomically, and JSON with a digest that reveals changes.
 
 A file is written under a temporary name and renamed once it is on the disk. So neither a kill
 nor a loss of power leaves half a file.
@@ -7,24 +7,17 @@ nor a loss of power leaves half a file.
 import contextlib
 import errno
 import hashlib
-import importlib
 import json
 import os
 import re
 import shutil
-import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from transformer.errors import UserError, shown
 
-# The endings of names of packed text, and the modules that read and write it.
-PACKED = {
-  '.gz': 'gzip',
-  '.zst': 'compression.zstd' if sys.version_info >= (3, 14) else 'backports.zstd',
-}
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
@@ -48,20 +41,6 @@ def as_path(name: str | os.PathLike) -> Path:
     reason = getattr(error, 'strerror', 'it must be text, or a Path')
     raise UserError(f'{shown(name)} cannot be used as a path: {reason}') from error
   return path
-
-
-def packer(path: str | os.PathLike, name: str) -> Callable | None:
-  """Returns a function of the module that packs such a file: `open` or `compress`; or None.
-
-  Raises `UserError` if the module is not installed.
-  """
-  module = PACKED.get(os.path.splitext(path)[1].lower())
-  try:
-    return module and getattr(importlib.import_module(module), name)
-  except ImportError as error:
-    raise UserError(
-      f'{path} needs a package that is not installed: {error}; run: pip install backports.zstd'
-    ) from error
 
 
 def write(path: str | os.PathLike, content: bytes):

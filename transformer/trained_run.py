@@ -5,14 +5,14 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from transformer.data.batch import PAD_ID, Batch, check_batch
+from transformer.data.batch import EOS_ID, PAD_ID, Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
 from transformer.decoding.config import Decoding, decoding_for
@@ -20,11 +20,7 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_members
 from transformer.decoding.likelihoods import token_log_probs
 from transformer.decoding.translator import Translation, Translator
-from transformer.model.attention_weights import (
-  Attention,
-  AttentionWeights,
-  attention_weights,
-)
+from transformer.model.attention_weights import Attention, attention_weights
 from transformer.runs.loading import Run, check_finite
 from transformer.settings import check_range, converted
 from transformer.training.mesh import sentence_mesh
@@ -56,14 +52,6 @@ class TrainedRun(Run):
     """All runs of the ensemble, this one first."""
     return [self, *self.others]
 
-  @overload
-  def translate(
-    self, lines: Sequence[str], *, nbest: None = None, **others: Any
-  ) -> list[str]: ...
-  @overload
-  def translate(
-    self, lines: Sequence[str], *, nbest: int, **others: Any
-  ) -> list[list[tuple[str, float]]]: ...
   def translate(
     self,
     lines: Sequence[str],
@@ -122,14 +110,6 @@ class TrainedRun(Run):
       )
     return answers
 
-  @overload
-  def score(
-    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[False] = False
-  ) -> np.ndarray: ...
-  @overload
-  def score(
-    self, sources: Sequence[str], targets: Sequence[str], tokens: Literal[True]
-  ) -> list[list[tuple[str, float]]]: ...
   def score(
     self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False
   ) -> Any:
@@ -157,23 +137,26 @@ class TrainedRun(Run):
     return Encoded(output_BSD, mask_BS)
 
   def attention(self, source: str, target: str) -> Attention:
-    """Returns the attention weights of all layers and heads for a line and its translation."""
-    (sources,), (targets,) = self._fitting([source], [target])
-    weights = self.attention_of(sources, targets)
+    """Returns the attention weights of all layers and heads for a line and its translation.
+
+    What is too long for a search is cut, with a warning: so may be a translation by the run, whose
+    text the vocabulary may split into more pieces.
+    """
+    longest = pairs.longest(self.config)
+    encoded = pairs.encode_pairs(self.vocabulary, [source], [target])
+    for (ids,), most in zip(encoded, longest, strict=True):
+      if len(ids) > most:
+        logging.warning('%d tokens were cut to %d', len(ids), most)
+        ids[most - 1 :] = [EOS_ID]
+    batch = pairs.as_batch(encoded, longest)
+    tokens = batch.source_tokens, batch.target_tokens
+    weights = jax.device_get(_weights(self.model, self.params, *tokens))
+    (sources,), (targets,) = encoded
     return Attention(
       list(map(self.vocabulary.source.piece, sources)),
       list(map(self.vocabulary.target.piece, targets)),
-      *map(np.asarray, weights),
+      *weights.of_first(len(sources), len(targets)),
     )
-
-  def attention_of(
-    self, source: Sequence[int], target: Sequence[int]
-  ) -> AttentionWeights:
-    """Returns the weights, without an axis B, for the ids of a pair, end tokens last."""
-    batch = pairs.as_batch(([list(source)], [list(target)]), pairs.longest(self.config))
-    tokens = batch.source_tokens, batch.target_tokens
-    weights = _weights(self.model, self.params, *tokens)
-    return jax.device_get(weights).of_first(len(source), len(target))
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""

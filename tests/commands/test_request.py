@@ -1,4 +1,4 @@
-"""An output never replaces a file of the split that is read, in any of its forms."""
+"""An output never replaces a file of the split that is read."""
 
 import pytest
 
@@ -7,12 +7,11 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
 
-@pytest.mark.parametrize('name', ['test.en', 'test.de.gz', 'test.de.zst'])
-def test_a_file_of_the_split_is_no_output(tmp_path, name):
+def test_a_file_of_the_split_is_no_output(tmp_path):
   data = DataConfig(
     'text', dir=str(tmp_path), source_language='en', target_language='de'
   )
-  output = tmp_path / name
+  output = tmp_path / 'test.de'
   assert chosen_splits(data, (), str(output)) == ['test']
   output.write_bytes(b'a\n')
   with pytest.raises(UserError, match='would replace what is read'):

@@ -27,20 +27,17 @@ def scores(translations, references, tokenize='13a'):
   ]
 
 
-@pytest.mark.parametrize('seed', ['12345', '7'])
-def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(
-  monkeypatch, seed
-):
-  monkeypatch.setenv('SACREBLEU_SEED', seed)
+def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypatch):
+  monkeypatch.delenv('SACREBLEU_SEED', raising=False)
   translations, references = (
     TRANSLATIONS * 9,
     [REFERENCES * 9, TRANSLATIONS[:2] * 13 + ['x']],
   )
-  bleu, chrf, ter = all_scores = scores(translations, references)
+  bleu, chrf = all_scores = scores(translations, references)
   assert bleu.score == corpus_bleu(translations, references)
   for score, metric in zip(
     all_scores,
-    (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2), sacrebleu.TER()),
+    (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2)),
     strict=True,
   ):
     assert score.score == metric.corpus_score(translations, references).score
@@ -51,7 +48,7 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(
     # sacreBLEU's command shows half the width.
     wanted = metric.corpus_score(translations, references, n_bootstrap=1000)
     assert (high - low) / 2 == pytest.approx(wanted._ci) and low < score.score < high
-  assert 'nc:6|nw:2|' in chrf.signature and 'tok:tercom|' in ter.signature
+  assert 'nc:6|nw:2|' in chrf.signature
 
 
 @pytest.mark.parametrize(
@@ -75,11 +72,6 @@ def test_text_without_spaces_is_compared_by_its_characters():
     scores(translations, [references], tokenize) for tokenize in ('13a', 'char')
   )
   assert plain[0].score < 1 < 30 < by_character[0].score
-  assert plain[2].score == 100 > 60 > by_character[2].score
-  assert (
-    'norm:yes|' in by_character[2].signature
-    and 'asian:yes' in by_character[2].signature
-  )
 
 
 def test_a_tokenizer_without_its_packages_says_how_to_install_them(monkeypatch):
@@ -100,7 +92,7 @@ def test_a_sentence_is_scored_by_itself_against_all_its_references():
     strict=True,
   ):
     assert whole.sentences[1] == one.sentences[0] == pytest.approx(one.score)
-    assert both.sentences == pytest.approx([0 if both.name == 'TER' else 100] * 3)
+    assert both.sentences == pytest.approx([100] * 3)
   # A sentence of two words is scored by the orders that it has; a pair counts half a match.
   computed = score_text(
     'BLEU', ['good morning', 'good day'], [['good morning'] * 2], '13a'

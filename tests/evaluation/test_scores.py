@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.evaluation.scores import (
-  OwnMetric,
-  own_scores,
-  resampled,
-  seed_of_samples,
-)
+from transformer.evaluation.scores import OwnMetric, own_scores
 
 TEXT = ['a', 'b', 'c'], ['A', 'x', 'C'], [['A', 'B', 'C'], ['1', '2', '3']]
 
@@ -32,38 +27,6 @@ def test_numbers_of_sentences_have_their_mean_and_an_interval():
   np.testing.assert_allclose(score.interval, wanted, atol=0.05)
   (score,) = scores(lambda *_: [0.0, 0.0, 1.0])
   assert score.interval == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-  ('value', 'seed', 'source'),
-  [
-    (None, 12345, 'default'),
-    ('', 12345, 'default'),
-    ('12345', 12345, 'SACREBLEU_SEED'),
-    ('7', 7, 'SACREBLEU_SEED'),
-  ],
-)
-def test_samples_have_the_seed_of_sacrebleus_variable_if_it_has_one(
-  monkeypatch, value, seed, source
-):
-  monkeypatch.delenv('SACREBLEU_SEED', raising=False)
-  usual = resampled(range(9))
-  if value is not None:
-    monkeypatch.setenv('SACREBLEU_SEED', value)
-  assert seed_of_samples() == {'seed': seed, 'source': source}
-  assert np.array_equal(resampled(range(9)), usual) == (seed == 12345)
-
-
-@pytest.mark.parametrize(
-  'value', ['none', '0', '-7', '1.5', ' ', 'x' * 10_000, '9' * 10_000]
-)
-def test_a_seed_that_is_no_positive_integer_is_one_short_line(monkeypatch, value):
-  monkeypatch.setenv('SACREBLEU_SEED', value)
-  with pytest.raises(
-    UserError, match=r'^SACREBLEU_SEED must be a positive integer'
-  ) as error:
-    resampled([1, 2])
-  assert '\n' not in str(error.value) and len(str(error.value)) < 250
 
 
 @pytest.mark.parametrize(

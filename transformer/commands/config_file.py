@@ -37,27 +37,17 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
   """
   settings = flatten(config.to_dict())
   defaults = flatten(Config().to_dict())
-  others = [
-    name
-    for name, value in settings.items()
-    if value != defaults[name] and name not in searched
-  ]
   escaped = docstring.replace('\\', '\\\\').replace('"', '\\"')
   lines = [
     f'"""{escaped}"""\n\nfrom configs import base\n\n\ndef get_config():',
     '  """The settings."""',
     '  config = base.get_config()',
   ]
-  for title, names in (
-    ('The searched settings.', searched),
-    ('All other settings.', others),
-  ):
-    if names:
-      lines += ['', f'  # {title}']
-    lines += [f'  config.{name} = {settings[name]!r}' for name in names]
-  return '\n'.join([*lines, '', '  return config', '']).encode(
-    'utf-8', 'backslashreplace'
-  )
+  for name, value in settings.items():
+    if value != defaults[name] or name in searched:
+      mark = '  # searched' if name in searched else ''
+      lines.append(f'  config.{name} = {value!r}{mark}')
+  return '\n'.join([*lines, '  return config', '']).encode('utf-8', 'backslashreplace')
 
 
 def plain_settings(config: Config) -> dict[str, Any]:

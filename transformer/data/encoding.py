@@ -23,14 +23,11 @@ class Sentences:
     tokens: `[tokens]` uint16 or int32.
     starts: `[sentences]` int64.
     lengths: `[sentences]` int32; the length of an encoded sentence includes its end token.
-    in_text: whether what follows a sentence in `tokens` is what follows it in its text, where an
-      empty line is a lone end token.
   """
 
   tokens: np.ndarray
   starts: np.ndarray
   lengths: np.ndarray
-  in_text: bool = False
 
   @classmethod
   def end_to_end(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
@@ -142,9 +139,7 @@ def keep_for_training(
     counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
     kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
-  source = dataclasses.replace(source.select(kept), in_text=True)
-  target = dataclasses.replace(target.select(kept), in_text=True)
-  return EncodedPairs(source, target, counts)
+  return EncodedPairs(source.select(kept), target.select(kept), counts)
 
 
 def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:

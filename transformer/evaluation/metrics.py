@@ -1,17 +1,12 @@
-"""BLEU, chrF2++ and TER by sacreBLEU, with its signatures."""
+"""BLEU and chrF2++ by sacreBLEU, with its signatures."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from transformer.errors import UserError
 from transformer.evaluation.scores import Score, interval_95, resampled
 
-NAMES = ('BLEU', 'chrF2++', 'TER')
-# sacreBLEU's TER takes a second for a line of 100 words, and five for one of 200.
-MOST_TER_WORDS = 100
-# Tokenizers for text without spaces between words, whose TER splits Asian characters.
-_WITHOUT_SPACES = ('zh', 'ja-mecab', 'ko-mecab', 'char')
+NAMES = ('BLEU', 'chrF2++')
 
 
 def check_tokenizer(tokenize: str):
@@ -50,14 +45,8 @@ def score_text(
 ) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 
-  The metrics are BLEU, chrF2++ and TER (Snover et al., 2006). BLEU of a sentence uses only the
-  orders of n-grams for which it is long enough.
-
-  Raises:
-    UserError: a line has too many words for TER.
+  BLEU of a sentence uses only the orders of n-grams for which it is long enough.
   """
-  if name == 'TER':
-    _check_short_for_ter(translations, references, tokenize)
   # Only this lets sacreBLEU warn of tokenised text.
   metric = metric_of(name, tokenize, force=tokenize == 'none')
   # Private functions of sacreBLEU 2.6.0, which has no public ones for the counts of a sentence by
@@ -77,24 +66,10 @@ def score_text(
   )
 
 
-def _check_short_for_ter(
-  translations: Sequence[str], references: Sequence[Sequence[str]], tokenize: str
-):
-  """Raises `UserError` if a line has more than `MOST_TER_WORDS` words, as TER counts them."""
-  words = metric_of('TER', tokenize).tokenizer
-  lines = itertools.chain(translations, *references)
-  longest = max(len(words(line.rstrip()).split()) for line in lines)
-  if longest > MOST_TER_WORDS:
-    raise UserError(f'a line has {longest} words, which takes long')
-
-
 def metric_of(name: str, tokenize: str, force: bool = True, **of_bleu) -> Any:
   """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and other arguments."""
   import sacrebleu  # Only scores need it, and a translation without references starts sooner.
 
   if name == 'BLEU':
     return sacrebleu.BLEU(tokenize=tokenize, force=force, **of_bleu)
-  if name == 'chrF2++':
-    return sacrebleu.CHRF(word_order=2)
-  asian = tokenize in _WITHOUT_SPACES
-  return sacrebleu.TER(normalized=asian, asian_support=asian)
+  return sacrebleu.CHRF(word_order=2)

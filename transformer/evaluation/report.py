@@ -1,6 +1,5 @@
 """Reports of scores: what eval.py computes, writes and prints for translations with references."""
 
-import contextlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
@@ -24,13 +23,16 @@ def evaluate(
   tokenize: str,
   own_metrics: Sequence[OwnMetric] = (),
 ) -> Iterator[Scores]:
-  """Yields the scores of the text and of its sentences: BLEU first, then more after each metric.
+  """Yields the scores of the text and of its sentences: sacreBLEU's, then more after each metric.
 
   The translations took `seconds`. A metric that fails is left out with a warning, which stands in
-  `left_out` of the text, too. So is TER of lines that are too long.
+  `left_out` of the text, too.
   """
   lines = [answer.text for answer in answers]
-  bleu = metrics.score_text('BLEU', lines, text.references, tokenize)
+  standard = []
+  for name in metrics.NAMES:
+    standard.append(metrics.score_text(name, lines, text.references, tokenize))
+  bleu = standard[0]
   scores = {
     'bleu': bleu.score,
     'signature': bleu.signature,
@@ -53,19 +55,13 @@ def evaluate(
       text.sources, answers, *text.references, strict=True
     )
   ]
+  _add(scores, sentences, standard)
+  yield scores, sentences
 
   def leave_out(line: str):
     scores['left_out'].append(line)
     logging.warning('%s', line)
 
-  _add(scores, sentences, [bleu])
-  yield scores, sentences
-  for name in ('chrF2++', 'TER'):
-    with optional(f'{name} is left out', leave_out):
-      _add(
-        scores, sentences, [metrics.score_text(name, lines, text.references, tokenize)]
-      )
-    yield scores, sentences
   gold = text.references if text.gold is None else [text.gold]
   for metric in own_metrics:
     with optional(f'{metric.spec} is left out', leave_out):
@@ -99,16 +95,14 @@ def report(
 ) -> dict[str, Any]:
   """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
 
-  On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
-  or printed. Then the first error is raised. `more_lines` has lines for people from all scores.
+  `more_lines` has lines for people from all scores.
   """
-  errors: list[Exception] = []
   printed = 0
   for scores, sentences in stages:
     rows = scores['metrics']
-    with _kept(errors):
+    try:
       result.write(scores, sentences)
-    with _kept(errors):
+    finally:  # Scores that do not fit onto a disk are printed.
       if not printed:
         seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
         how = ', '.join(f'{key} {value}' for key, value in result.how.items())
@@ -119,26 +113,14 @@ def report(
       for row in rows[printed:]:
         print(_line(**row), file=people, flush=True)
     printed = len(rows)
-  with _kept(errors):
-    for line in more_lines(scores):
-      print(line, file=people)
-  if errors:
-    raise errors[0]
+  for line in more_lines(scores):
+    print(line, file=people)
   print(f'also in {result.path}', file=people)
   return {
     'step': result.content['steps'][-1],
     **{row['name']: row['score'] for row in rows},
     f'{rows[0]["name"]}_interval_95': rows[0]['interval_95'],
   }
-
-
-@contextlib.contextmanager
-def _kept(errors: list[Exception]) -> Iterator[None]:
-  """Keeps an error for later."""
-  try:
-    yield
-  except (OSError, UserError) as error:
-    errors.append(error)
 
 
 def _line(

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from transformer import files
 from transformer.decoding.config import DecodeConfig, Decoding
 from transformer.errors import UserError
-from transformer.evaluation.scores import seed_of_samples
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory, sealing
 
@@ -193,7 +192,7 @@ def _digests_of(run) -> list[str | None]:
 def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
   """Returns the result to write into a folder; `kind` stands in its name after that of the text."""
   name = '.'.join(filter(None, [content['text'], kind, Result(None, content).name]))
-  result = Result(folder / f'{name}.json', {**content, 'resampling': seed_of_samples()})
+  result = Result(folder / f'{name}.json', content)
   result.check_own()
   return result
 

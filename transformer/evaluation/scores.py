@@ -1,7 +1,5 @@
 """Scores with 95 % intervals by bootstrap resampling, and metrics of one's own."""
 
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,9 +8,9 @@ import numpy as np
 from transformer import own_code
 from transformer.errors import UserError, shown
 
-# As in sacreBLEU: the number of bootstrap samples, and the variable that seeds them.
+# As in sacreBLEU: the number of bootstrap samples, and the seed of samples.
 RESAMPLES = 1000
-SEED_VARIABLE = 'SACREBLEU_SEED'
+_SEED = 12345
 
 
 class Score(NamedTuple):
@@ -37,30 +35,12 @@ class Score(NamedTuple):
     }
 
 
-def seed_of_samples() -> dict[str, Any]:
-  """Returns the `seed` of bootstrap samples, and its `source`, for results.
-
-  The source is SACREBLEU_SEED, or `default` if that is not set or empty.
-
-  Raises:
-    UserError: SACREBLEU_SEED is no positive integer; sacreBLEU takes 0 for no seed.
-  """
-  given = os.getenv(SEED_VARIABLE)
-  seed = given or '12345'
-  if not re.fullmatch('0*[1-9][0-9]{0,18}', seed):
-    raise UserError(
-      f'{SEED_VARIABLE} must be a positive integer of at most 19 digits; got '
-      f'{shown(seed)}; set another, or leave it out for 12345'
-    )
-  return {'seed': int(seed), 'source': SEED_VARIABLE if given else 'default'}
-
-
 def resampled(counts: Sequence[Any]) -> np.ndarray:
   """Returns the sums of what is counted in each sentence over bootstrap samples (Koehn, 2004).
 
   The samples are those of sacreBLEU, one at a time in memory. The sums are the first axis.
   """
-  rng = np.random.default_rng(seed_of_samples()['seed'])
+  rng = np.random.default_rng(_SEED)
   counts = np.asarray(counts)
   return np.stack(
     [rng.choice(counts, len(counts)).sum(axis=0) for _ in range(RESAMPLES)]

@@ -63,7 +63,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
     return sorted(files.as_path(data.dir).glob(f'{glob.escape(split)}.*'))
   return [
     Path(data.dir, f'{split}.{language}{ending}')
-    for ending in ('', *files.PACKED)
+    for ending in ('', '.gz')
     for language in (data.source_language, data.target_language)
   ]
 

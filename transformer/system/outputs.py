@@ -7,6 +7,8 @@ from pathlib import Path
 from transformer import files
 from transformer.errors import UserError
 
+_PACKED = ('.gz', '.zst', '.xz', '.bz2', '.zip')
+
 
 def check_file(flag: str, path: Path):
   """Raises `UserError` if `write` could not write a file; it need not exist."""
@@ -14,7 +16,11 @@ def check_file(flag: str, path: Path):
     raise UserError(
       f'--{flag} must name a file to write to; {path} is a directory, or may not be written to'
     )
-  files.packer(path, 'compress')
+  if path.suffix.lower() in _PACKED:
+    raise UserError(
+      f'--{flag} is written as it is, not compressed; name a file that does not end in '
+      f'{path.suffix}'
+    )
   if not _is_stream(path):
     check_folder(flag, Path(os.path.realpath(path)).parent)
 
@@ -22,12 +28,8 @@ def check_file(flag: str, path: Path):
 def write(path: Path, content: bytes):
   """Writes a file that a flag names: atomically, unless it is a device or a pipe.
 
-  The content is packed if the name ends in `.gz` or `.zst`. If the path is a link, its target is
-  written.
+  If the path is a link, its target is written.
   """
-  if pack := files.packer(path, 'compress'):
-    # Equal texts are equal files: gzip would store the time.
-    content = pack(content, mtime=0) if path.suffix.lower() == '.gz' else pack(content)
   if not _is_stream(path):
     files.write(os.path.realpath(path), content)
     return

@@ -73,6 +73,28 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
   assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])
 
 
+def test_paragraphs_are_lines_up_to_a_blank_one(own_parts, tmp_path):
+  lines = [*'abc', '', *'def', '', *'gh']
+  for split in ('train', 'test'):
+    for language, text in (('en', lines), ('de', list(map(str.upper, lines)))):
+      path = tmp_path / f'{split}.{language}'
+      path.write_text(''.join(f'{line}\n' for line in text), 'utf-8')
+  data = DataConfig(
+    source='my_paragraphs:Paragraphs',
+    dir=str(tmp_path),
+    source_language='en',
+    target_language='de',
+  )
+  documents = open_corpus(data, 'test')
+  assert documents[:] == [('a b c', 'A B C'), ('d e f', 'D E F'), ('g h', 'G H')]
+  joined = open_corpus(data, 'train')
+  assert ' '.join(source for source, _ in joined[:]).split() == [*'abcdefgh']
+  assert all(
+    any(source in document for document, _ in documents[:]) for source, _ in joined[:]
+  )
+  assert documents.fingerprint != joined.fingerprint
+
+
 @pytest.mark.parametrize(
   ('part', 'split', 'fact'),
   [

@@ -1,41 +1,16 @@
 """Attention maps with random weights, for the tests of the page."""
 
-import types
-
 import numpy as np
 import pytest
 
-from transformer.data.batch import EOS_ID
-from transformer.model.attention_weights import AttentionWeights
-from transformer.tools.attend.attention_maps import AttentionMap
+from transformer.model.attention_weights import Attention
 from transformer.tools.attend.page import attention_page
 
 L, H = 2, 3  # The encoder has one more layer than the decoder.
 
 
-class Pieces:
-  """A vocabulary whose ids are the pieces themselves, but for the end token."""
-
-  @staticmethod
-  def piece(token):
-    return '</s>' if token == EOS_ID else token
-
-  @staticmethod
-  def decode(tokens):
-    return ''.join(tokens).replace('▁', ' ').strip()
-
-
 def page_of(*maps, about=''):
-  return attention_page(
-    maps,
-    types.SimpleNamespace(source=Pieces, target=Pieces),
-    about,
-    range(1, len(maps) + 1),
-  )
-
-
-def texts_of(side):
-  return list(map(Pieces.piece, side))
+  return attention_page(maps, about)
 
 
 def made_up(source, target, seed=0):
@@ -55,13 +30,12 @@ def made_up(source, target, seed=0):
     return (values / values.sum(-1, keepdims=True)).astype(np.float32)
 
   s, t = len(source) + 1, len(target) + 1
-  return AttentionMap(
-    [*source, EOS_ID],
-    [*target, EOS_ID],
-    AttentionWeights(
-      weights(s, s, layers=L + 1), weights(t, t, causal=True), weights(t, s)
-    ),
-    (False, False),
+  return Attention(
+    [*source, '</s>'],
+    [*target, '</s>'],
+    weights(s, s, layers=L + 1),
+    weights(t, t, causal=True),
+    weights(t, s),
   )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tools.attend import browser
-from tests.tools.attend.conftest import made_up, page_of, texts_of
+from tests.tools.attend.conftest import made_up, page_of
 from transformer.tools.attend.page import thousandths
 
 pytestmark = [
@@ -60,8 +60,8 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
     tmp_path,
     f'sentence=1&kind={kind}&layer={layer}&head={head}&query={query}',
   ).document
-  row = thousandths(getattr(small.weights, kind))[layer, head, query]
-  source, target = texts_of(small.source), texts_of(small.target)
+  row = thousandths(getattr(small, kind))[layer, head, query]
+  source, target = small.source, small.target
   queries = source if kind == 'encoder' else target
   keys = ['<s>', *target[:-1]] if kind == 'decoder' else source
   result, marked = chips(document, 'queries')
@@ -91,7 +91,7 @@ def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(
   small, tmp_path, word, side
 ):
   document = browser.look(page_of(small), tmp_path, f'layer=0&word={word}').document
-  cross = thousandths(small.weights.cross)[0].mean(0)
+  cross = thousandths(small.cross)[0].mean(0)
   wanted = np.array(
     [
       [cross[t, s].sum(-1).mean() for s in SOURCE_WORDS.values()]
@@ -140,12 +140,10 @@ USE = """
 def test_mouse_and_keyboard_choose_tokens_words_heads_and_cells(small, tmp_path):
   steps = browser.look(page_of(small), tmp_path, 'layer=1&head=2', probe=USE).probed
   pointed, moved, word, head, kind, cell = steps
-  cross, encoder = (
-    thousandths(item) for item in (small.weights.cross, small.weights.encoder)
-  )
+  cross, encoder = (thousandths(item) for item in (small.cross, small.encoder))
 
   def strongest(row):
-    return f'→ {texts_of(small.source)[int(np.argmax(row))]} {max(row) / 10:.1f}\xa0%'
+    return f'→ {small.source[int(np.argmax(row))]} {max(row) / 10:.1f}\xa0%'
 
   assert '▁hier' in pointed[0] and strongest(cross[1, 2, 3]) in pointed[1]
   assert (
@@ -186,7 +184,7 @@ def test_the_strongest_cell_of_a_map_is_painted_where_it_should_be(
   seen = browser.look(
     page_of(small), tmp_path, f'kind={kind}&layer=1&head=2', probe=BOXES, dark=dark
   )
-  weights = thousandths(getattr(small.weights, kind))
+  weights = thousandths(getattr(small, kind))
   shape = weights.shape[2:]
   for box, shown in zip(
     seen.probed, [weights[1, 2], *weights.reshape(-1, *shape)], strict=True

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.tools.attend import browser
-from tests.tools.attend.conftest import H, page_of, texts_of
+from tests.tools.attend.conftest import H, page_of
 from transformer.tools.attend.page import thousandths
 
 pytestmark = [
@@ -76,7 +76,7 @@ def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names
     f'kind={kind}&layer={layer}&{fragment}',
     probe=LINES + 'return lines();',
   )
-  weights = getattr(small.weights, kind)[layer]
+  weights = getattr(small, kind)[layer]
   lines = sorted(
     (query, key, colour, round(opacity, 3))
     for query, key, colour, dashes, opacity in seen.probed
@@ -89,5 +89,5 @@ def test_lines_are_the_weights_of_the_heads_and_the_token_that_the_address_names
     row = thousandths(weights)[heads[0], queries[0]]
     key = int(np.argmax(row))
     assert seen.document.by_id('lines-readout').text == (
-      f'{small.target[3]} → head 1: {texts_of(small.source)[key]} {browser.percents(row)[key]}'
+      f'{small.target[3]} → head 1: {small.source[key]} {browser.percents(row)[key]}'
     )

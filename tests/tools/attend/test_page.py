@@ -20,8 +20,7 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.model.attention_weights import attention_weights
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.tools.attend.attention_maps import attention_maps
-from transformer.tools.attend.page import attention_page, thousandths, visible
+from transformer.tools.attend.page import attention_page, visible
 from transformer.trained_run import TrainedRun
 
 L, H, MAX_SOURCE, MAX_TARGET = 2, 3, 29, 37
@@ -93,15 +92,12 @@ def run():
 def page_of(run):
   """Returns the page of pairs of a source and its translation."""
   return lambda *pairs, about='about': attention_page(
-    attention_maps(run, *zip(*pairs, strict=True)),
-    run.vocabulary,
-    about,
-    range(1, len(pairs) + 1),
+    [run.attention(*pair) for pair in pairs], about
   )
 
 
 @pytest.mark.long
-def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, run):
+def test_the_page_has_the_models_weights(page_of, run):
   pairs = [('the small cat sees', 'dog eats under the green'), ('cat', 'the ' * 20)]
   sentences = data_of(page_of(*pairs))['sentences']
   for (source, target), sentence in zip(pairs, sentences, strict=True):
@@ -116,8 +112,7 @@ def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, run):
       *batch
     )
     for result, exact in zip(weights_of(sentence), wanted, strict=True):
-      assert np.all(result.sum(-1) == 1000)
-      np.testing.assert_array_less(np.abs(result / 1000 - exact[:, 0]), 0.001 + 1e-5)
+      np.testing.assert_array_less(np.abs(result / 1000 - exact[:, 0]), 0.0005 + 1e-5)
     assert sentence['source'] == [run.vocabulary.piece(token) for token in source]
     assert sentence['target'] == [run.vocabulary.piece(token) for token in target]
     assert not np.any(np.triu(weights_of(sentence)[1], 1))  # None has looked ahead.
@@ -125,20 +120,6 @@ def test_the_page_has_the_models_weights_in_rows_that_sum_to_one(page_of, run):
     len({item.tobytes() for item in weights_of(sentences[0])[2].reshape(L * H, -1)})
     == L * H
   )
-
-
-def test_rounding_keeps_sums_and_zeros_and_moves_no_weight_by_a_thousandth():
-  rng = np.random.default_rng(0)
-  for size, power in ((1, 1), (7, 1), (59, 4), (113, 0)):
-    rows = rng.random((31, size)) ** power
-    rows[:, 3:5] = 0
-    rows = (rows / rows.sum(-1, keepdims=True)).astype(np.float32)
-    result = thousandths(rows)
-    assert result.dtype == np.uint16 and np.all(result.sum(-1) == 1000)
-    assert not np.any(result[:, 3:5])
-    assert np.abs(result / 1000 - rows).max() < 0.001 + 1e-6
-  # The parts that lose most are rounded up.
-  assert thousandths(np.array([0.0009, 0.4997, 0.4994])).tolist() == [1, 500, 499]
 
 
 def test_words_are_the_pieces_between_spaces(page_of):
@@ -164,24 +145,6 @@ def test_words_are_the_pieces_between_spaces(page_of):
       range(len(data[side]))
     )
     assert words[-1] == ['</s>', len(data[side]) - 1, len(data[side])]
-
-
-def test_what_is_too_long_is_cut_on_either_side_and_told(page_of):
-  long = ' '.join(WORDS * 9)
-  just = [' '.join(['cat'] * (most - 1)) for most in (MAX_SOURCE, MAX_TARGET)]
-  source, target, fits = data_of(page_of((long, 'cat'), ('cat', long), just))[
-    'sentences'
-  ]
-  for sentence in (source, fits):
-    assert len(sentence['source']) == MAX_SOURCE
-  for sentence in (target, fits):
-    assert len(sentence['target']) == MAX_TARGET
-  assert source['source'][-1] == target['target'][-1] == '</s>'
-  assert [data['cut'] for data in (source, target, fits)] == [
-    [True, False],
-    [False, True],
-    [False, False],
-  ]
 
 
 def test_hostile_text_is_in_the_page_as_text_and_as_nothing_else(page_of):

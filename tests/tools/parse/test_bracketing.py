@@ -6,9 +6,9 @@ import pytest
 
 from tests.tools.parse.random_trees import random_tree
 from transformer.tools.parse import bracketing
-from transformer.tools.parse.bracketing import Counts
 from transformer.tools.parse.linearisation import delinearise, linearise
-from transformer.tools.parse.treebank import parse_trees
+from transformer.tools.parse.scores import evalb, f1
+from transformer.tools.parse.treebank import bracketed, parse_trees
 
 
 def tree_of(text):
@@ -63,18 +63,16 @@ CASES = [
 @pytest.mark.parametrize(('reference', 'output', 'wanted'), CASES)
 def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   reference = tree_of(reference)
-  assert (
-    bracketing.count(reference, delinearise(output, reference.words).tree) == wanted
-  )
+  assert bracketing.count(reference, delinearise(output, reference.words)) == wanted
 
 
 def test_scores_of_several_sentences_are_of_their_brackets_together():
   references = [tree_of(text) for text, *_ in CASES]
-  answers = [
+  found = [
     delinearise(text, reference.words)
     for (_, text, _), reference in zip(CASES, references, strict=True)
   ]
-  result = bracketing.score(references, answers)
+  scores = bracketing.score(references, found)
   assert [
     sum(counts) for counts in zip(*(counts for *_, counts in CASES), strict=True)
   ] == [
@@ -82,35 +80,36 @@ def test_scores_of_several_sentences_are_of_their_brackets_together():
     40,
     36,
   ]
-  assert scores_of(result) == pytest.approx([100 * 54 / 76, 75.0, 67.5])
-  assert result['exact'] == pytest.approx(100 * 8 / 16)
-  assert result['mended'] == pytest.approx(100 / 16)
-  assert result['mends'] == {'missing': 1, 'no tree': 1}
-
-
-def scores_of(result):
-  return [metric['score'] for metric in result['metrics']]
+  assert scores == pytest.approx(
+    {
+      'F1': 100 * 54 / 76,
+      'precision': 75.0,
+      'recall': 67.5,
+      'F1_40': 100 * 54 / 76,
+      'exact': 100 * 8 / 16,
+    }
+  )
 
 
 def test_a_tree_is_exactly_itself_and_tags_of_the_output_do_not_count():
   drawn = random.Random(5)
   trees = [random_tree(drawn) for _ in range(100)]
-  result = bracketing.score(
-    trees, [delinearise(linearise(tree), tree.words) for tree in trees]
-  )
-  assert scores_of(result) == [100.0] * 3
-  assert (result['exact'], result['mended'], result['mends']) == (100.0, 0.0, {})
+  lines = [linearise(tree) for tree in trees]
+  sources = [' '.join(tree.words) for tree in trees]
+  found = evalb(sources, lines, [list(map(bracketed, trees))])
+  assert set(found.values()) == {0.0, 100.0} and found['mended'] == 0.0
+  lines[3] += ' XX'  # a word too many
+  assert evalb(sources, lines, [list(map(bracketed, trees))])['mended'] == 1.0
 
 
-def test_figures_where_one_tree_or_none_has_brackets():
-  assert (
-    bracketing.figures([Counts(0, 0, 0)]) == bracketing.figures([]) == [100, 100, 100]
-  )
-  for counts in ((0, 3, 0), (0, 0, 3)):
-    assert bracketing.figures([Counts(*counts)]) == [0, 0, 0]
-  assert bracketing.figures([Counts(1, 1, 3), Counts(0, 0, 0)]) == pytest.approx(
-    [50, 100 / 3, 100]
-  )
+def test_scores_where_one_tree_or_none_has_brackets():
+  nothing = tree_of('(TOP (. .))')
+  assert set(bracketing.score([nothing], [nothing]).values()) == {100.0}
+  some = tree_of('(S (NN a))')
+  assert f1(['a'], [''], [['(S (NN a))']]) == 0.0
+  for trees in ([some], [tree_of('(TOP (NN a))')]), ([tree_of('(TOP (NN a))')], [some]):
+    scores = bracketing.score(*trees)
+    assert (scores['F1'], scores['precision'], scores['recall']) == (0.0, 0.0, 0.0)
 
 
 def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
@@ -119,25 +118,6 @@ def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
     tree_of(f'(S (NP {words}) (. .))'),
     tree_of(f'(S (NP {words}) (. .) (NN b))'),
   ]
-  answers = [
-    delinearise(linearise(references[0]), references[0].words),
-    delinearise('', references[1].words),
-  ]
-  result = bracketing.score(references, answers)
-  assert result['short'] == {
-    'words': 40,
-    'sentences': 1,
-    'f1': 100,
-    'precision': 100,
-    'recall': 100,
-  }
-  assert scores_of(result)[2] == 50
-
-
-def test_the_interval_is_of_95_percent_and_the_same_again():
-  right, wrong = (delinearise(text, ('a',)) for text in ('(S XX )S', '(NP XX )NP'))
-  trees, answers = [tree_of('(S (NN a))')] * 400, [right, wrong] * 200
-  result = bracketing.score(trees, answers)
-  low, high = result['metrics'][0]['interval_95']
-  assert (high - low) / 2 == pytest.approx(100 * 1.96 * (0.25 / 400) ** 0.5, abs=0.5)
-  assert result == bracketing.score(trees, answers)
+  found = [references[0], delinearise('', references[1].words)]
+  scores = bracketing.score(references, found)
+  assert scores['F1_40'] == 100 and scores['recall'] == 50

@@ -1,11 +1,12 @@
 r"""Lines of UTF-8 text: of files, by number and from the disk, and of streams.
 
 A line ends only at `\n` or `\r\n`. U+2028, U+0085, vertical tabs and lone carriage returns are
-parts of a sentence. A byte order mark is removed. A file whose name ends in `.gz` or `.zst` is
-unpacked first.
+parts of a sentence. A byte order mark is removed. A file whose name ends in `.gz` is unpacked
+first.
 """
 
 import difflib
+import gzip
 import hashlib
 import itertools
 import os
@@ -84,7 +85,7 @@ class TextFile:
     `file` is an open file with the text if none has this name; it is closed with this object.
     """
     if file is None:
-      forms = (name + ending for ending in ('', *files.PACKED))
+      forms = (name, f'{name}.gz')
       name = next((form for form in forms if files.as_path(form).exists()), name)
       file = _open(name)
     self.name = name
@@ -192,7 +193,6 @@ def _open(name: str | os.PathLike) -> BinaryIO:
 
   Raises a `UserError` that says what is there if the file cannot be opened.
   """
-  unpack = files.packer(name, 'open')
   path = files.as_path(name)
   try:
     file = path.open('rb')
@@ -206,11 +206,16 @@ def _open(name: str | os.PathLike) -> BinaryIO:
     if not path.parent.is_dir():
       there = f'there is no folder {path.parent}'
     raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
-  if not unpack:
+  if path.suffix.lower() != '.gz':
     return file
   failure = f'{name} cannot be unpacked; get the file again if it is damaged'
-  with file, own_code.guarded(failure), tempfile.TemporaryFile() as content:
-    shutil.copyfileobj(unpack(file), content)
+  with (
+    own_code.guarded(failure),
+    gzip.open(file) as text,
+    file,
+    tempfile.TemporaryFile() as content,
+  ):
+    shutil.copyfileobj(text, content)
     return reopened(content)
 
 
@@ -218,5 +223,5 @@ def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
   return UserError(
     f'{name} must be UTF-8; line {line} is not, at the byte '
     f'0x{error.object[error.start]:02x}; if it is compressed, its name must end in '
-    f'.gz or .zst; else convert it, such as with iconv -f UTF-16 -t UTF-8'
+    f'.gz; else convert it, such as with iconv -f UTF-16 -t UTF-8'
   )

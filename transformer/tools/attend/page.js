@@ -189,12 +189,10 @@ async function show(changes) {
     const found = await decode(data.sentences[wanted]);
     if (state.sentence !== wanted) return;  // Another was chosen meanwhile.
     weights = found;
-    const {source, target, cut, sourceWords, targetWords} = data.sentences[wanted];
+    const {source, target, sourceWords, targetWords} = data.sentences[wanted];
     const decoder = data.encoderLayers * data.heads * source.length ** 2;
     const cross = decoder + data.layers * data.heads * target.length ** 2;
     offsets = {encoder: 0, decoder, cross};
-    by('cut').textContent = ['The source', 'The translation'].filter((_, i) => cut[i]).map(
-        (each) => `${each} was longer than the model takes, and lost its end.`).join(' ');
     for (const [side, words] of [['source', sourceWords], ['target', targetWords]]) {
       chips(by(`${side}-words`), words.map(([text]) => text),
           (i) => show({word: `${side}${i}`}));
@@ -223,8 +221,8 @@ function drawAll() {
 
 function start() {
   const options = {
-    sentence: data.sentences.map(({number, sourceWords}, i) => [
-      i, `${number}: ${sourceWords.slice(0, -1).map(([text]) => text).join(' ')}`]),
+    sentence: data.sentences.map(({sourceWords}, i) => [
+      i, `${i + 1}: ${sourceWords.slice(0, -1).map(([text]) => text).join(' ')}`]),
     kind: Object.entries(KINDS).map(([kind, {name}]) => [kind, name]),
     layer: [], head: numbers(data.heads),
   };

@@ -9,7 +9,7 @@ from transformer.evaluation.results import Result
 from transformer.tools.card.run_facts import RunFacts
 
 # The hub's names of metrics.
-_METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf', 'TER': 'ter'}
+_METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf'}
 # The hub has this id for a licence that is not known.
 _UNKNOWN_LICENCE = (
   'license: unknown  # To fill in: an id such as mit, see '

@@ -34,7 +34,7 @@ _UNEQUAL = flags.DEFINE_bool(
 _EXAMPLES = flags.DEFINE_integer(
   'examples',
   5,
-  'Sentences to show; those whose chrF2++, or F1 of trees, differs most come first.',
+  'Sentences to show; those whose chrF2++ differs most come first.',
 )
 _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]):
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
   # Results lack chrF2++ if it could not be computed.
-  for metric in ('F1', 'chrF2++', 'BLEU'):
+  for metric in ('chrF2++', 'BLEU'):
     if metric in compared['signatures']:
       for name in arguments[2:]:
         _show_examples(systems[arguments[1]][0], systems[name][0], metric)

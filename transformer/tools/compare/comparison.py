@@ -10,7 +10,6 @@ from absl import logging
 
 from transformer.errors import UserError, optional
 from transformer.evaluation import metrics
-from transformer.evaluation.scores import seed_of_samples
 from transformer.tools.compare import significance
 from transformer.tools.compare.scored_runs import (
   ScoredRun,
@@ -61,7 +60,6 @@ def compare(
     'text': first.result.content['text'],
     'sentences': len(first.sentences),
     'signatures': signatures,
-    'resampling': seed_of_samples(),
     'systems': compared,
   }
 

@@ -8,7 +8,7 @@ from typing import Any
 from sacrebleu.significance import PairedTest
 
 from transformer.evaluation.metrics import metric_of
-from transformer.evaluation.scores import RESAMPLES, SEED_VARIABLE
+from transformer.evaluation.scores import RESAMPLES
 
 
 def p_values(
@@ -23,7 +23,7 @@ def p_values(
   all were one long text.
 
   Args:
-    name: `BLEU`, `chrF2++` or `TER`.
+    name: `BLEU` or `chrF2++`.
     systems: for each system, the translations of the text by each seed.
     references: one or more lists of references, each of the length of the text.
     tokenize: the tokenizer of BLEU.
@@ -35,8 +35,8 @@ def p_values(
   joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
   repeated = [list(lines) * len(systems[0]) for lines in references]
   metric = metric_of(name, tokenize)
-  if not os.getenv(SEED_VARIABLE):  # sacreBLEU fails if the variable is empty.
-    os.environ.pop(SEED_VARIABLE, None)
+  # sacreBLEU's own seed, so that p is the same at each start.
+  os.environ.pop('SACREBLEU_SEED', None)
   named: list[tuple[str, Sequence[str]]] = []
   for number, lines in enumerate(joined):
     named.append((str(number), lines))

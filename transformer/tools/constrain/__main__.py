@@ -9,14 +9,12 @@ Translations go to standard output or to --output, and are scored if there are r
 lie beside those of eval.py. Flags that both commands have mean the same.
 """
 
-import time
-
 from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.commands.request import Request, check_output
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
-from transformer.errors import refuse
+from transformer.errors import UserError
 from transformer.evaluation import texts
 from transformer.system import command_line
 
@@ -55,81 +53,61 @@ _FLAGS = shared_flags.define_request(
 
 def main(_):
   """Wires flags to a run, and translates."""
-  request = _request()
+  request = Request(**shared_flags.given(*_FLAGS))
+  _check(request)
   # JAX is imported only now, so that --help and a mistake answer at once.
-  from transformer.commands.translating import write_and_score
-  from transformer.evaluation import results
+  from transformer.commands.translating import translate_text
   from transformer.tools.constrain.words import Words, warn_of_lacking
 
   run = request.load()
   decoding = request.decoding(run.config)
-  refuse(
-    (
-      _REQUIRE.value and decoding.sample,
-      '--require needs a search, which keeps places '
-      'for the words; leave out --sample, or give --nosample',
-    )
-  )
   text = request.read_texts(run.config.data)[0]
-  required = (
-    texts.read_beside('require', _REQUIRE.value, text.sources) if _REQUIRE.value else []
-  )
-  prefixes = (
-    texts.read_beside('prefix', _PREFIX.value, text.sources) if _PREFIX.value else []
-  )
   written = run.vocabulary.target.written
-  phrases = [
-    [written(phrase.strip()) for phrase in line.split('\t')] for line in required
-  ]
+  phrases = []
+  for line in _beside(_REQUIRE, text):
+    phrases.append([written(phrase.strip()) for phrase in line.split('\t')])
+  prefixes = _beside(_PREFIX, text)
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]
-  refuse(
-    (
-      _AVOID.value and not avoided,
-      f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} has none',
+  if _AVOID.value and not avoided:
+    raise UserError(
+      f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} has none'
     )
+  answers, _ = translate_text(
+    request,
+    run,
+    text,
+    decoding,
+    constraint=Words(run.vocabulary.target, phrases, avoided, prefixes),
+    prefix=prefixes,
+    require=['\t'.join(filter(None, line)) for line in phrases],
+    avoid=avoided,
   )
-  constraint = Words(run.vocabulary.target, phrases, avoided, prefixes)
-  result = None
-  if text.references:
-    content = results.facts(
-      text,
-      run.members,
-      decoding,
-      prefix=prefixes,
-      require=['\t'.join(filter(None, line)) for line in phrases],
-      avoid=avoided,
-    )
-    result = results.place(request.results_folder, content)
-  started = time.perf_counter()
-  answers = run.answers(text.sources, decoding, constraint=constraint)
-  seconds = time.perf_counter() - started
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], phrases)
-  write_and_score(request, result, text, (answers, seconds))
 
 
-def _request() -> Request:
-  """Returns the request; refuses flags that exclude or need each other."""
-  request = Request(**shared_flags.given(*_FLAGS))
-  refuse(
-    (
-      not (_REQUIRE.value or _AVOID.value or _PREFIX.value),
-      '--require=FILE, --avoid=FILE or --prefix=FILE is needed; eval.py translates without them',
-    ),
-    (
-      STANDARD_INPUT in (_REQUIRE.value, _AVOID.value, _PREFIX.value),
-      'only --source can be standard input; name files by --require, --avoid and --prefix',
-    ),
-    (
-      len(request.split) > 1,
+def _beside(flag: flags.FlagHolder, text: texts.Text) -> list[str]:
+  """Returns the lines of a flag's file, one for each of the text; none without the flag."""
+  return texts.read_beside(flag.name, flag.value, text.sources) if flag.value else []
+
+
+def _check(request: Request):
+  """Raises `UserError` if flags exclude or need each other."""
+  given = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
+  if not any(given):
+    raise UserError(
+      '--require=FILE, --avoid=FILE or --prefix=FILE is needed; eval.py translates without them'
+    )
+  if STANDARD_INPUT in given:
+    raise UserError(
+      'only --source can be standard input; name files by --require, --avoid and --prefix'
+    )
+  if len(request.split) > 1:
+    raise UserError(
       f'--require, --avoid and --prefix are for one text; got --split='
-      f'{",".join(request.split)}; name one split',
-    ),
-  )
-  check_output(
-    request.output, [_REQUIRE.value, _AVOID.value, _PREFIX.value], request.workdir
-  )
-  return request
+      f'{",".join(request.split)}; name one split'
+    )
+  check_output(request.output, given, request.workdir)
 
 
 start = command_line.starter(main)  # `attention-constrain` calls it.

@@ -1,20 +1,15 @@
 """Labelled bracketing precision, recall and F1 of trees, as EVALB with COLLINS.prm."""
 
 import collections
+import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from transformer.tools._counted_scores import scored
-from transformer.tools.parse.linearisation import Mended
 from transformer.tools.parse.treebank import Tree, plain_label
 
-SIGNATURE = 'evalb|prm:COLLINS|deleted:by the tags of the reference'
-SHORT = 40  # Words; results for sentences of at most so many are usual too.
+SHORT = 40  # Words; F1 of sentences of at most this many is usual, too.
 _DELETED = frozenset(['TOP', '-NONE-', ',', ':', '``', "''", '.'])
 _SAME_LABELS = {'PRT': 'ADVP'}
-NAMES = ('F1', 'precision', 'recall')
 
 
 class Counts(NamedTuple):
@@ -32,9 +27,8 @@ def count(reference: Tree, found: Tree) -> Counts:
       f'trees must have the same words; got {reference.words}, {found.words}'
     )
   counts = [tag not in _DELETED for tag in reference.tags]
-  kept = np.cumsum(
-    [0, *counts]
-  ).tolist()  # Words before each place, without the deleted ones.
+  # Words before each place, without the deleted ones.
+  kept = list(itertools.accumulate(counts, initial=0))
   wanted = _brackets(reference, kept)
   given = _brackets(found, kept)
   return Counts((wanted & given).total(), wanted.total(), given.total())
@@ -50,55 +44,35 @@ def _brackets(tree: Tree, kept: Sequence[int]) -> collections.Counter:
   return brackets
 
 
-def figures(counts: Sequence[Counts]) -> list[float]:
-  """Returns F1, precision and recall of sentences together; 100 where no tree has a bracket."""
-  return _figures(np.sum([(0, 0, 0), *counts], axis=0)).tolist()
-
-
-def score(references: Sequence[Tree], answers: Sequence[Mended]) -> dict[str, Any]:
-  """Scores trees against references; returns JSON data, as docs/parsing.md lists it."""
-  counts = []
-  short = []
-  exact = []
-  for reference, answer in zip(references, answers, strict=True):
-    of_tree = count(reference, answer.tree)
-    counts.append(of_tree)
-    if len(reference.words) <= SHORT:
-      short.append(of_tree)
-    if not _DELETED.issuperset(reference.tags):
-      exact.append(of_tree.matched == of_tree.wanted == of_tree.found)
-  f1, precision, recall = figures(short)
-  mends = collections.Counter()
-  for answer in answers:
-    mends.update(answer.mends.keys())
+def score(references: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]:
+  """Scores trees against references, in percent, as docs/parsing.md lists it."""
+  counts = list(map(count, references, found))
+  sums = Counts(*map(sum, zip(*counts, strict=True)))
+  short = [
+    of_tree
+    for reference, of_tree in zip(references, counts, strict=True)
+    if len(reference.words) <= SHORT
+  ]
+  short_sums = Counts(*map(sum, zip((0, 0, 0), *short, strict=True)))
+  # A sentence of punctuation has no brackets to find.
+  exact = [
+    matched == wanted == given
+    for reference, (matched, wanted, given) in zip(references, counts, strict=True)
+    if not _DELETED.issuperset(reference.tags)
+  ]
   return {
-    'metrics': scored(NAMES, SIGNATURE, counts, _figures),
-    'short': {
-      'words': SHORT,
-      'sentences': len(short),
-      'f1': f1,
-      'precision': precision,
-      'recall': recall,
-    },
-    'exact': _percent(exact),
-    'mended': _percent([bool(answer.mends) for answer in answers]),
-    'mends': dict(mends.most_common()),
+    'F1': _percent(2 * sums.matched, sums.wanted + sums.found, sums),
+    'precision': _percent(sums.matched, sums.found, sums),
+    'recall': _percent(sums.matched, sums.wanted, sums),
+    f'F1_{SHORT}': _percent(
+      2 * short_sums.matched, short_sums.wanted + short_sums.found, short_sums
+    ),
+    'exact': 100 * sum(exact) / len(exact) if exact else 100.0,
   }
 
 
-def _figures(sums: np.ndarray) -> np.ndarray:
-  """Computes [3, ...] F1, precision and recall from [3, ...] sums of `Counts`, in percent."""
-  matched, wanted, found = sums
-  of_nothing = np.where(
-    wanted + found, 0.0, 100.0
-  )  # EVALB gives 0 where only one has brackets.
-
-  def percent(part, whole):
-    return np.where(whole, 100 * part / np.maximum(whole, 1), of_nothing)
-
-  f1 = percent(2 * matched, wanted + found)
-  return np.stack([f1, percent(matched, found), percent(matched, wanted)])
-
-
-def _percent(facts: Sequence[bool]) -> float:
-  return 100 * sum(facts) / len(facts) if facts else 100.0
+def _percent(part: int, whole: int, counts: Counts) -> float:
+  """Returns a share in percent; of nothing, 100 if neither tree has brackets, else 0 as EVALB."""
+  if whole:
+    return 100 * part / whole
+  return 0.0 if counts.wanted + counts.found else 100.0

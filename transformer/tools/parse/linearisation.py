@@ -1,14 +1,12 @@
 """Trees as sequences that a model can write, and trees of any sequence that it has written."""
 
-import collections
 import difflib
+import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from transformer.tools.parse.treebank import (
   TAG,
-  Bracket,
   Builder,
   Tree,
   escaped,
@@ -18,13 +16,6 @@ from transformer.tools.parse.treebank import (
 
 _STEP = re.compile(r'([()])([^()]+)')
 _BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket of the in-order form.
-
-
-class Mended(NamedTuple):
-  """The tree of a sequence, with the words of the source, and its mistakes by docs/parsing.md."""
-
-  tree: Tree
-  mends: Mapping[str, int]
 
 
 def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> str:
@@ -50,64 +41,35 @@ def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> s
   return ' '.join(tokens)
 
 
-def delinearise(text: str, words: Sequence[str]) -> Mended:
+def is_linearised(text: str, tree: Tree) -> bool:
+  """Returns whether a text is the tree in any form of `linearise`."""
+  forms = itertools.product((False, True), repeat=2)
+  return ' '.join(split_words(text)) in {linearise(tree, *form) for form in forms}
+
+
+def delinearise(text: str, words: Sequence[str]) -> Tree:
   """Reads a tree in any form of `linearise`; makes a tree of `words` from any other text too.
 
-  A closing bracket closes the nearest open constituent with its label, and all inside it.
+  docs/parsing.md says how what is no tree becomes one.
   """
   builder = Builder()
-  mends = collections.Counter()
-  for token in _without_words(_top_down(split_words(text)), words, mends):
-    _add(token, builder, words, mends)
-  mends['unclosed'] += len(builder.open)
-  mends['empty'] += builder.end_some(len(builder.open))
-  present = len(builder.words)
-  has_root = bool(builder.brackets) and builder.brackets[0][1:] == (0, present)
-  roots = _count_roots(builder.brackets)
-  mends['missing'] += len(words) - present
-  mends['no tree'] += not roots and bool(words)
-  mends['several roots'] += roots > 1 or (roots == 1 and not has_root)
-  if present and has_root:
-    builder.brackets[0] = builder.brackets[0]._replace(stop=len(words))
-  for word in words[present:]:
+  for token in _without_words(_top_down(split_words(text)), words):
+    step = _STEP.fullmatch(token)
+    if token == TAG:
+      if len(builder.words) < len(words):
+        builder.add(words[len(builder.words)], TAG)
+    elif step and step[1] == '(':
+      builder.begin(step[2])
+    elif step and builder.open:
+      builder.close(step[2])
+  while builder.open:
+    builder.end()
+  brackets = builder.brackets
+  if brackets and brackets[0][1:] == (0, len(builder.words)):
+    brackets[0] = brackets[0]._replace(stop=len(words))
+  for word in words[len(builder.words) :]:
     builder.add(word, TAG)
-  found = {kind: count for kind, count in sorted(mends.items()) if count}
-  return Mended(builder.tree(), found)
-
-
-def _add(
-  token: str, builder: Builder, words: Sequence[str], mends: collections.Counter
-):
-  """Adds a token to the tree, and counts what is wrong about it."""
-  if token == TAG:
-    if len(builder.words) < len(words):
-      builder.add(words[len(builder.words)], TAG)
-    else:
-      mends['surplus'] += 1
-    return
-  step = _STEP.fullmatch(token)
-  if not step:
-    mends['unknown'] += 1
-  elif step[1] == '(':
-    builder.begin(step[2])
-  elif not builder.open:
-    mends['unopened'] += 1
-  else:
-    height = builder.height(step[2])
-    mends['mislabelled'] += height is None
-    mends['unclosed'] += height or 0
-    mends['empty'] += builder.end_some((height or 0) + 1)
-
-
-def _count_roots(brackets: Sequence[Bracket]) -> int:
-  """Returns the number of constituents that are in no other."""
-  roots = 0
-  covered = 0
-  for bracket in brackets:
-    if bracket.stop > covered:
-      roots += 1
-      covered = bracket.stop
-  return roots
+  return builder.tree()
 
 
 def _top_down(tokens: list[str]) -> list[str]:
@@ -134,10 +96,8 @@ def _top_down(tokens: list[str]) -> list[str]:
   return ordered
 
 
-def _without_words(
-  tokens: list[str], words: Sequence[str], mends: collections.Counter
-) -> list[str]:
-  """Returns the tokens with `XX` in place of words, and counts what differs from the source."""
+def _without_words(tokens: list[str], words: Sequence[str]) -> list[str]:
+  """Returns the tokens with an `XX` for each word of the source where the text has it."""
   places = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
   leaves = [tokens[place] for place in places]
   wanted = list(map(escaped, words))
@@ -145,16 +105,12 @@ def _without_words(
     return tokens
   here = dict.fromkeys(places, 0)  # The number of source words at each leaf.
   matcher = difflib.SequenceMatcher(None, leaves, wanted, autojunk=False)
-  for kind, first, last, start, stop in matcher.get_opcodes():
+  for _, first, last, start, stop in matcher.get_opcodes():
     paired = min(last - first, stop - start)
     for place in places[first : first + paired]:
       here[place] += 1
-    missing = stop - start - paired
-    here[places[max(first + paired - 1, 0)]] += missing
-    mends['missing'] += missing
-    mends['surplus'] += last - first - paired
-    if kind == 'replace':
-      mends['changed'] += paired
+    # Words that the text lacks follow the one before them.
+    here[places[max(first + paired - 1, 0)]] += stop - start - paired
   replaced = []
   for place, token in enumerate(tokens):
     replaced += [TAG] * here[place] if place in here else [token]

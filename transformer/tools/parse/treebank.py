@@ -3,7 +3,6 @@
 No function here is recursive, so a tree may be of any depth.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -16,8 +15,11 @@ TAG = 'XX'  # Replaces every part-of-speech tag.
 TOP = 'TOP'  # Labels a root that only holds its children together.
 _ROOTS = ('', 'ROOT', 'S1', TOP)
 _TRACE = '-NONE-'
-_TOKEN = re.compile(r'[()]|[^ \t\r\n\f\v()]+')
-_WORD = re.compile(r'[^ \t\r\n\f\v]+')
+# A word with its tag; an opening bracket with its label; a closing bracket; anything else.
+_TOKEN = re.compile(
+  r'\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\))|[^\s()]+', re.ASCII
+)
+_WORD = re.compile(r'\S+', re.ASCII)
 
 
 class Bracket(NamedTuple):
@@ -51,14 +53,6 @@ class Builder:
     self.words, self.tags, self.brackets = [], [], []
     self.open = []  # The places of open constituents in `brackets`, outermost first.
 
-  def height(self, label: str) -> int | None:
-    """Returns how many open constituents are inside the nearest `label`; None if there is none."""
-    label = plain_label(label)
-    for height, place in enumerate(reversed(self.open)):
-      if self.brackets[place].label == label:
-        return height
-    return None
-
   def begin(self, label: str):
     """Opens a constituent."""
     self.open.append(len(self.brackets))
@@ -69,19 +63,25 @@ class Builder:
     self.words.append(word)
     self.tags.append(tag)
 
-  def end(self) -> bool:
-    """Closes the innermost constituent; drops it, and returns False, if it has no word."""
+  def end(self):
+    """Closes the innermost constituent; drops it if it has no word."""
     place = self.open.pop()
     label, start, _ = self.brackets[place]
     if start == len(self.words):
       self.brackets.pop()
-      return False
-    self.brackets[place] = Bracket(label, start, len(self.words))
-    return True
+    else:
+      self.brackets[place] = Bracket(label, start, len(self.words))
 
-  def end_some(self, count: int) -> int:
-    """Closes the innermost constituents; returns how many of them have no word."""
-    return sum(not self.end() for _ in range(count))
+  def close(self, label: str):
+    """Closes the nearest open `label`, and all inside it; the innermost if there is none."""
+    label = plain_label(label)
+    count = 1
+    for height, place in enumerate(reversed(self.open), 1):
+      if self.brackets[place].label == label:
+        count = height
+        break
+    for _ in range(count):
+      self.end()
 
   def tree(self) -> Tree:
     """Returns the tree under one root: its own, or `TOP` if there are several or none."""
@@ -110,65 +110,36 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
   A tree that holds only traces becomes one without words. An error names the text and the line.
   """
   wanted = f'{name} must hold trees in Penn Treebank brackets'
+  text = '\n'.join(lines)
   builder = Builder()
   began = 0
-  inside: list[_Open] = []
-  for number, line in enumerate(lines, 1):
-    for token in _TOKEN.findall(line):
-      innermost = inside[-1] if inside else None
-      if not _fits(token, innermost, len(inside)):
-        tree = (
-          f', in the tree that begins in line {began},'
-          if inside and began != number
-          else ''
-        )
-        raise UserError(
-          f'{wanted}; line {number}{tree} has {shown(token)} where it cannot stand'
-        )
-      if token == '(':
-        if innermost is None:
-          began = number
-        elif not innermost.holds:
-          builder.begin(innermost.label or '')
-          innermost.holds = True
-        inside.append(_Open())
-      elif token == ')':
-        inside.pop()
-        if innermost.holds:
-          builder.end()
-        elif innermost.label != _TRACE:
-          builder.add(innermost.word, innermost.label)
-        if not inside:
-          yield builder.tree()
-          builder = Builder()
-      elif innermost.label is None:
-        innermost.label = token
-      else:
-        innermost.word = token
-  if inside:
+  for match in _TOKEN.finditer(text):
+    tag, word, label, close = match.groups()
+    if not builder.open:
+      began = match.start()
+    if word:
+      if tag != _TRACE:
+        builder.add(word, tag)
+    elif label or (label == '' and not builder.open):
+      builder.begin(label)
+    elif close and builder.open:
+      builder.end()
+    else:
+      raise UserError(
+        f'{wanted}; line {_line(text, match.start())} has {shown(match[0].strip())} where it '
+        f'cannot stand, in the tree that begins in line {_line(text, began)}'
+      )
+    if not builder.open:
+      yield builder.tree()
+      builder = Builder()
+  if builder.open:
     raise UserError(
-      f'{wanted}; line {began} begins a tree whose brackets are not all closed'
+      f'{wanted}; line {_line(text, began)} begins a tree whose brackets are not all closed'
     )
 
 
-@dataclasses.dataclass
-class _Open:
-  """An open bracket: its label, its word, and whether it holds brackets, so is a constituent."""
-
-  label: str | None = None
-  word: str | None = None
-  holds: bool = False
-
-
-def _fits(token: str, innermost: _Open | None, depth: int) -> bool:
-  """Returns whether a token can stand inside the innermost of `depth` open brackets."""
-  if innermost is None:
-    return token == '('
-  if token == '(':
-    return innermost.word is None and (innermost.label is not None or depth == 1)
-  if token == ')':
-    return innermost.holds or innermost.word is not None
-  return not innermost.holds and innermost.word is None
+def _line(text: str, place: int) -> int:
+  return 1 + text.count('\n', 0, place)
 
 
 def parse_tree(line: str) -> Tree:

@@ -11,22 +11,22 @@ from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError, shown
 from transformer.evaluation.metrics import metric_of
 
-_LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| (\S+)')
+_LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| \S+')
 # Sentences in a task of a process.
 _TOGETHER = 8
 
 
-def read_lists(path: Path) -> list[list[tuple[str, float]]]:
-  """Returns the candidates of each sentence with their scores, from a file of eval.py --nbest=N."""
-  lists: list[list[tuple[str, float]]] = []
+def read_lists(path: Path) -> list[list[str]]:
+  """Returns the candidates of each sentence, from a file of eval.py --nbest=N."""
+  lists: list[list[str]] = []
   for number, line in enumerate(read_lines(path), 1):
     try:
-      sentence, text, score = _LINE.fullmatch(line).groups()
+      sentence, text = _LINE.fullmatch(line).groups()
       if int(sentence) == len(lists):
         lists.append([])
       if int(sentence) != len(lists) - 1:
         raise ValueError(sentence)
-      lists[-1].append((text, float(score)))
+      lists[-1].append(text)
     except (AttributeError, ValueError) as error:
       raise UserError(
         f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
