@@ -142,9 +142,8 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   speeds = {name: [] for name in systems}
   for number in range(_REPEATS.value):
     for name, batches in systems.items():
-      start = (
-        number * dropped.real
-      )  # A whole window, because its first batch encodes all of it.
+      # A whole window, because its first batch encodes all of it.
+      start = number * dropped.real
       began = time.perf_counter()
       real = sum(
         np.count_nonzero(batch.target_segments)

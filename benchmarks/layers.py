@@ -14,11 +14,12 @@ import numpy as np
 from docs.textbook import HeadWeights, multi_head_attention
 from transformer.ops.attention import attention_with_weights, dot_product_attention
 
+# K, r and h; r is odd, so that it has a middle.
 KERNEL, NEIGHBOURHOOD, HEADS = (
   3,
   33,
   8,
-)  # k, r and h; r is odd, so that it has a middle.
+)
 _PRODUCTS = ('dot_general', 'conv_general_dilated')
 
 

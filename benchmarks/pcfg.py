@@ -40,9 +40,8 @@ _SIBLINGS = flags.DEFINE_integer(
 _PARENTS = flags.DEFINE_bool(
   'parents', False, 'Annotate labels with the label above them.'
 )
-_CHILD = (
-  '¦'  # Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
-)
+# Marks the artificial nodes of binary rules; labels such as PRT|ADVP have a |.
+_CHILD = '¦'
 
 
 def shape(word: str) -> str:

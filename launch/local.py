@@ -38,9 +38,8 @@ _DEVICES = flags.DEFINE_integer(
   'devices', 1, 'The number of virtual devices of each process, on a CPU.'
 )
 
-_PATIENCE_SECONDS = (
-  20  # How long the other processes may take to end after one has failed.
-)
+# How long the other processes may take to end after one has failed.
+_PATIENCE_SECONDS = 20
 _LOOK_SECONDS = 0.1
 _LINES = 20  # How many of a failed process's last lines are printed.
 _LOG = re.compile(r'[IW]\d{4} ')

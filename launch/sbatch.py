@@ -9,9 +9,8 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 
-WARNING_SECONDS = (
-  120  # Before the time limit; Slurm may send the signal a minute earlier.
-)
+# Before the time limit; Slurm may send the signal a minute earlier.
+WARNING_SECONDS = 120
 # The shell script of a job. It queues the job again if the command was stopped:
 # - Before the time limit, Slurm sends SIGUSR1 to the job's steps, but not to this shell.
 # - When Slurm preempts a job, it sends SIGTERM to the steps and to this shell, which traps it.

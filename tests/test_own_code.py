@@ -9,9 +9,8 @@ from transformer.errors import UserError
 @pytest.fixture
 def here(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(
-    'sys.path', ['/nowhere']
-  )  # Python itself keeps what it has imported.
+  # Python itself keeps what it has imported.
+  monkeypatch.setattr('sys.path', ['/nowhere'])
   return tmp_path
 
 

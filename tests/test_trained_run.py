@@ -106,12 +106,13 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
   assert float(loss) == pytest.approx(
     float(metrics['loss'] / metrics['weight']), rel=1e-6
   )
+  # As of the mean token.
   chex.assert_trees_all_close(
     jax.tree.map(jnp.subtract, run.params, state.params),
     gradient,
     rtol=0,
     atol=ROUNDING / 36,
-  )  # As of the mean token.
+  )
 
 
 def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):

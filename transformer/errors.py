@@ -34,13 +34,6 @@ class Preempted(KeyboardInterrupt):
   """
 
 
-def refuse(*mistakes: tuple[object, str]):
-  """Raises the message of the first mistake that was made."""
-  for made, message in mistakes:
-    if made:
-      raise UserError(message)
-
-
 def shown(value: Any) -> str:
   """Returns any value, such as what a user gave, as one line of at most 100 characters."""
   return _shortened(' '.join(repr(value).splitlines()), 100)

@@ -17,7 +17,7 @@ from absl import flags
 from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
-from transformer.errors import refuse
+from transformer.errors import UserError
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
@@ -29,19 +29,15 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 def main(_):
   """Wires flags to the compiler."""
-  refuse(
-    (
-      _CONFIG.value is None or not _TOPOLOGY.value,
-      '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed',
+  if _CONFIG.value is None or not _TOPOLOGY.value:
+    raise UserError(
+      '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'
     )
-  )
   settings = Config.from_dict(_CONFIG.value.to_dict())
-  refuse(
-    (
-      settings.model.attention == 'cudnn',
-      'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference',
-    ),
-  )
+  if settings.model.attention == 'cudnn':
+    raise UserError(
+      'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'
+    )
   if _JSON.value is not None:
     outputs.check_file('json', Path(_JSON.value).expanduser())
   # JAX is imported late, so that --help and mistakes are answered at once.

@@ -117,9 +117,8 @@ def test_a_record_keeps_what_it_has(tmp_path):
   assert [last.is_done(name, retry=True) for name in ('one', 'two')] == [True, False]
   last.add('three', **measured([{'x': 1}, {'error': 'no memory'}]))
   assert last.is_done('three') and not last.is_done('three', retry=True)
-  last.add(
-    'three', **measured([], 'it failed')
-  )  # A retry that finds less changes nothing.
+  # A retry that finds less changes nothing.
+  last.add('three', **measured([], 'it failed'))
   assert last.sections['three']['rows'] == [{'x': 1}, {'error': 'no memory'}]
   with pytest.raises(UserError, match='--size=full'):
     Record(path, 'toy')

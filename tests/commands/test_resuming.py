@@ -63,9 +63,8 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     assert status == 0 and 'holds this run, which is done' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
-  assert (
-    run_directory.read_config(run)['train']['keep'] == 5
-  )  # A finished run is left alone.
+  # A finished run is left alone.
+  assert run_directory.read_config(run)['train']['keep'] == 5
   status, _, err = train(
     f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3'
   )

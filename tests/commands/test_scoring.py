@@ -76,9 +76,8 @@ def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
 def test_a_command_with_a_diverged_run_ends_in_one_line(
   evaluate, change_params, folder
 ):
-  diverged = change_params(
-    lambda leaf: 1e30 * leaf
-  )  # Only log-probabilities are not finite.
+  # Only log-probabilities are not finite.
+  diverged = change_params(lambda leaf: 1e30 * leaf)
   flags = (
     f'--workdir={diverged}',
     f'--source={folder}/test.en',

@@ -241,9 +241,8 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
     )
     slurm('scancel', '--signal=USR1', job)
     wait_for(lambda: state() == 'PENDING')
-    slurm(
-      'scontrol', 'update', f'jobid={job}', 'StartTime=now'
-    )  # Slurm waits two minutes.
+    # Slurm waits two minutes.
+    slurm('scontrol', 'update', f'jobid={job}', 'StartTime=now')
     wait_for(lambda: state() in ('COMPLETED', 'FAILED', 'CANCELLED'))
     said = output.read_text()
     assert state() == 'COMPLETED' and 'Traceback' not in said, said

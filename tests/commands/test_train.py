@@ -369,9 +369,8 @@ def test_several_validation_sets_are_evaluated_and_one_of_them_decides(
     status == 0
     and 'the best step on the validation split is 1, with valid chrF2++ ' in err
   )
-  assert (
-    shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'
-  )  # As a shell takes it.
+  # As a shell takes it.
+  assert shlex.split(err.splitlines()[-1])[-1] == f'--workdir={run}'
   (row,) = (
     row
     for row in map(json.loads, (run / 'metrics.jsonl').read_text().splitlines())

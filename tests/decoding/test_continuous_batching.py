@@ -10,9 +10,8 @@ import pytest
 from transformer.decoding.continuous_batching import SearchBatch, search_batches
 
 SIZE = 5
-LENGTHS = np.random.default_rng(0).integers(
-  1, 13, 1000
-)  # How long each sentence's search takes.
+# How long each sentence's search takes.
+LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)
 
 
 def batches(seed, count):

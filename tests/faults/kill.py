@@ -27,9 +27,8 @@ from transformer.system.signals import EXIT_STATUS
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 5  # Updates between two lines of metrics, and between two evaluations.
-PER_KILL = (
-  20  # Evaluations of the run for each kill, so that the run lasts for all kills.
-)
+# Evaluations of the run for each kill, so that the run lasts for all kills.
+PER_KILL = 20
 MOMENTS = ('start-up', 'checkpoint', 'evaluation', 'removal', 'save on a signal', 'any')
 _SECONDS = 300  # The longest that a process is waited for.
 

@@ -92,9 +92,8 @@ def test_the_page_knows_a_trial_that_ends_while_it_is_written(begin, monkeypatch
   sweep = begin(number=2)
 
   def page(study, objective, headline, texts):
-    sweep.run_next(
-      lambda trial: math.nan
-    )  # In another worker; such a trial has failed.
+    # In another worker; such a trial has failed.
+    sweep.run_next(lambda trial: math.nan)
     return headline.encode()
 
   monkeypatch.setattr(results, 'page', page)

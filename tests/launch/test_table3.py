@@ -183,9 +183,8 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
     return [pathlib.Path(command[1]).name for command in start.seen]
 
   base = tiny_row(folder, 'base')
-  other = tiny_row(
-    folder, 'D4', **{'train.log_every': 7}
-  )  # Nothing new to be compiled.
+  # Nothing new to be compiled.
+  other = tiny_row(folder, 'D4', **{'train.log_every': 7})
   assert sweep(other) == ['train.py', 'eval.py']
   assert sweep(base, other) == ['train.py', 'eval.py']
   written = (tmp_path / 'table3.json').read_text('utf-8')

@@ -211,6 +211,5 @@ def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch, at_once
   everywhere = (
     jnp.moveaxis(dot_product_attention(0 * q, k, own, dropout=drop), -2, 1) != 0
   )
-  assert np.any(
-    everywhere[..., :2, :] != everywhere[..., 2:4, :]
-  )  # No two parts drop alike.
+  # No two parts drop alike.
+  assert np.any(everywhere[..., :2, :] != everywhere[..., 2:4, :])

@@ -113,9 +113,8 @@ def test_patience_is_the_number_of_evaluations_since_the_best():
 def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
   write_translations(tmp_path, 'valid', 15, ['ü', ''])
   write_translations(tmp_path, 'valid/talks', 15, ['t'])
-  write_translations(
-    tmp_path, 'valid', 15, ['again', '']
-  )  # The run went on from step 10.
+  # The run went on from step 10.
+  write_translations(tmp_path, 'valid', 15, ['again', ''])
   assert {
     path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()
   } == {

@@ -97,9 +97,8 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   Path('configs', 'base.py').touch()
   assert installation.find_config('configs/base.py:a') == 'configs/base.py:a'
-  assert (
-    installation.find_config('configs') == f'{folder}/base.py:configs'
-  )  # As that of a run.
+  # As that of a run.
+  assert installation.find_config('configs') == f'{folder}/base.py:configs'
 
 
 def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(

@@ -50,9 +50,10 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch
   (tmp_path / 'file').write_text('mine')
   (tmp_path / 'kept').write_text('mine')
   access = os.access
+  # Root may write everywhere.
   monkeypatch.setattr(
     os, 'access', lambda path, mode: Path(path).name != 'kept' and access(path, mode)
-  )  # root may write everywhere.
+  )
   for path, fact in (
     ('.', '--output must name a file to write to; .* is a directory'),
     ('file/under', '--output needs a directory to write to; .*file is a file'),

@@ -170,9 +170,8 @@ def test_without_a_network_a_preparation_ends_within_seconds(
   tmp_path, monkeypatch, caplog
 ):
   for scheme in ('http', 'https'):
-    monkeypatch.setenv(
-      f'{scheme}_proxy', 'http://127.0.0.1:9'
-    )  # Nothing listens there.
+    # Nothing listens there.
+    monkeypatch.setenv(f'{scheme}_proxy', 'http://127.0.0.1:9')
   waits = []
   monkeypatch.setattr('time.sleep', waits.append)
   with pytest.raises(

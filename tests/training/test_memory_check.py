@@ -137,9 +137,8 @@ def test_unknown_memory_is_logged_and_not_checked(monkeypatch, need, has):
 
 
 def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
-  frozen = jnp.zeros(
-    25_000_000 // 4 // 4
-  )  # 6.25 MB on each device, in an update of 10.
+  # 6.25 MB on each device, in an update of 10.
+  frozen = jnp.zeros(25_000_000 // 4 // 4)
   taught = Objective(smoothed(0.0).loss, frozen=frozen)
   fakes = Fakes(monkeypatch, 10_000, has=4_000)
   fakes.run(objective=taught)

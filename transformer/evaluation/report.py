@@ -1,7 +1,7 @@
 """Reports of scores: what eval.py computes, writes and prints for translations with references."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from absl import logging
@@ -91,12 +91,8 @@ def report(
   result: results.Result,
   stages: Iterable[Scores],
   people: TextIO,
-  more_lines: Callable[[dict[str, Any]], list[str]] = lambda _: [],
 ) -> dict[str, Any]:
-  """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
-
-  `more_lines` has lines for people from all scores.
-  """
+  """Writes and prints scores as they come, each stage more; returns the row for `print_table`."""
   printed = 0
   for scores, sentences in stages:
     rows = scores['metrics']
@@ -113,8 +109,6 @@ def report(
       for row in rows[printed:]:
         print(_line(**row), file=people, flush=True)
     printed = len(rows)
-  for line in more_lines(scores):
-    print(line, file=people)
   print(f'also in {result.path}', file=people)
   return {
     'step': result.content['steps'][-1],

@@ -19,9 +19,8 @@ class Score(NamedTuple):
   name: str
   score: float
   signature: str  # how it was computed
-  details: str = (
-    ''  # sacreBLEU's line; of BLEU: precisions, brevity penalty and lengths
-  )
+  # SacreBLEU's line; of BLEU: precisions, brevity penalty and lengths.
+  details: str = ''
   interval: tuple[float, float] | None = None  # both ends of the 95 % interval
   sentences: Sequence[float] = ()  # the score of each sentence
 

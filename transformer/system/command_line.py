@@ -90,9 +90,8 @@ def run(
 
   machine.keep_freed_memory()
   atexit.register(leave)  # The first function to be registered is called last.
-  gc.set_threshold(
-    100_000
-  )  # Searching a million objects that stay takes a quarter of a second.
+  # Searching a million objects that stay takes a quarter of a second.
+  gc.set_threshold(100_000)
   # --help prints the docstring and the flags of the module, also in a script that pip wrote.
   module = sys.modules[main.__module__]
   sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(

@@ -35,9 +35,8 @@ def is_ours(path: Path) -> bool:
 
 def spell_commands(text: str) -> str:
   """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
-  started_installed = Path(sys.argv[0]).name.startswith(
-    'attention-'
-  )  # Perhaps out of a checkout.
+  # Perhaps out of a checkout.
+  started_installed = Path(sys.argv[0]).name.startswith('attention-')
   if not started_installed and folder() == TOP:
     return text
   return _COMMAND.sub(lambda command: f'attention-{command[command.lastindex]}', text)

@@ -17,6 +17,7 @@ def progress_bar(
 
   With `stays`, it stays visible once it is closed.
   """
+  # 80 if the terminal does not say.
   return tqdm(
     total=total,
     initial=initial,
@@ -27,7 +28,7 @@ def progress_bar(
     file=sys.stderr,
     smoothing=0.05,
     ncols=shutil.get_terminal_size().columns,
-  )  # 80 if the terminal does not say.
+  )
 
 
 def say(message: str):

@@ -16,11 +16,12 @@ EXIT_STATUS = 75
 # A terminal sends these to all that runs in it: at Ctrl-C, and where it closes. A process that
 # `nohup`, or `&` in a script, has started ignores them, since they are meant for others.
 _OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+# As Slurm's --signal=USR1@60.
 SIGNALS = (
   signal.SIGTERM,
   signal.SIGUSR1,
   *_OF_TERMINAL,
-)  # As Slurm's --signal=USR1@60.
+)
 # A signal may come twice at once: to the group of processes, and from the one that passes it on.
 TWICE_SECONDS = 0.5
 

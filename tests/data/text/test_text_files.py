@@ -160,10 +160,11 @@ def test_compressed_text_is_the_same_text(tmp_path, monkeypatch, small, ending):
   folder = tmp_path / 'packed'
   folder.mkdir()
   (folder / f'train.de{ending}').write_bytes(PACK[ending](SOURCE))
+  # As cat joins such files.
   parts = (
     PACK[ending](TARGET[:100]),
     PACK[ending](TARGET[100:]),
-  )  # As cat joins such files.
+  )
   (folder / f'train.en{ending}').write_bytes(b''.join(parts))
   monkeypatch.setenv('HOME', str(folder))
   with monkeypatch.context() as patch:
@@ -308,9 +309,8 @@ def test_a_change_of_size_or_time_or_file_is_noticed(tmp_path):
   for changed in (lambda: change(b'wordss'), replaced, lambda: change(b'wOrDs')):
     change(b'words')
     corpus = open_corpus(config_of(tmp_path), 'train')
-    time.sleep(
-      0.02
-    )  # Longer than the clock of a file system takes from one time to the next.
+    # Longer than the clock of a file system takes from one time to the next.
+    time.sleep(0.02)
     changed()
     with pytest.raises(
       UserError, match=r'train\.en was changed while it was being read'

@@ -11,9 +11,8 @@ import numpy as np
 from PIL import Image
 
 CHROMIUM = shutil.which('chromium')
-_TRIES = (
-  3  # Where all cores are busy, Chromium sometimes closes a page that it has not drawn.
-)
+# Where all cores are busy, Chromium sometimes closes a page that it has not drawn.
+_TRIES = 3
 _VOID = {'meta', 'br', 'img', 'input', 'link'}
 
 

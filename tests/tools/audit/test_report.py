@@ -147,11 +147,12 @@ def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
   write_all(tmp_path)
   pair = [' '.join([word] * (MAX_LENGTH - 1)) for word in ('dog', 'man')]
   assert [len(vocabulary.encode(line)) + 1 for line in pair] == [MAX_LENGTH] * 2
+  # Half of the letters are not most of them.
   write(
     tmp_path,
     'test',
     *([line, f'{own} мир'] for line, own in zip(pair, ('red', 'rot'), strict=True)),
-  )  # Half of the letters are not most of them.
+  )
   assert set(made(dict(audit(config_of(tmp_path), vocabulary))['test'])) == {
     'characters that the vocabulary spells in bytes'
   }

@@ -195,9 +195,8 @@ def weights(rows: int, separate_tables=False) -> dict[str, np.ndarray]:
   tensors = {}
   for name, shape in shapes.items():
     around = 1.0 if 'norm.weight' in name else 0.0
-    wide = (
-      0.6 if 'embed' in name or 'shared' in name else 0.15
-    )  # Rounding errors grow with it.
+    # Rounding errors grow with it.
+    wide = 0.6 if 'embed' in name or 'shared' in name else 0.15
     tensors[name] = np.float32(around + wide * rng.standard_normal(shape))
   for name in tensors:
     if 'embed' in name or 'shared' in name:

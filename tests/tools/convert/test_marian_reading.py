@@ -174,9 +174,8 @@ def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(
   published,
 ):
   wanted = read_model(published).params['output_bias']
-  change_json(
-    published / 'config.json', bad_words_ids=None
-  )  # It is never generated either.
+  # It is never generated either.
+  change_json(published / 'config.json', bad_words_ids=None)
   np.testing.assert_array_equal(read_model(published).params['output_bias'], wanted)
   half = {
     name: array.astype(np.float16)

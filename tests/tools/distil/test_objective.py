@@ -153,9 +153,8 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   }
   losses[0.0] = losses_of(smoothed(0.1))
   for one, other in losses.values():
-    assert (
-      one == other
-    )  # The student has no dropout either, so the key changes nothing.
+    # The student has no dropout either, so the key changes nothing.
+    assert one == other
   assert losses[0.5][0] == pytest.approx(
     (losses[0.0][0] + losses[1.0][0]) / 2, rel=1e-6
   )

@@ -102,9 +102,8 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
 
 @pytest.mark.parametrize('rows', [[], [{'step': 4, 'train/loss': None}]])
 def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
-  monkeypatch.delitem(
-    sys.modules, 'matplotlib.pyplot', raising=False
-  )  # Of other tests.
+  # Of other tests.
+  monkeypatch.delitem(sys.modules, 'matplotlib.pyplot', raising=False)
   write_lines(tmp_path, *rows)
   for suffix, content in (('svg', b'<?xml'), ('png', b'\x89PNG'), ('pdf', b'%PDF')):
     curves.draw([tmp_path], tmp_path / f'curves.{suffix}')

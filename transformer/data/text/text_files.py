@@ -24,9 +24,8 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
-_EVERY = (
-  128  # lines from one known offset to the next; a read begins and ends at such offsets
-)
+# Lines from one known offset to the next; a read begins and ends at such offsets.
+_EVERY = 128
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
 # Unicode's categories of white space, controls, and marks that need a letter to be seen.

@@ -32,12 +32,10 @@ _UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
 _RESERVED = re.compile('|'.join(ESCAPED))
 _SEQUENCE = re.compile('|'.join(_UNESCAPED))
 
-_CHARACTER_COVERAGE = (
-  0.99999  # of the training text; the rarest characters are spelt in bytes
-)
-_LONGEST_LINE = (
-  2**30
-)  # SentencePiece skips longer training lines, and accepts no larger value.
+# Of the training text; the rarest characters are spelt in bytes.
+_CHARACTER_COVERAGE = 0.99999
+# SentencePiece skips longer training lines, and accepts no larger value.
+_LONGEST_LINE = 2**30
 _ERRORS_ONLY = 2
 # What SentencePiece says of a size that does not suit the text, and what it means.
 _SIZE_ERRORS = (
@@ -164,9 +162,8 @@ class Vocabulary:
     if not config.symbols:
       return cls(model.getvalue())
     made = ModelProto.FromString(model.getvalue())
-    made.pieces.sort(
-      key=lambda piece: piece.type not in _FIRST_TYPES
-    )  # Symbols follow bytes.
+    # Symbols follow bytes.
+    made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)
     return cls(made.SerializeToString(deterministic=True))
 
   @classmethod

@@ -10,7 +10,7 @@ from absl import flags
 
 from transformer.commands import shared_flags
 from transformer.commands.request import Request
-from transformer.errors import refuse
+from transformer.errors import UserError
 from transformer.system import command_line
 from transformer.tools.align.links import alignment_lines
 
@@ -35,11 +35,12 @@ _LAYER = flags.DEFINE_integer(
 def main(_):
   """Aligns the text that the flags name."""
   request = Request(**shared_flags.given(*_FLAGS), output=_OUTPUT.value)
-  refuse(
-    (not request.source, '--source=FILE is needed'),
-    (len(request.reference) != 1, '--reference=FILE is needed, a file of translations'),
-    (not _OUTPUT.value, '--output=FILE is needed, where links go'),
-  )
+  if not request.source:
+    raise UserError('--source=FILE is needed')
+  if len(request.reference) != 1:
+    raise UserError('--reference=FILE is needed, a file of translations')
+  if not _OUTPUT.value:
+    raise UserError('--output=FILE is needed, where links go')
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.commands.text_lines import write_lines
   from transformer.tools.align.word_alignment import align, check_layer

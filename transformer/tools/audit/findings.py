@@ -25,14 +25,23 @@ Findings = dict[str, np.ndarray]
 
 
 class _Columns(NamedTuple):
-  """Facts about lines of one language, an array [lines] each."""
+  """Facts about lines of one language, an array [lines] each.
 
-  keys: np.ndarray  # equal for equal lines
+  Attributes:
+    keys: equal for equal lines.
+    blank: whether a line has nothing but white space.
+    tokens: the number of tokens, EOS included.
+    has_odd: whether characters are odd.
+    has_bytes: whether the vocabulary spells characters in bytes.
+    scripts: the script of most letters; empty without letters.
+  """
+
+  keys: np.ndarray
   blank: np.ndarray
-  tokens: np.ndarray  # EOS included
-  has_odd: np.ndarray  # whether characters are odd
-  has_bytes: np.ndarray  # whether the vocabulary spells characters in bytes
-  scripts: np.ndarray  # of most letters; '' without letters
+  tokens: np.ndarray
+  has_odd: np.ndarray
+  has_bytes: np.ndarray
+  scripts: np.ndarray
 
 
 class Side:

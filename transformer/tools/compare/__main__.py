@@ -79,9 +79,8 @@ def _show_examples(baseline: ScoredRun, other: ScoredRun, metric: str):
       print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{run}]')
 
 
-start = command_line.starter(
-  main, takes_arguments=True
-)  # `attention-compare` calls it.
+# `attention-compare` calls it.
+start = command_line.starter(main, takes_arguments=True)
 
 if __name__ == '__main__':
   start()

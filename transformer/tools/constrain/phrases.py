@@ -20,26 +20,33 @@ class Reading(NamedTuple):
   """How far hypotheses have read phrases.
 
   A phrase with all its tokens read counts for now, and for good once the word does not go on.
+
+  Attributes:
+    met_BCJ: boolean, the phrases that a hypothesis contains for good.
+    read_BCJ: int32, the number of first tokens of each other phrase that it ends with.
   """
 
-  met_BCJ: jax.Array  # boolean, the phrases that a hypothesis contains for good
-  read_BCJ: (
-    jax.Array
-  )  # int32, the number of first tokens of each other phrase that it ends with
+  met_BCJ: jax.Array
+  read_BCJ: jax.Array
 
 
 register_tuples(Reading)
 
 
 class Reader(NamedTuple):
-  """The automata of phrases, from `make_reader`."""
+  """The automata of phrases, from `make_reader`.
+
+  Attributes:
+    tokens_BJL: int32, the phrases, with `PAD` after each.
+    continues_N: boolean, the tokens that continue the word before them.
+    lengths_BJ: int32, the numbers of tokens.
+    borders_BJKL: boolean [B, J, L + 1, L]: the first l tokens are the last of the first k.
+  """
 
   tokens_BJL: jax.Array
   continues_N: jax.Array
-  lengths_BJ: jax.Array  # int32, the numbers of tokens
-  borders_BJKL: (
-    jax.Array
-  )  # [B, J, L + 1, L]: the first l tokens are the last of the first k
+  lengths_BJ: jax.Array
+  borders_BJKL: jax.Array
 
   def start(self, beams) -> Reading:
     """Returns the state of `beams` hypotheses of each input before their first token."""

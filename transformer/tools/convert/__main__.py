@@ -33,7 +33,7 @@ from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.config import NORMALISATIONS
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import optional, refuse
+from transformer.errors import UserError, optional
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -90,30 +90,29 @@ def _checked_output() -> Path:
   other = _WORKDIR if of_weights else _WEIGHTS
   output = files.as_path(_OUTPUT.value or '').absolute()
   empty = kind not in _TO_FILES and output.is_dir() and not any(output.iterdir())
-  refuse(
-    (not kind, f'--format is needed, one of {", ".join(_FORMATS)}'),
-    (
-      not source.value or other.value is not None,
-      f'--format={kind} needs --{source.name}, and takes no --{other.name}',
-    ),
-    (not _OUTPUT.value, '--output is needed, the folder or file to write'),
-    (
-      _QUANTIZATION.value is not None and kind != 'ctranslate2',
-      f'--quantization is for --format=ctranslate2; --format={kind} keeps float32',
-    ),
-    (
-      of_weights and (_CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1),
-      f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights',
-    ),
-    (
-      kind != 'vocabulary' and _NORMALISATION.value != _NORMALISATION.default,
-      '--normalisation is for --format=vocabulary; leave it out',
-    ),
-    (
-      output.exists() and not empty,
-      f'--output must be a new or empty folder, or a new file; {output} exists; choose another',
-    ),
-  )
+  if not kind:
+    raise UserError(f'--format is needed, one of {", ".join(_FORMATS)}')
+  if not source.value or other.value is not None:
+    raise UserError(
+      f'--format={kind} needs --{source.name}, and takes no --{other.name}'
+    )
+  if not _OUTPUT.value:
+    raise UserError('--output is needed, the folder or file to write')
+  if _QUANTIZATION.value is not None and kind != 'ctranslate2':
+    raise UserError(
+      f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'
+    )
+  chosen = _CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1
+  if of_weights and chosen:
+    raise UserError(
+      f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights'
+    )
+  if kind != 'vocabulary' and _NORMALISATION.value != _NORMALISATION.default:
+    raise UserError('--normalisation is for --format=vocabulary; leave it out')
+  if output.exists() and not empty:
+    raise UserError(
+      f'--output must be a new or empty folder, or a new file; {output} exists; choose another'
+    )
   shared_flags.check_at_least(1, _AVERAGE)
   outputs.check_folder('output', output.parent)
   return output
@@ -121,9 +120,10 @@ def _checked_output() -> Path:
 
 def _export(path: Path) -> str:
   """Writes a run in another tool's format; returns what was written, in words."""
+  # Imports JAX, so only after the flags' checks.
   from transformer.runs.loading import (
     load_run,
-  )  # Imports JAX, so only after the flags' checks.
+  )
 
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   origin = _origin(run.steps)

@@ -44,7 +44,13 @@ _LONGEST = 512  # The library's default length of a source.
 
 
 class Imported(NamedTuple):
-  """What a folder holds; the settings of the text are defaults."""
+  """What a folder holds.
+
+  Attributes:
+    config: the model's settings; those of the text are defaults.
+    vocabulary: the vocabulary or vocabularies.
+    params: the parameters, by path.
+  """
 
   config: Config
   vocabulary: RunVocabulary

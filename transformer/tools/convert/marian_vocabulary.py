@@ -56,7 +56,13 @@ class JsonFile(dict):
 
 
 class Vocabularies(NamedTuple):
-  """The vocabularies of a folder, and the rows of its tables: that of `<unk>` for other pieces."""
+  """The vocabularies of a folder, and the rows of its embedding tables.
+
+  Attributes:
+    vocabulary: the run's vocabulary or vocabularies.
+    source_N: for each source token, its row in the folder's table; `<unk>`'s for other pieces.
+    target_N: the same for each target token.
+  """
 
   vocabulary: RunVocabulary
   source_N: np.ndarray

@@ -82,9 +82,8 @@ def taught_loss(models, smoothing: float, share: float, temperature: float):
     lessons = []
     outputs = []
     for teacher, its_params in zip(models, frozen, strict=True):
-      x_BTD, output_ND, _ = forward(
-        teacher, its_params, batch
-      )  # Teachers have no dropout.
+      # Teachers have no dropout.
+      x_BTD, output_ND, _ = forward(teacher, its_params, batch)
       lessons.append(x_BTD)
       outputs.append(output_ND)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)

@@ -16,9 +16,8 @@ from transformer.experiment.reporters import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
-os.environ.setdefault(
-  'MLFLOW_DISABLE_TELEMETRY', 'true'
-)  # It reads this at its import.
+# It reads this at its import.
+os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')
 with requirements(__file__):
   import mlflow
 

@@ -13,7 +13,13 @@ _SAME_LABELS = {'PRT': 'ADVP'}
 
 
 class Counts(NamedTuple):
-  """The numbers of brackets of a sentence: in both trees, in the reference, in the other tree."""
+  """The numbers of brackets of a sentence.
+
+  Attributes:
+    matched: those in both trees.
+    wanted: those in the reference.
+    found: those in the other tree.
+  """
 
   matched: int
   wanted: int

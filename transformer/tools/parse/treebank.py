@@ -23,7 +23,13 @@ _WORD = re.compile(r'\S+', re.ASCII)
 
 
 class Bracket(NamedTuple):
-  """A constituent: its plain label, and its words as the half-open span [start, stop)."""
+  """A constituent.
+
+  Attributes:
+    label: its plain label, such as `NP`.
+    start: its first word, from 0.
+    stop: the word after its last.
+  """
 
   label: str
   start: int
@@ -31,9 +37,13 @@ class Bracket(NamedTuple):
 
 
 class Tree(NamedTuple):
-  """A sentence with the part-of-speech tags of its words, and its constituents.
+  """A sentence.
 
-  None is empty. It stands before those inside it and to its right. The first holds all words.
+  Attributes:
+    words: the words.
+    tags: the part-of-speech tag of each word.
+    brackets: constituents with at least a word, each before those inside it and to its right. The
+      first holds all words.
   """
 
   words: tuple[str, ...]

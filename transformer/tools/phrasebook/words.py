@@ -100,9 +100,8 @@ GIVING = ('show', 'give', 'send')
 _WITH_ETRE = ('fall', 'arrive', 'stay', 'come')
 
 
-Noun = namedtuple(
-  'Noun', 'en en_plural fr fr_plural gender kind'
-)  # `gender` is m or f.
+# `gender` is m or f.
+Noun = namedtuple('Noun', 'en en_plural fr fr_plural gender kind')
 # `liaison` is the form before a masculine vowel, as in un vieil ami.
 Adjective = namedtuple('Adjective', 'en masculine feminine liaison before kinds')
 # `present` is for je, il, nous, vous and ils; `kinds` are those of objects, and `alone` is whether

@@ -28,7 +28,12 @@ _FEW = 50  # points that are marked one by one
 
 
 class Points(NamedTuple):
-  """The values of a metric."""
+  """A curve.
+
+  Attributes:
+    steps: the numbers of updates, ascending.
+    values: the values of a metric after them.
+  """
 
   steps: list[int]
   values: list[float]
