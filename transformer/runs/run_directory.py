@@ -37,7 +37,7 @@ _PACKAGES = (
   'tensorflow-datasets',
 )
 # The format of a run's files, which `run.json` names.
-FORMAT = 2
+FORMAT = 3
 # The files that describe a run; a vocabulary has some of these names.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
