@@ -127,7 +127,8 @@ class Translator:
     with progress_bar(len(chosen), description=description) as bar:
       for results in search_batches(batches, engine.search, size, threads):
         found |= results
-        bar.update(len(results))
+        if results:  # A bar that was just drawn is not drawn again.
+          bar.update(len(results))
     answers = []
     for number, ids in enumerate(encoded, first):
       nbest = tuple(found.get(number, [('', 0.0)]))

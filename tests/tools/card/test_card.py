@@ -40,7 +40,6 @@ def test_the_metadata_are_those_of_the_run_and_of_its_scores(scored):
   assert metadata['license'] == 'unknown' and metadata['metrics'] == [
     'bleu',
     'chrf',
-    'ter',
   ]
   ((name, results),) = (model.values() for model in metadata['model-index'])
   assert name == 'scored' and len(results) == 1

@@ -6,7 +6,7 @@ import numpy as np
 
 from transformer.data.batch import EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.pairs import encode_pairs, longest
+from transformer.decoding.pairs import longest
 from transformer.errors import UserError
 from transformer.runs.loading import check_finite
 from transformer.tools.align.links import Link, piece_bytes, word_parts
@@ -28,26 +28,19 @@ def align(
     UserError: the attention is not finite, since the run has diverged.
   """
   most_source, most_target = longest(run.config)
-  encoded = encode_pairs(run.vocabulary, sources, targets)
   links = []
-  for number, (source, target) in enumerate(zip(*encoded, strict=True), 1):
-    source_ids = _truncated(source, most_source)
-    target_ids = _truncated(target, most_target)
-    weights_TS = _mean_attention(run, source_ids, target_ids, layer)
+  for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
+    weights_TS = _mean_attention(run, source, target, layer)
     check_finite([run], [weights_TS.sum()], [number])
-    in_source_SI = _words_of(run.vocabulary.source, source_ids)
-    in_target_TJ = _words_of(run.vocabulary.target, target_ids)
+    in_source_SI = _words_of(run.vocabulary.source, source, most_source)
+    in_target_TJ = _words_of(run.vocabulary.target, target, most_target)
     links.append(link_words(weights_TS, in_target_TJ, in_source_SI))
   return links
 
 
-def _truncated(ids: Sequence[int], most: int) -> list[int]:
-  """Returns ids of at most `most` tokens, the last of which is EOS."""
-  return [*ids[:-1][: most - 1], EOS_ID]
-
-
-def _words_of(vocabulary: Vocabulary, ids: Sequence[int]) -> np.ndarray:
-  """Returns which tokens are parts of which words, bool [tokens, words]."""
+def _words_of(vocabulary: Vocabulary, line: str, most: int) -> np.ndarray:
+  """Returns which of the first `most` tokens are parts of which words, bool [tokens, words]."""
+  ids = [*vocabulary.encode(line)[: most - 1], EOS_ID]
   return word_parts([piece_bytes(vocabulary, token) for token in ids])
 
 
@@ -61,10 +54,10 @@ def check_layer(run: TrainedRun, layer: int | None):
 
 
 def _mean_attention(
-  run: TrainedRun, source: Sequence[int], target: Sequence[int], layer: int | None
+  run: TrainedRun, source: str, target: str, layer: int | None
 ) -> np.ndarray:
   """Returns the mean cross-attention [T, S] of all heads, of one layer or of all."""
-  cross_LHTS = np.asarray(run.attention_of(source, target).cross)
+  cross_LHTS = np.asarray(run.attention(source, target).cross)
   if layer is not None:
     return cross_LHTS[layer - 1].mean(axis=0)
   return cross_LHTS.mean(axis=(0, 1))
