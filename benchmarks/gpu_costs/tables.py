@@ -1,4 +1,4 @@
-"""Compiles the paper's models for several GPUs, and prints the tables of docs/scaling.md.
+"""Compiles the paper's models for several GPUs, and prints tables of their costs.
 
   .venv-gpu/bin/python -m benchmarks.gpu_costs.tables
 

@@ -28,7 +28,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
   """Takes the likeliest token at every position, up to the end token or the limit.
 
   Args:
-    step: a step function, as this module describes it, called with W = 1.
+    step: a step function, as `ops.search` describes it, called with W = 1.
     cache: the step function's cache before the first token.
     limits_B: int32, the largest number of tokens in each input's hypotheses, the end token
       included. An input with limit 0 gets no hypothesis and costs nothing.

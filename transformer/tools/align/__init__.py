@@ -1,1 +1,1 @@
-"""Links between the words of sentences and of their translations, and their error rate."""
+"""Links between the words of sentences and of their translations."""

@@ -27,7 +27,6 @@ def compare(
     JSON data:
     text, sentences: the name of the text, and its number of sentences.
     signatures: the signature of each metric, by name.
-    resampling: the seed of the bootstrap, and where it is from.
     systems: by name, for each system its `results`, its `scores` by metric, and `p`, the
       probability of each metric's difference from the baseline.
 
