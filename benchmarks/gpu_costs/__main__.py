@@ -11,7 +11,6 @@ No data is read; the vocabulary has the size that the config asks for. The mesh 
 numbers are for one GPU and one update, and times are estimates; docs/launching.md explains them.
 """
 
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -44,7 +43,7 @@ def main(_):
   settings = Config.from_dict(_CONFIG.value.to_dict())
   for flag in (_HLO, _JSON):
     if flag.value is not None:
-      outputs.check_file(flag.name, Path(flag.value).expanduser())
+      outputs.check_file(flag.name, files.as_path(flag.value))
   # JAX is imported late, so that --help and mistakes are answered at once.
   from benchmarks.compiled import hlo
   from benchmarks.compiled import update as compiled_update
@@ -59,7 +58,7 @@ def main(_):
   if not compiled.text:
     raise UserError(f'the compiler found no program that fits {_FITS}')
   if _HLO.value is not None:
-    outputs.write(Path(_HLO.value).expanduser(), compiled.text.encode())
+    outputs.write(files.as_path(_HLO.value), compiled.text.encode())
   result = estimate.cost(compiled, chip, int(_TOPOLOGY.value.rpartition('x')[2]))
   rows = table(result, chip.memory, settings.train.steps)
   compiled_update.print_table(rows)
@@ -75,7 +74,7 @@ def main(_):
       print(f'{milliseconds:>8} {part.kernels:>8} {moved:>8}  {key}')
   if _JSON.value is not None:
     content = {'chip': _CHIP.value, 'topology': _TOPOLOGY.value, **result}
-    outputs.write(Path(_JSON.value).expanduser(), files.as_json(content))
+    outputs.write(files.as_path(_JSON.value), files.as_json(content))
 
 
 _FITS = (

@@ -110,10 +110,12 @@ def _checked(name: str, fields: Any) -> Chip:
       f'--chip={name} must hold an object with {", ".join(types)}, and nothing else'
     )
   for field, value in fields.items():
-    if types[field] is str:
+    if field == 'compute_capability':
+      fits = bool(re.fullmatch(r'\d+\.\d+', str(value)))
+    elif types[field] is str:
       fits = isinstance(value, str)
     elif field == 'shared_memory':
-      fits = isinstance(value, list) and len(value) == 3
+      fits = [type(each) for each in value] == [int] * 3
     else:
       fits = isinstance(value, (int, float)) and value > 0
     if not fits:

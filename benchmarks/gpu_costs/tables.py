@@ -21,6 +21,7 @@ from benchmarks.gpu_costs import estimate
 from benchmarks.gpu_costs.chips import chip_of, devices_of
 from transformer import files
 from transformer.config import Config
+from transformer.errors import UserError
 from transformer.system import command_line
 from transformer.training.config import MeshConfig
 
@@ -98,6 +99,8 @@ def main(_):
     logging.info('compiling %s', cell.name)
     chip = chip_of(cell.chip)
     compiled = compile_update(cell.settings, devices_of(chip, cell.topology))
+    if not compiled.text:
+      raise UserError(f'{cell.name} does not fit into the memory of a GPU')
     per_host = int(cell.topology.rpartition('x')[2])
     found[cell.name] = estimate.cost(compiled, chip, per_host)
     files.write_json(_DATA, found)

@@ -9,7 +9,6 @@ vocabulary has the size that the config asks for. The mesh is config.mesh. All f
 chip and one update, and times are estimates; docs/launching.md explains them.
 """
 
-from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -39,7 +38,7 @@ def main(_):
       'model.attention=cudnn needs an NVIDIA GPU; set --config.model.attention=reference'
     )
   if _JSON.value is not None:
-    outputs.check_file('json', Path(_JSON.value).expanduser())
+    outputs.check_file('json', files.as_path(_JSON.value))
   # JAX is imported late, so that --help and mistakes are answered at once.
   from benchmarks.compiled import update
   from benchmarks.tpu_costs import estimate
@@ -55,7 +54,7 @@ def main(_):
     )
   if _JSON.value is not None:
     outputs.write(
-      Path(_JSON.value).expanduser(),
+      files.as_path(_JSON.value),
       files.as_json({'topology': _TOPOLOGY.value, 'meshes': [result]}),
     )
 

@@ -152,7 +152,7 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(
   assert targets == [f'{source} too' for source in sources]
   chosen = [numbers[source] for source in sources]
   run = 1 + at_most // min(places, at_most)
-  assert abs(len(chosen) - at_most) <= run and chosen == sorted(set(chosen))
+  assert at_most - run <= len(chosen) <= at_most and chosen == sorted(set(chosen))
   # The sample has its share of the pairs before any place, to within a run.
   for index, number in enumerate(chosen):
     assert abs(index - number * at_most / 1013) <= run

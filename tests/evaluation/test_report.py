@@ -1,10 +1,12 @@
 """BLEU comes first, and a metric that fails is left out and costs nothing else."""
 
 import io
+from unittest import mock
 
 import pytest
 
 from transformer.decoding.translator import Translation
+from transformer.errors import UserError
 from transformer.evaluation import report
 from transformer.evaluation.scores import OwnMetric
 from transformer.evaluation.texts import Text
@@ -100,3 +102,19 @@ def test_a_metric_that_fails_costs_nothing_but_itself(function, fact, caplog):
   (warning,) = caplog.messages
   assert warning.startswith('m:wrong is left out') and fact in warning
   assert sentences[0]['good'] == len(GOOD[0]) and 'fine' not in sentences[0]
+
+
+@pytest.mark.parametrize('full', [True, False])
+def test_all_scores_are_written_or_printed_where_one_of_both_fails(full):
+  result = mock.Mock(content={'text': 'valid', 'steps': [3]}, how={'step': '3'})
+  people = mock.Mock()
+  error = UserError('the disk is full') if full else BrokenPipeError()
+  (result if full else people).write.side_effect = error
+  rows = [{'name': name, 'score': 1.0, 'signature': name} for name in ('BLEU', 'own')]
+  stages = [({'metrics': rows[:count], 'seconds': 1.0}, []) for count in (1, 2)]
+  with pytest.raises(type(error)):
+    report.report(result, stages, people)
+  if full:
+    assert any('own' in call.args[0] for call in people.write.call_args_list)
+  else:
+    assert [call.args for call in result.write.call_args_list] == stages

@@ -1,5 +1,7 @@
 """Attention in parts, from a cache or by the fused kernel equals the reference."""
 
+import types
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -182,14 +184,21 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
     assert not np.any(gradients[0][..., EMPTY, :, :])
 
 
-@pytest.mark.parametrize(
-  ('backend', 'missing'), [('cpu', 'an NVIDIA GPU; JAX runs on cpu here'), ('gpu', '')]
-)
-def test_what_a_device_lacks_for_the_fused_kernel_is_told(
-  monkeypatch, backend, missing
-):
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-  assert missing_for_fused_attention() == missing
+def test_what_a_device_lacks_for_the_fused_kernel_is_told(monkeypatch):
+  for backend, capability, key_dim, missing in (
+    ('cpu', None, 64, 'an NVIDIA GPU; JAX runs on cpu here'),
+    ('gpu', '8.0', 128, ''),
+    ('gpu', '8.9', 136, 'heads of more than 128 dims; got key_dim=136 and 8.9'),
+    ('gpu', '10.0', 256, ''),
+    ('gpu', 'gfx90a', 136, ''),
+  ):
+    monkeypatch.setattr(jax, 'default_backend', lambda backend=backend: backend)
+    device = types.SimpleNamespace(
+      **{'compute_capability': capability} if capability else {}
+    )
+    monkeypatch.setattr(jax, 'devices', lambda device=device: [device])
+    message = missing_for_fused_attention(key_dim)
+    assert missing in message and bool(message) == bool(missing)
 
 
 @pytest.mark.parametrize('at_once', [256, 2])

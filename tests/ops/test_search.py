@@ -28,8 +28,11 @@ from transformer.ops.sampling import greedy_search
 from transformer.ops.search import (
   PAD,
   Hypotheses,
+  StateArray,
+  arrays,
   cache_lengths,
   run_search,
+  with_arrays,
 )
 from transformer.ops.selection import add_terms, normalised
 
@@ -277,3 +280,12 @@ def test_normalised_logits_are_log_probabilities():
   log_probs_BWN = jax.jit(lambda logits: add_terms(*normalised(logits)))(logits_BWN)
   wanted_BWN = jax.nn.log_softmax(logits_BWN)
   chex.assert_trees_all_close(log_probs_BWN, wanted_BWN, rtol=1e-6, atol=1e-6)
+
+
+def test_a_plain_array_of_a_state_is_replaced_too():
+  state = {'kept': StateArray(jnp.zeros(3)), 'plain': jnp.zeros(2)}
+  new = with_arrays(state, {'kept': jnp.ones(3), 'plain': jnp.ones(2)})
+  assert jax.tree.map(float, jax.tree.map(jnp.sum, arrays(new))) == {
+    'kept': 3,
+    'plain': 2,
+  }

@@ -84,7 +84,9 @@ class Request:
           )
     if self.checkpoint == 'all':
       if self.unscored:
-        raise UserError('--checkpoint=all compares scores; give --reference=FILE')
+        raise UserError(
+          '--checkpoint=all compares scores; give --reference=FILE, or one step'
+        )
       if self.output or self.ensemble or self.average > 1:
         raise UserError('--checkpoint=all excludes --output, --ensemble and --average')
     check_output(self.output, [self.source, *self.reference], self.workdir)

@@ -43,11 +43,12 @@ class Corpora(NamedTuple):
     """
     total = sum(map(len, self.train.values()))
     places = min(at_most, _PLACES)
-    every = total // places
     length = at_most // places
+    firsts = [place * total // places for place in range(places)]
     if total <= at_most:
-      every = length = _CHUNK
-    for first in range(0, total, every):
+      length = _CHUNK
+      firsts = range(0, total, _CHUNK)
+    for first in firsts:
       # Numbered through all corpora.
       start = first
       stop = first + length

@@ -92,23 +92,34 @@ def report(
   stages: Iterable[Scores],
   people: TextIO,
 ) -> dict[str, Any]:
-  """Writes and prints scores as they come, each stage more; returns the row for `print_table`."""
+  """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
+
+  On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
+  or printed. Then the first error is raised.
+  """
+  errors: list[Exception] = []
   printed = 0
   for scores, sentences in stages:
     rows = scores['metrics']
     try:
       result.write(scores, sentences)
-    finally:  # Scores that do not fit onto a disk are printed.
+    except (OSError, UserError) as error:
+      errors.append(error)
+    try:
       if not printed:
-        seconds = f' in {scores["seconds"]:.1f} s' if 'seconds' in scores else ''
+        seconds = f'{scores["seconds"]:.1f} s'
         how = ', '.join(f'{key} {value}' for key, value in result.how.items())
         print(
-          f'{result.content["text"]}: {len(sentences)} sentences{seconds}, {how}',
+          f'{result.content["text"]}: {len(sentences)} sentences in {seconds}, {how}',
           file=people,
         )
       for row in rows[printed:]:
         print(_line(**row), file=people, flush=True)
+    except OSError as error:
+      errors.append(error)
     printed = len(rows)
+  if errors:
+    raise errors[0]
   print(f'also in {result.path}', file=people)
   return {
     'step': result.content['steps'][-1],

@@ -20,7 +20,7 @@ from transformer.runs import run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
 # What readers of a result need.
-_FIELDS = {
+FIELDS = {
   'text',
   'text_sha256',
   'steps',
@@ -55,9 +55,7 @@ class Result(NamedTuple):
         ]
       )
       how['ensemble'] = f'{1 + len(others)}.{digest}'
-    if 'decode' in content:
-      how |= self._how_decoded()
-    return how | content['more']
+    return how | self._how_decoded() | content['more']
 
   def _how_decoded(self) -> dict[str, str]:
     decode = self.content['decode']
@@ -144,7 +142,7 @@ class Result(NamedTuple):
 def facts(
   text: Text,
   members: Sequence,
-  decoding: Decoding | None = None,
+  decoding: Decoding,
   **more: str | Sequence[str],
 ) -> dict[str, Any]:
   """Returns what is known of a result of runs before its scores.
@@ -169,11 +167,10 @@ def facts(
   for name, value in more.items():
     if value:
       known['more'][name] = value if isinstance(value, str) else _digest(value)
-  if decoding:
-    seed = decoding.seed if decoding.sample else None
-    known |= {'decode': decode_facts(decoding), 'seed': seed}
-    if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
-      known['more']['bleu'] = decoding.bleu_tokenize
+  seed = decoding.seed if decoding.sample else None
+  known |= {'decode': decode_facts(decoding), 'seed': seed}
+  if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
+    known['more']['bleu'] = decoding.bleu_tokenize
   return known
 
 
@@ -200,7 +197,7 @@ def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
 def read(path: Path) -> Result:
   """Reads a result; raises `UserError` if it is not as eval.py writes it."""
   result = Result(path, _read(path, lambda data: dict(json.loads(data))))
-  missing = _FIELDS - result.content.keys()
+  missing = FIELDS - result.content.keys()
   if missing:
     raise UserError(
       f'{path} should be as eval.py writes it; it lacks {", ".join(sorted(missing))}; '

@@ -176,7 +176,9 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
 
 def _check_machine(config: Config):
   """Raises `UserError` if this machine lacks the devices that a config needs."""
-  if config.model.attention == 'cudnn' and (missing := missing_for_fused_attention()):
+  if config.model.attention == 'cudnn' and (
+    missing := missing_for_fused_attention(config.model.head_key_dim)
+  ):
     raise UserError(
       f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
       f'its JAX as the README says, elsewhere set --config.model.attention=reference'

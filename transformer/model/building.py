@@ -27,7 +27,6 @@ import dataclasses
 from typing import Any
 
 import flax.linen as nn
-from absl import logging
 
 from transformer import own_code
 from transformer.errors import UserError, shown
@@ -48,8 +47,7 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
     UserError: `model.module` or `model.attention` cannot be imported, or is no model or function.
   """
   sizes = vocabulary.target.size, vocabulary.source.size
-  if config.attention == 'cudnn' and (missing := missing_for_fused_attention()):
-    logging.info('attention uses the reference implementation: cudnn needs %s', missing)
+  if config.attention == 'cudnn' and missing_for_fused_attention(config.head_key_dim):
     config = dataclasses.replace(config, attention='reference')
   if ':' in config.attention:
     own_code.load(config.attention, 'attention')

@@ -44,7 +44,16 @@ def fused_attention(
   return out.reshape(*q_BTHK.shape[:-1], -1)
 
 
-def missing_for_fused_attention() -> str:
-  """Returns what the default device lacks for `fused_attention`; '' if nothing."""
+def missing_for_fused_attention(key_dim: int) -> str:
+  """Returns what the default device lacks for `fused_attention` with such heads; '' if nothing."""
   backend = jax.default_backend()
-  return '' if backend == 'gpu' else f'an NVIDIA GPU; JAX runs on {backend} here'
+  if backend != 'gpu':
+    return f'an NVIDIA GPU; JAX runs on {backend} here'
+  # Such as 8.0; other makers than NVIDIA have names there.
+  capability = getattr(jax.devices()[0], 'compute_capability', '')
+  if key_dim > 128 and capability[:1].isdigit() and float(capability) < 9:
+    return (
+      f'a GPU of compute capability 9.0 for heads of more than 128 dims; got '
+      f'key_dim={key_dim} and {capability}'
+    )
+  return ''

@@ -75,8 +75,16 @@ def arrays(state: Any) -> Any:
 
 
 def with_arrays(state: Any, new: Any) -> Any:
-  """Returns a state of `StateArray`s with the plain arrays of a pytree of its structure."""
-  return _map(lambda leaf, array: dataclasses.replace(leaf, array=array), state, new)
+  """Returns a state with the plain arrays of a pytree of its structure."""
+
+  def replace(leaf, array):
+    if isinstance(leaf, StateArray):
+      return dataclasses.replace(leaf, array=array)
+    return array
+
+  return jax.tree.map(
+    replace, state, new, is_leaf=lambda leaf: isinstance(leaf, StateArray)
+  )
 
 
 def padded_sources(state: Any, source_length: int) -> Any:

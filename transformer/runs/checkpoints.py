@@ -83,7 +83,8 @@ class Checkpoints:
     if step not in self._steps:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
-        f'got {shown(which)}' + (f', whose step {step} is not there' if step else '')
+        f'got {shown(which)}'
+        + (f', whose step {step} is not there' if which == 'best' else '')
       )
     self._verify(step)
     return step

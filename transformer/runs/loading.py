@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from transformer import files
 from transformer.config import Config
@@ -82,6 +83,10 @@ def load_run(
   chosen = checkpoints.resolve(checkpoint)
   vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
   model = build_model(config.model, vocabulary)
+  if model.config.attention != config.model.attention:
+    logging.info(
+      'attention uses the reference implementation, since cuDNN has none here'
+    )
   steps = [
     step
     for step in checkpoints.steps()

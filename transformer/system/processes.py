@@ -170,7 +170,7 @@ def least(number: int | None) -> int | None:
 
 
 def place(arrays, sharding: jax.sharding.NamedSharding):
-  """Returns whole NumPy arrays, the same in all processes, as arrays that span the processes.
+  """Returns whole NumPy arrays as arrays that span the processes; each process places its part.
 
   A single process gets `arrays` back: its compiled programs move them to the devices.
   """

@@ -16,6 +16,7 @@ import tensorflow_datasets.translate  # It registers the translation sets.
 from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
+from transformer import files
 from transformer.data.text.tfds_sets import languages_of, open_set
 from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
@@ -67,8 +68,9 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
   """Returns the builder of a set by TFDS's code."""
+  folder = os.fspath(files.as_path(data_dir)) if data_dir else None
   try:
-    return tfds.builder(name, data_dir=os.path.expanduser(data_dir) or None)
+    return tfds.builder(name, data_dir=folder)
   except tfds.core.DatasetNotFoundError as error:
     known = tfds.list_builders(with_community_datasets=False)
     nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)

@@ -252,9 +252,18 @@ def test_a_given_vocabulary_takes_symbols(vocabularies, tmp_path):
   assert made.written('ﬁ A<Ort>') == 'fi A<Ort>'
 
 
-def test_an_earlier_vocabulary_takes_new_symbols(vocabularies):
+def test_a_given_vocabulary_takes_new_symbols_but_not_that_of_init_from(
+  vocabularies, tmp_path
+):
   earlier = vocabularies['nfkc']
-  grown = make(SIZE + 2, earlier, symbols=('<neu>', 'ﬁ'), normalisation='nfkc')
+  path = tmp_path / 'earlier.model'
+  path.write_bytes(earlier.model_bytes)
+  settings = {'symbols': ('<neu>', 'ﬁ'), 'normalisation': 'nfkc'}
+  with pytest.raises(
+    UserError, match=r'train\.init_from, which lacks .* data\.symbols'
+  ):
+    make(SIZE + 2, earlier, **settings)
+  grown = make(SIZE + 2, vocabulary=str(path), **settings)
   assert grown.symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
   for line in TEXT[:2]:
     assert grown.written(line) == line

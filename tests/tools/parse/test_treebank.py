@@ -118,6 +118,7 @@ def test_lines_and_spaces_do_not_matter():
       '(S (NN a)\n( (S (NN b)))',
       r"line 2 has '\(' where it cannot stand, in the tree that begins in line 1",
     ),
+    ('(S (NP))', r"line 1 has '\)'"),
     ('(S (NN a b))', "has 'a'"),
     ('A sentence.', "has 'A'"),
   ],

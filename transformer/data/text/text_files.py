@@ -54,6 +54,8 @@ def read_lines(path: str | os.PathLike) -> list[str]:
   if path != STANDARD_INPUT:
     with _open(path) as file:
       return list(iterate_lines(file, os.fspath(path)))
+  if sys.stdin is None:
+    raise UserError('standard input is closed; give it something, or name a file')
   return list(iterate_lines(sys.stdin.buffer, 'standard input'))
 
 

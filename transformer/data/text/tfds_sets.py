@@ -9,7 +9,7 @@ from unittest import mock
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
 
-from transformer import own_code
+from transformer import files, own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
@@ -73,7 +73,7 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   ):
     try:
       return read_only_builder.builder_from_files(
-        name, data_dir=os.path.expanduser(data_dir) or None
+        name, data_dir=os.fspath(files.as_path(data_dir)) if data_dir else None
       )
     except tfds.core.DatasetNotFoundError:
       return None

@@ -63,7 +63,13 @@ def _make(
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier
   if given is not None:
-    given = with_symbols(given, config.symbols)
+    extended = with_symbols(given, config.symbols)
+    if not path and extended is not given:
+      raise UserError(
+        'a run takes its vocabulary from train.init_from, which lacks some of data.symbols; leave '
+        'them out, or give its weights another vocabulary, as docs/vocabulary.md shows'
+      )
+    given = extended
     _check_given(given, config, key, f'data.{key}' if path else 'train.init_from')
     return given
   size = config.sizes[key]

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from transformer.config import Config
 from transformer.errors import UserError, readable
-from transformer.evaluation.results import Result
+from transformer.evaluation.results import FIELDS, Result
 from transformer.runs.run_directory import EVALUATIONS, read_record, read_settings
 
 # The keys by which a file in eval/ is known to hold the scores of translations of one text.
-_KEYS = {'text', 'text_sha256', 'steps', 'metrics', 'decode'}
+_KEYS = FIELDS | {'metrics'}
 
 
 class RunFacts(NamedTuple):

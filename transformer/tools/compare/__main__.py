@@ -57,26 +57,22 @@ def main(arguments: Sequence[str]):
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
     print(f'also in {_OUTPUT.value}')
-  # Results lack chrF2++ if it could not be computed.
-  for metric in ('chrF2++', 'BLEU'):
-    if metric in compared['signatures']:
-      for name in arguments[2:]:
-        _show_examples(systems[arguments[1]][0], systems[name][0], metric)
-      break
+  for name in arguments[2:]:
+    _show_examples(systems[arguments[1]][0], systems[name][0])
 
 
-def _show_examples(baseline: ScoredRun, other: ScoredRun, metric: str):
-  """Prints the sentences whose scores differ most."""
+def _show_examples(baseline: ScoredRun, other: ScoredRun):
+  """Prints the sentences whose chrF2++ differs most."""
   differing = []
   for one, two in zip(baseline.sentences, other.sentences, strict=True):
     if one['translation'] != two['translation']:
-      difference = abs(two[metric] - one[metric])
+      difference = abs(two['chrF2++'] - one['chrF2++'])
       differing.append((difference, one, two))
   differing.sort(key=lambda row: row[0], reverse=True)
   for _, one, two in differing[: _EXAMPLES.value]:
     print(f'\nsource     {one["source"]}\nreference  {one["references"][0]}')
     for run, sentence in ((baseline.run, one), (other.run, two)):
-      print(f'{sentence[metric]:9.1f}  {sentence["translation"]}   [{run}]')
+      print(f'{sentence["chrF2++"]:9.1f}  {sentence["translation"]}   [{run}]')
 
 
 # `attention-compare` calls it.

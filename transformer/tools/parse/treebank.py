@@ -123,6 +123,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
   text = '\n'.join(lines)
   builder = Builder()
   began = 0
+  is_empty = False  # Whether the innermost bracket was just opened.
   for match in _TOKEN.finditer(text):
     tag, word, label, close = match.groups()
     if not builder.open:
@@ -132,13 +133,14 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
         builder.add(word, tag)
     elif label or (label == '' and not builder.open):
       builder.begin(label)
-    elif close and builder.open:
+    elif close and builder.open and not is_empty:
       builder.end()
     else:
       raise UserError(
         f'{wanted}; line {_line(text, match.start())} has {shown(match[0].strip())} where it '
         f'cannot stand, in the tree that begins in line {_line(text, began)}'
       )
+    is_empty = label is not None
     if not builder.open:
       yield builder.tree()
       builder = Builder()
