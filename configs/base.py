@@ -2,7 +2,7 @@
 
 The other configs start from it; it cannot be trained by itself. The docstrings of
 transformer/*/config.py, and docs/configuration.md, explain each key. --config=RUN is
-configs/base.py:RUN, the settings of the run in the directory RUN.
+configs/base.py:RUN, the settings of the run in the directory RUN, or in a copy of its config.json.
 """
 
 import dataclasses
@@ -19,7 +19,8 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
   """Returns all groups and keys of `transformer.config.Config`.
 
   Args:
-    run: the directory of the run whose settings are the values; empty gives the defaults.
+    run: the directory of the run whose settings are the values, or its config.json; empty gives the
+      defaults.
 
   Raises:
     UserError: the directory holds no run, or a damaged one, or one of another format.

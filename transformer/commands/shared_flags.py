@@ -135,7 +135,7 @@ def define_config() -> flags.FlagHolder:
   holder = config_flags.DEFINE_config_file(
     'config',
     None,
-    'The config file, or the directory of a run for its settings. '
+    'The config file, or the directory or config.json of a run for its settings. '
     '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
     'transformer/*/config.py has them all.',
   )

@@ -61,8 +61,10 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def read_settings(workdir: str | os.PathLike) -> Config:
-  """Returns the settings of a run."""
+  """Returns the settings of a run, or of a copy of its `config.json`, a name in `.json`."""
   workdir = files.as_path(workdir)
+  if workdir.suffix == '.json' and not workdir.is_dir():
+    return Config.from_dict(files.read_sealed(workdir, "a run's config"))
   settings = read_config(workdir)
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')

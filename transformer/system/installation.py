@@ -51,11 +51,11 @@ def folder() -> Path:
 def find_config(value: str) -> str:
   """Returns PATH or PATH:ARGUMENT, a value of `--config`, with the path of a file.
 
-  If configs/NAME.py is no file here, this project's file takes its place. The directory of a run
-  stands for its settings, which configs/base.py reads. Lets a config import from `configs`: beside
-  it, here, and of this project.
+  If configs/NAME.py is no file here, this project's file takes its place. The directory of a run,
+  or a copy of its config.json under any name, stands for its settings, which configs/base.py reads.
+  Lets a config import from `configs`: beside it, here, and of this project.
   """
-  if value and files.as_path(value).is_dir():
+  if value and (value.endswith('.json') or files.as_path(value).is_dir()):
     value = f'{folder()}/configs/base.py:{value}'
   name, colon, argument = value.partition(':')
   path = Path(name)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.compare.test_comparison import GOOD, POOR, compared, write
+from transformer import files
+from transformer.config import Config
 
 
 @pytest.fixture(scope='module')
@@ -41,6 +43,23 @@ def test_the_command_prints_the_table_and_what_differs_most(command, tmp_path):
   assert json.loads((tmp_path / 'found.json').read_text('utf-8')) == compared(
     first, second, allow=True
   )
+
+
+def test_settings_of_a_config_file_and_of_a_colleagues_copy_are_compared(
+  command, tmp_path
+):
+  theirs = Config.from_dict({'model': {'num_layers': 3}, 'data': {'train': ('a', 'b')}})
+  files.write_sealed(tmp_path / 'theirs.json', theirs.to_dict())
+  mine = 'configs/base.py'
+  status, out, err = command('--settings', mine, f'{tmp_path}/theirs.json')
+  assert status == 0, err
+  assert out.splitlines() == [
+    "data.train: ('train',) -> ('a', 'b')",
+    'model.num_layers: 6 -> 3',
+  ]
+  assert command('--settings', mine, mine)[1] == 'all settings are equal\n'
+  assert 'name two' in command.refuses('--settings', mine)
+  assert 'cannot be read' in command.refuses('--settings', mine, f'{tmp_path}/no.json')
 
 
 @pytest.fixture(scope='module')

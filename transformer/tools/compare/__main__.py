@@ -2,6 +2,7 @@
 
   python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
   python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
+  python -m transformer.tools.compare --settings RUN_A RUN_B           # or config files
   python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
       runs/a/eval/test.step600.beam1.alpha0.6.json --allow_unequal_decoding
 
@@ -22,7 +23,7 @@ from transformer.commands import shared_flags
 from transformer.commands.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
-from transformer.tools.compare import comparison, scored_runs
+from transformer.tools.compare import comparison, scored_runs, settings
 from transformer.tools.compare.scored_runs import ScoredRun
 
 _TEXT = flags.DEFINE_string(
@@ -36,11 +37,20 @@ _EXAMPLES = flags.DEFINE_integer(
   5,
   'Sentences to show; those whose chrF2++ differs most come first.',
 )
+_SETTINGS = flags.DEFINE_bool(
+  'settings', False, 'Compare the settings of two configs or runs instead of scores.'
+)
 _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
 
 def main(arguments: Sequence[str]):
   """Compares the systems of the command line, and prints tables and examples."""
+  if _SETTINGS.value:
+    if len(arguments) != 3:
+      raise UserError('--settings compares two configs or runs; name two')
+    lines = settings.differences(*arguments[1:])
+    print(*lines or ['all settings are equal'], sep='\n')
+    return
   if len(arguments) < 3:
     raise UserError(
       'two systems or more are needed, each a run, or runs with commas between them'

@@ -1,0 +1,23 @@
+"""The settings in which two configs differ."""
+
+from transformer.commands.config_values import ConfigFile
+from transformer.config import Config, flatten
+from transformer.system import installation
+
+
+def differences(one: str, other: str) -> list[str]:
+  """Returns a line for each setting that differs, with both values, in the order of the settings.
+
+  Each config is what `--config` takes: a config file, the directory of a run, or its config.json.
+  """
+  first, second = _settings(one), _settings(other)
+  lines = []
+  for name, value in first.items():
+    if value != second[name]:
+      lines.append(f'{name}: {value!r} -> {second[name]!r}')
+  return lines
+
+
+def _settings(config: str) -> dict[str, object]:
+  tree = ConfigFile().parse(installation.find_config(config))
+  return flatten(Config.from_dict(tree.to_dict()).to_dict())
