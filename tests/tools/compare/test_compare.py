@@ -1,5 +1,6 @@
 """The command prints the comparison and writes it as JSON, and a mistake is one line."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -43,6 +44,31 @@ def test_the_command_prints_the_table_and_what_differs_most(command, tmp_path):
   assert json.loads((tmp_path / 'found.json').read_text('utf-8')) == compared(
     first, second, allow=True
   )
+
+
+@pytest.mark.parametrize('style', ['markdown', 'latex', 'csv'])
+def test_a_table_has_the_numbers_of_the_json_and_nothing_else(command, tmp_path, style):
+  first, second = write(tmp_path, 'a_1', GOOD), write(tmp_path, 'b', POOR)
+  status, out, err = command(
+    first, second, f'--format={style}', f'--output={tmp_path}/found.json'
+  )
+  assert status == 0, err
+  found = json.loads((tmp_path / 'found.json').read_text('utf-8'))
+  lines = out.splitlines()
+  for name, system in found['systems'].items():
+    bleu = system['scores']['BLEU']['mean']
+    p = system['p'].get('BLEU')
+    if style == 'csv':
+      (row,) = [row for row in csv.DictReader(lines) if row['system'] == name][:1]
+      assert float(row['mean']) == bleu and row['p'] == ('' if p is None else str(p))
+      assert row['signature'] == found['signatures']['BLEU']
+    else:
+      (row,) = [
+        line for line in lines if name.replace('_', r'\_') in line or name in line
+      ]
+      assert f'{bleu:.2f}' in row and (p is None or f'{p:.4f}' in row)
+  if style == 'latex':
+    assert lines[0].startswith(r'\begin{tabular}') and lines[-1] == r'\end{tabular}'
 
 
 def test_settings_of_a_config_file_and_of_a_colleagues_copy_are_compared(

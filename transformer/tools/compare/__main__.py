@@ -2,6 +2,7 @@
 
   python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
   python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
+  python -m transformer.tools.compare --format=latex RUN_A RUN_B       # or markdown, csv
   python -m transformer.tools.compare --settings RUN_A RUN_B           # or config files
   python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
       runs/a/eval/test.step600.beam1.alpha0.6.json --allow_unequal_decoding
@@ -24,6 +25,7 @@ from transformer.commands.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
 from transformer.tools.compare import comparison, scored_runs, settings
+from transformer.tools.compare.formats import FORMATS, formatted
 from transformer.tools.compare.scored_runs import ScoredRun
 
 _TEXT = flags.DEFINE_string(
@@ -36,6 +38,9 @@ _EXAMPLES = flags.DEFINE_integer(
   'examples',
   5,
   'Sentences to show; those whose chrF2++ differs most come first.',
+)
+_FORMAT = flags.DEFINE_enum(
+  'format', 'text', FORMATS, 'Print a table for a paper or a spreadsheet instead.'
 )
 _SETTINGS = flags.DEFINE_bool(
   'settings', False, 'Compare the settings of two configs or runs instead of scores.'
@@ -63,9 +68,13 @@ def main(arguments: Sequence[str]):
       read += [scored.result.path, scored.result.sentences_path]
   check_output(_OUTPUT.value, read)
   compared = comparison.compare(systems, _UNEQUAL.value)
-  print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
+  if _FORMAT.value != 'text':  # Nothing but the table, so that a file may take it.
+    print(formatted(compared, _FORMAT.value))
+    return
+  print(*comparison.as_table(compared), sep='\n')
+  if _OUTPUT.value:
     print(f'also in {_OUTPUT.value}')
   for name in arguments[2:]:
     _show_examples(systems[arguments[1]][0], systems[name][0])

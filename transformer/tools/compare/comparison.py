@@ -151,7 +151,7 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
   lines.append('')
   lines.append(_row(' ' * width, signatures))
   for name, system in systems.items():
-    means = [_mean(score) for score in system['scores'].values()]
+    means = [mean_and_deviation(score) for score in system['scores'].values()]
     lines.append(_row(f'{name:{width}}', means))
     for seed in system['results']:
       run = f'   [{seed["run"]}]' if len(system['results']) > 1 else ''
@@ -172,8 +172,8 @@ def _row(label: str, cells: Iterable[str]) -> str:
   return f'{label}  {columns}'.rstrip()
 
 
-def _mean(score: Mapping[str, Any]) -> str:
-  """Returns a mean, with the deviation over seeds if there are several."""
+def mean_and_deviation(score: Mapping[str, Any]) -> str:
+  """Returns a mean as text, with the standard deviation over seeds if there are several."""
   if score['deviation'] is None:
     return f'{score["mean"]:.2f}'
   return f'{score["mean"]:.2f} ± {score["deviation"]:.2f}'

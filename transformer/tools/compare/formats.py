@@ -1,0 +1,53 @@
+"""A comparison as a table for a paper or a spreadsheet."""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from tabulate import tabulate  # A requirement of sacreBLEU.
+
+from transformer.tools.compare.comparison import mean_and_deviation
+
+_STYLES = {'markdown': 'github', 'latex': 'latex_booktabs'}
+FORMATS = ('text', *_STYLES, 'csv')
+
+
+def formatted(compared: Mapping[str, Any], style: str) -> str:
+  """Returns a table with a row for each system, the baseline first.
+
+  Args:
+    compared: as `comparison.compare` returns it.
+    style: `markdown`; `latex`, for the package booktabs; or `csv`, with all digits, where the mean
+      and the deviation have columns of their own.
+  """
+  names = compared['signatures']
+  if style == 'csv':
+    return _as_csv(compared)
+  head = ['system', *names, *(f'p of {name}' for name in names)]
+  rows = []
+  for name, system in compared['systems'].items():
+    row = [name.replace('|', r'\|') if style == 'markdown' else name]
+    for metric in names:
+      row.append(mean_and_deviation(system['scores'][metric]))
+    for metric in names:
+      p = system['p'].get(metric)
+      row.append('' if p is None else f'{p:.4f}')
+    rows.append(row)
+  aligned = ['left', *['right'] * (len(head) - 1)]
+  return tabulate(
+    rows, head, tablefmt=_STYLES[style], disable_numparse=True, colalign=aligned
+  )
+
+
+def _as_csv(compared: Mapping[str, Any]) -> str:
+  content = io.StringIO()
+  head = ['system', 'metric', 'mean', 'deviation', 'p', 'signature']
+  writer = csv.writer(content, lineterminator='\n')
+  writer.writerow(head)
+  for name, system in compared['systems'].items():
+    for metric, score in system['scores'].items():
+      p = system['p'].get(metric)
+      signature = compared['signatures'][metric]
+      writer.writerow([name, metric, score['mean'], score['deviation'], p, signature])
+  return content.getvalue().rstrip('\n')
