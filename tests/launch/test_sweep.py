@@ -242,7 +242,7 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   assert len(losses) == 8 and f'{min(losses):.4g}' == rows[0][2]
   settings = json.loads((tmp_path / 'alone' / 'config.json').read_text('utf-8'))
   rate = flatten(settings)['optimizer.peak_learning_rate']
-  assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}\n' in best.read_text('utf-8')
+  assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}  # ' in best.read_text('utf-8')
 
   # The trial itself may go on for longer, and the sweep still knows its result.
   status, _, err = train(f'--workdir={run}', '--config.train.steps=90')

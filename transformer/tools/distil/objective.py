@@ -68,7 +68,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
       taught_loss(models, config.train.label_smoothing, share, temperature),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
-      sources=[describe_origin(run, run.vocabulary) for run in runs],
+      sources=[describe_origin(run) for run in runs],
     )
 
   return load
