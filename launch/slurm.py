@@ -7,8 +7,8 @@ The arguments after `--` go to train.py; they are checked before anything is sub
 runs train.py, and the tasks find each other by themselves. A node's GPUs are split among its
 tasks. The run is saved two minutes before the time limit, and when Slurm preempts the job. The job
 then queues itself again and resumes the run. Every node must see DIR and this code. --dry_run
-prints the command and the script, and submits nothing. Before that, `python -m benchmarks.gpu_costs`
-estimates the memory and the time of an update on any machine, as docs/launching.md says.
+prints the command and the script, and submits nothing. `python -m benchmarks.gpu_costs` estimates
+the memory and the time of an update before, on any machine, as docs/launching.md says.
 """
 
 import shlex
