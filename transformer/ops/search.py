@@ -57,16 +57,17 @@ jax.export.register_pytree_node_serialization(
 )
 
 
-def _map(function: Callable, state: Any, *others: Any) -> Any:
-  """Maps the `StateArray`s of a state, with the places in others; other leaves stay."""
+def _is_state_array(leaf: Any) -> bool:
+  return isinstance(leaf, StateArray)
 
-  def is_state_array(leaf):
-    return isinstance(leaf, StateArray)
 
-  def apply(leaf, *given):
-    return function(leaf, *given) if is_state_array(leaf) else leaf
+def _map(function: Callable, state: Any) -> Any:
+  """Maps the `StateArray`s of a state; other leaves stay."""
 
-  return jax.tree.map(apply, state, *others, is_leaf=is_state_array)
+  def apply(leaf):
+    return function(leaf) if _is_state_array(leaf) else leaf
+
+  return jax.tree.map(apply, state, is_leaf=_is_state_array)
 
 
 def arrays(state: Any) -> Any:
@@ -78,13 +79,9 @@ def with_arrays(state: Any, new: Any) -> Any:
   """Returns a state with the plain arrays of a pytree of its structure."""
 
   def replace(leaf, array):
-    if isinstance(leaf, StateArray):
-      return dataclasses.replace(leaf, array=array)
-    return array
+    return dataclasses.replace(leaf, array=array) if _is_state_array(leaf) else array
 
-  return jax.tree.map(
-    replace, state, new, is_leaf=lambda leaf: isinstance(leaf, StateArray)
-  )
+  return jax.tree.map(replace, state, new, is_leaf=_is_state_array)
 
 
 def padded_sources(state: Any, source_length: int) -> Any:

@@ -27,10 +27,13 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
   head = ['system', *names, *(f'p of {name}' for name in names)]
   rows = []
   for name, system in compared['systems'].items():
-    row = [name.replace('|', r'\|') if style == 'markdown' else name]
+    row = [name]
+    if style == 'markdown':
+      row = [name.replace('|', r'\|')]
     for metric in names:
       row.append(mean_and_deviation(system['scores'][metric]))
     for metric in names:
+      # The baseline has no p, and no custom metric has.
       p = system['p'].get(metric)
       row.append('' if p is None else f'{p:.4f}')
     rows.append(row)
@@ -41,6 +44,7 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
 
 
 def _as_csv(compared: Mapping[str, Any]) -> str:
+  """Returns a row for each system and metric."""
   content = io.StringIO()
   head = ['system', 'metric', 'mean', 'deviation', 'p', 'signature']
   writer = csv.writer(content, lineterminator='\n')

@@ -10,7 +10,8 @@ def differences(one: str, other: str) -> list[str]:
 
   Each config is what `--config` takes: a config file, the directory of a run, or its config.json.
   """
-  first, second = _settings(one), _settings(other)
+  first = _settings(one)
+  second = _settings(other)
   lines = []
   for name, value in first.items():
     if value != second[name]:
@@ -19,5 +20,7 @@ def differences(one: str, other: str) -> list[str]:
 
 
 def _settings(config: str) -> dict[str, object]:
+  """Returns the checked settings of a config, by dotted name."""
   tree = ConfigFile().parse(installation.find_config(config))
-  return flatten(Config.from_dict(tree.to_dict()).to_dict())
+  settings = Config.from_dict(tree.to_dict())
+  return flatten(settings.to_dict())
