@@ -44,10 +44,10 @@ try:
   import optuna
 
   from launch import child_process, sbatch
+  from launch.config_file import given_settings
   from launch.sweeping import checkpoints, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
-  from transformer.commands.config_file import given_settings
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
     raise

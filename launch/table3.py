@@ -33,10 +33,10 @@ from ml_collections import config_flags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process, table3_page
+from launch.config_file import given_settings
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.commands import shared_flags
-from transformer.commands.config_file import given_settings
 from transformer.commands.request import chosen_splits
 from transformer.config import flatten
 from transformer.decoding.config import decoding_for

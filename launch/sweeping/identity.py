@@ -4,8 +4,8 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from launch.config_file import plain_settings
 from launch.sweeping.space import UNREAD, Space
-from transformer.commands.config_file import plain_settings
 from transformer.config import Config
 from transformer.errors import shown
 

@@ -12,10 +12,10 @@ import plotly.offline
 from optuna import visualization
 from optuna.trial import FrozenTrial, TrialState
 
+from launch.config_file import changed, config_file
 from launch.sweeping import checkpoints
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
-from transformer.commands.config_file import changed, config_file
 
 BEST = 'best.py'
 PAGE = 'sweep.html'

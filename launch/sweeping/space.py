@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import optuna
 
+from launch.config_file import changed
 from launch.sweeping.storage import DATABASE_ERRORS
-from transformer.commands.config_file import changed
 from transformer.config import Config, check_name
 from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import converted

@@ -13,11 +13,11 @@ import optuna
 from absl import logging
 
 from launch import child_process
+from launch.config_file import changed, config_file
 from launch.sweeping import checkpoints, space
 from launch.sweeping.records import Trial
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
-from transformer.commands.config_file import changed, config_file
 from transformer.errors import UserError
 from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
 from transformer.runs.lock import RunLock

@@ -2,7 +2,7 @@
 
 import runpy
 
-from transformer.commands.config_file import changed, config_file
+from launch.config_file import changed, config_file
 from transformer.config import Config
 
 
