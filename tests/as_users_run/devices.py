@@ -8,8 +8,7 @@ import numpy as np
 
 from tests.as_users_run import tiny
 from transformer.model.transformer import Transformer
-from transformer.ops.cpu import random_bits
-from transformer.ops.dropout import random_key
+from transformer.ops.dropout import random_bits, random_key
 from transformer.system.processes import place
 from transformer.training.mesh import batch_sharding, make_mesh
 from transformer.training.update import make_update

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.ops.cpu import random_bits
-from transformer.ops.dropout import dropout
+from transformer.ops.dropout import dropout, random_bits
 
 KEY = jax.random.key(17, impl='threefry2x32')
 dropped = jax.jit(dropout, static_argnums=2)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer.ops.axes import split_axis
 from transformer.ops.dropout import dropout as drop
 
 # Attention for whole sequences takes at most this many queries at a time.
@@ -80,7 +81,7 @@ def dot_product_attention(
 
 def attention_with_weights(
   q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple:
   """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   return _attention(_scaled(q_BTHK, scale), k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
@@ -173,21 +174,11 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
   parts = -(-length // _QUERIES_AT_ONCE)
   size = -(-length // parts)
 
-  def split(x, axis):
-    """Pads axis `axis` < 0 and splits it into equal parts, along a new first axis."""
-    axis += x.ndim
-    padding = [(0, 0)] * x.ndim
-    padding[axis] = (0, parts * size - length)
-    x = jnp.pad(x, padding)
-    return jnp.moveaxis(
-      x.reshape(*x.shape[:axis], parts, size, *x.shape[axis + 1 :]), axis, 0
-    )
-
   def split_rows(x):
     if x is None:
       return None
     shape = jnp.broadcast_shapes(x.shape, (length, k_BSHK.shape[-3]))
-    return split(jnp.broadcast_to(x, shape), -2)
+    return split_axis(jnp.broadcast_to(x, shape), len(shape) - 2, parts, size)
 
   @jax.checkpoint
   def attend(part):
@@ -201,7 +192,7 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
   given = (
     jnp.arange(parts),
-    split(q_BTHK, -3),
+    split_axis(q_BTHK, q_BTHK.ndim - 3, parts, size),
     split_rows(mask_BTS),
     split_rows(bias_BHTS),
   )

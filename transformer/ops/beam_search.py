@@ -48,9 +48,9 @@ class Policy(NamedTuple):
       live ones of the largest preference are the result. None takes all, which must be sorted.
   """
 
-  choose: Callable[..., Choice]
+  choose: Callable
   state: Any = ()
-  preference: Callable[[Any], jax.Array] | None = None
+  preference: Callable | None = None
 
 
 class Beams(NamedTuple):

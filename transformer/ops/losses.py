@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops import linear
+from transformer.ops.axes import split_axis
 
 # Positions in a chunk. A device holds the logits of one chunk at a time. Smaller chunks read the
 # output projection from memory too often. Larger ones do not fit into a CPU's cache, or fill an
@@ -16,7 +17,7 @@ _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple[jax.Array, jax.Array]:
+def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple:
   """Returns the cross entropy of each position against smoothed labels, and the plain one.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token of the vocabulary,
@@ -56,7 +57,7 @@ token_losses.defvjp(_token_losses, _token_losses_backward)
 
 def smoothed_cross_entropy(
   x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *, devices=1
-) -> dict[str, jax.Array]:
+) -> dict:
   """Cross entropy of a linear output layer against label-smoothed targets.
 
   Args:
@@ -75,7 +76,7 @@ def smoothed_cross_entropy(
 
 def chunked_loss(
   function: Callable, x_BTD, output_ND, weights_BT, by_position, whole=(), *, devices=1
-) -> dict[str, jax.Array]:
+) -> dict:
   """Sums a loss of logits that are computed for one chunk of positions after another.
 
   Both gradients are computed with the loss. The whole [B, T, N] array never exists: moving it
@@ -138,14 +139,7 @@ def _chunks(positions, arrays):
   rows, length = arrays[0].shape[:2]
   count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
   size = -(-length // count)
-
-  def split(array):
-    padded = jnp.pad(
-      array, [(0, 0), (0, count * size - length)] + [(0, 0)] * (array.ndim - 2)
-    )
-    return jnp.moveaxis(padded.reshape(rows, count, size, *array.shape[2:]), 1, 0)
-
-  return jax.tree.map(split, arrays)
+  return jax.tree.map(lambda array: split_axis(array, 1, count, size), arrays)
 
 
 def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 def causal_mask(length) -> jax.Array:
   """Returns the mask that hides future positions, [T, S] with T = S: section 3.2.3."""
-  t = jnp.arange(length)
-  return t[:, None] >= t[None, :]
+  return jnp.tri(length, dtype=bool)
 
 
 def segment_mask(query_segments_BT, key_segments_BS) -> jax.Array:
@@ -37,9 +36,8 @@ def lineage_mask(lineage_BWT, index) -> jax.Array:
     [..., W, S] boolean with S = T · W: True at t · W + lineage[t] for t ≤ index.
   """
   *_, beams, length = lineage_BWT.shape
-  own_BWTW = jax.nn.one_hot(lineage_BWT, beams, dtype=bool)
-  past_T = jnp.arange(length) <= index
-  seen_BWTW = own_BWTW & jnp.broadcast_to(past_T[:, None], own_BWTW.shape)
+  past_BWT = jnp.broadcast_to(jnp.arange(length) <= index, lineage_BWT.shape)
+  seen_BWTW = jax.nn.one_hot(jnp.where(past_BWT, lineage_BWT, -1), beams, dtype=bool)
   return seen_BWTW.reshape(*lineage_BWT.shape[:-1], length * beams)
 
 

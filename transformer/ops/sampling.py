@@ -62,7 +62,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
   """Extends W independent hypotheses of each input by one chosen token at every step.
 
   `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. All else
-  is as in `greedy_search`; the `Hypotheses` are not sorted by score.
+  is as in `greedy_search`; the `Hypotheses` are sorted by score.
   """
   shape = limits_B.shape[0], width
 
@@ -81,12 +81,9 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
 
   def finish(state: RollOut) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
-    return Hypotheses(
-      state.tokens,
-      state.lengths,
-      log_probs_BW,
-      log_probs_BW / length_penalty(state.lengths, options.alpha),
-    )
+    scores_BW = log_probs_BW / length_penalty(state.lengths, options.alpha)
+    found = Hypotheses(state.tokens, state.lengths, log_probs_BW, scores_BW)
+    return best(found, width)
 
   start = RollOut(
     jnp.int32(0),
@@ -152,8 +149,7 @@ def sample_search(
 
     return jax.vmap(jax.vmap(draw))(keys_BW, truncate(log_probs_BWN, sampling))
 
-  draws = roll_out(choose, step, cache, limits_B, samples, options)
-  return draws._replace(finish=lambda state: best(draws.finish(state), samples))
+  return roll_out(choose, step, cache, limits_B, samples, options)
 
 
 def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:

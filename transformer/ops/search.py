@@ -16,6 +16,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 
+from transformer.ops.axes import padded_axis
 from transformer.ops.selection import take, top_k
 
 PAD = 0
@@ -109,9 +110,7 @@ def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:
   """Returns an array whose axis has a length, filled with zeros; None is no axis."""
   if axis is None:
     return leaf
-  padding = [(0, 0)] * leaf.array.ndim
-  padding[axis] = 0, length - leaf.array.shape[axis]
-  return dataclasses.replace(leaf, array=jnp.pad(leaf.array, padding))
+  return dataclasses.replace(leaf, array=padded_axis(leaf.array, axis, length))
 
 
 class Hypotheses(NamedTuple):
@@ -156,8 +155,8 @@ class Search(NamedTuple):
   """
 
   start: Any
-  add_token: Callable[[Any], Any]
-  finish: Callable[[Any], Hypotheses]
+  add_token: Callable
+  finish: Callable
   options: SearchOptions
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from transformer.ops.axes import padded_axis
 
-def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
+
+def top_k(x_BX, count) -> tuple:
   """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
   values_BC, _, where_BC = top_sums(x_BX[:, None], [], count)
   return values_BC, where_BC
 
 
-def top_sums(
-  x_BWX, terms: Sequence[jax.Array], count
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def top_sums(x_BWX, terms: Sequence, count) -> tuple:
   """Returns the largest sums of each b, and their places.
 
   The sums are those of `add_terms`. Equal sums keep the order of w, then that of i. Long rows are
@@ -42,10 +42,7 @@ def top_sums(
     )
     return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
-  if blocks * block != width:
-    x_BWX = jnp.pad(
-      x_BWX, ((0, 0), (0, 0), (0, blocks * block - width)), constant_values=-jnp.inf
-    )
+  x_BWX = padded_axis(x_BWX, 2, blocks * block, -jnp.inf)
   x_BMX = x_BWX.reshape(batch, -1, block)
   maxima_BWM = add_terms(jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks), terms)
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
@@ -61,14 +58,14 @@ def top_sums(
   )
 
 
-def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
+def add_terms(x_BWX, terms: Sequence) -> jax.Array:
   """Returns x[b, w, i] plus each of the terms [b, w], one after the other."""
   for term_BW in terms:
     x_BWX = x_BWX + term_BW[:, :, None]
   return x_BWX
 
 
-def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
+def normalised(logits_BWN) -> tuple:
   """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
 
   So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from
@@ -100,10 +97,9 @@ def _block_size(rows, width, count):
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
-  near = range(math.ceil(ideal / 2), math.floor(ideal * 2) + 1)
+  near = range(math.ceil(ideal / 2), min(math.floor(ideal * 2), width) + 1)
   sizes = [size for size in near if width % size == 0]
-  if not sizes:
-    sizes = [size for size in near if count <= size < width]
+  sizes = sizes or [size for size in near if size >= count]
   return min(sizes, key=lambda size: abs(math.log(size / ideal)), default=1)
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from transformer.data.batch import EOS_ID, Batch
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer
-from transformer.ops.cpu import random_bits
+from transformer.ops.dropout import random_bits
 from transformer.ops.losses import chunked_loss, token_losses
 from transformer.training.objective import Objective, add_losses, forward, twice, twins
 
