@@ -44,7 +44,7 @@ from transformer import files
 from transformer.data.text.text_files import read_lines
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.evaluation.metrics import corpus_bleu
+from transformer.evaluation.metrics import corpus_score
 from transformer.system import command_line
 
 _DATA = flags.DEFINE_string('data', 'data/tatoeba-en-de', 'The folder of the text.')
@@ -280,7 +280,7 @@ def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> flo
         stderr=log,
       )
     files.write(kept, done.stdout)
-  return corpus_bleu(read_lines(kept), [target])
+  return corpus_score('BLEU', read_lines(kept), [target])
 
 
 def draw(found: dict[str, dict], path: Path):

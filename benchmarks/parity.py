@@ -21,7 +21,7 @@ import ctranslate2
 from transformer.data.text.text_files import read_lines
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
-from transformer.evaluation.metrics import corpus_bleu
+from transformer.evaluation.metrics import corpus_score
 from transformer.runs.loading import load_run
 from transformer.system import command_line
 from transformer.tools.convert.ctranslate2_format import write_model
@@ -77,7 +77,7 @@ def main(_):
   pieces = pieces_of(vocabulary)
 
   def bleu(translations):
-    return corpus_bleu(translations, [reference], config.decode.bleu_tokenize)
+    return corpus_score('BLEU', translations, [reference], config.decode.bleu_tokenize)
 
   print(
     '| search | matrices | the same translation | BLEU here | BLEU of CTranslate2 |\n'

@@ -1,13 +1,11 @@
 """Scores, intervals and signatures equal sacreBLEU's own."""
 
-import functools
-
 import pytest
 import sacrebleu
 
 from transformer.errors import UserError
 from transformer.evaluation import metrics
-from transformer.evaluation.metrics import check_tokenizer, corpus_bleu, score_text
+from transformer.evaluation.metrics import check_tokenizer, corpus_score, score_text
 
 TRANSLATIONS = [
   'The cat sat on the mat .',
@@ -34,7 +32,7 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypat
     [REFERENCES * 9, TRANSLATIONS[:2] * 13 + ['x']],
   )
   bleu, chrf = all_scores = scores(translations, references)
-  assert bleu.score == corpus_bleu(translations, references)
+  assert bleu.score == corpus_score('BLEU', translations, references)
   for score, metric in zip(
     all_scores,
     (sacrebleu.BLEU(), sacrebleu.CHRF(word_order=2)),
@@ -58,9 +56,9 @@ def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(
   tokenize, warnings, caplog
 ):
   text = ['The cat sat on the mat .'] * 100
-  for score in (corpus_bleu, functools.partial(score_text, 'BLEU')):
+  for score in (corpus_score, score_text):
     caplog.clear()
-    score(text, [text], tokenize)
+    score('BLEU', text, [text], tokenize)
     assert (
       sum('tokenized period' in record.message for record in caplog.records) == warnings
     )

@@ -10,7 +10,7 @@ NAMES = ('BLEU', 'chrF2++')
 
 
 def check_tokenizer(tokenize: str):
-  """Refuses a tokenizer of sacreBLEU that lacks packages."""
+  """Raises `UserError` if a tokenizer of sacreBLEU lacks packages."""
   try:
     metric_of('BLEU', tokenize)
   except RuntimeError as error:
@@ -20,28 +20,16 @@ def check_tokenizer(tokenize: str):
     ) from error
 
 
-def corpus_bleu(
-  translations: Sequence[str],
-  references: Sequence[Sequence[str]],
-  tokenize: str = '13a',
+def corpus_score(
+  name: str, translations: Sequence[str], references: Sequence, tokenize: str = '13a'
 ) -> float:
-  """Computes cased BLEU in percent (Papineni et al., 2002; Post, 2018)."""
-  metric = metric_of('BLEU', tokenize, force=tokenize == 'none')
+  """Computes BLEU (Papineni et al., 2002; Post, 2018) or chrF2++ (Popović, 2017) in percent."""
+  metric = metric_of(name, tokenize, force=tokenize == 'none')
   return metric.corpus_score(translations, references).score
 
 
-def corpus_chrf(
-  translations: Sequence[str], references: Sequence[Sequence[str]]
-) -> float:
-  """Computes chrF2++ (Popović, 2017) in percent."""
-  return metric_of('chrF2++', '13a').corpus_score(translations, references).score
-
-
 def score_text(
-  name: str,
-  translations: Sequence[str],
-  references: Sequence[Sequence[str]],
-  tokenize: str,
+  name: str, translations: Sequence[str], references: Sequence, tokenize: str
 ) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 

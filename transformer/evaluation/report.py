@@ -2,18 +2,19 @@
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from absl import logging
 
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError, optional, shown
-from transformer.evaluation import metrics, results
+from transformer.evaluation import results
+from transformer.evaluation.metrics import NAMES, score_text
 from transformer.evaluation.scores import OwnMetric, Score, own_scores
 from transformer.evaluation.texts import Text
 
 # The scores of a text, and an object for each sentence; the first metric is the headline.
-Scores = tuple[dict[str, Any], list[dict[str, Any]]]
+Scores = tuple[dict, list[dict]]
 
 
 def evaluate(
@@ -29,9 +30,7 @@ def evaluate(
   `left_out` of the text, too.
   """
   lines = [answer.text for answer in answers]
-  standard = []
-  for name in metrics.NAMES:
-    standard.append(metrics.score_text(name, lines, text.references, tokenize))
+  standard = [score_text(name, lines, text.references, tokenize) for name in NAMES]
   bleu = standard[0]
   scores = {
     'bleu': bleu.score,
@@ -77,21 +76,22 @@ def evaluate(
     yield scores, sentences
 
 
-def _add(
-  scores: dict[str, Any], sentences: list[dict[str, Any]], more: Sequence[Score]
-):
+def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
   """Adds scores of a text to those that there are, and the scores of its sentences."""
   for score in more:
-    scores['metrics'].append(score.to_json())
+    scores['metrics'].append(
+      {
+        'name': score.name,
+        'score': score.score,
+        'interval_95': score.interval,
+        'signature': score.signature,
+      }
+    )
     for sentence, value in zip(sentences, score.sentences, strict=False):
       sentence[score.name] = value
 
 
-def report(
-  result: results.Result,
-  stages: Iterable[Scores],
-  people: TextIO,
-) -> dict[str, Any]:
+def report(result: results.Result, stages: Iterable[Scores], people: TextIO) -> dict:
   """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
 
   On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
@@ -107,10 +107,10 @@ def report(
       errors.append(error)
     try:
       if not printed:
-        seconds = f'{scores["seconds"]:.1f} s'
         how = ', '.join(f'{key} {value}' for key, value in result.how.items())
         print(
-          f'{result.content["text"]}: {len(sentences)} sentences in {seconds}, {how}',
+          f'{result.content["text"]}: {len(sentences)} sentences in '
+          f'{scores["seconds"]:.1f} s, {how}',
           file=people,
         )
       for row in rows[printed:]:
@@ -142,12 +142,15 @@ def show_examples(
   count = min(count, len(text.sources))
   for number in range(count):
     index = number * len(text.sources) // count
-    print('  source      ', text.sources[index], file=people)
-    print('  reference   ', text.references[0][index], file=people)
-    print('  translation ', answers[index].text, end='\n\n', file=people)
+    print(
+      f'  source       {text.sources[index]}\n'
+      f'  reference    {text.references[0][index]}\n'
+      f'  translation  {answers[index].text}\n',
+      file=people,
+    )
 
 
-def print_table(scored: Sequence[tuple[results.Result, dict[str, Any]]]):
+def print_table(scored: Sequence[tuple]):
   """Prints and writes the scores of all checkpoints; marks the best.
 
   There is a result and a row of `report` for each checkpoint.
@@ -161,6 +164,6 @@ def print_table(scored: Sequence[tuple[results.Result, dict[str, Any]]]):
     ]
     print(f'step {row["step"]:6}  {"  ".join(cells)}{"  *" if row is best else ""}')
   result, _ = scored[0]
-  table = results.place(result.path.parent, {**result.content, 'steps': []}, 'all')
+  table = results.place(result.path.parent, {**result.content, 'steps': []}, '.all')
   table.write({'steps': [row['step'] for row in rows], 'checkpoints': rows})
   print(f'also in {table.path}')

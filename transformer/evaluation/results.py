@@ -8,12 +8,12 @@ import glob
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.decoding.config import DecodeConfig, Decoding
+from transformer.decoding.config import Decoding
 from transformer.errors import UserError
 from transformer.evaluation.texts import Text
 from transformer.runs import run_directory, sealing
@@ -36,42 +36,31 @@ class Result(NamedTuple):
   """A JSON object, without scores what `facts` returns, and its file; None if it is not kept."""
 
   path: Path | None
-  content: Mapping[str, Any]
+  content: Mapping
 
   @property
-  def how(self) -> dict[str, str]:
+  def how(self) -> dict:
     """The names and values that tell the results of one text apart."""
     content = self.content
+    decode = content['decode']
     steps = content['steps']
     others = content['ensemble']
-    how = {'step': str(steps[-1])} if steps else {}
+    how = {'step': steps[-1]} if steps else {}
     if len(steps) > 1:
-      how['average'] = str(len(steps))
+      how['average'] = len(steps)
     if others:  # A digest distinguishes ensembles of the same size.
-      digest = _digest(
-        [
-          f'{run} {[*its]}'
-          for run, its in zip(others, content['ensemble_steps'], strict=True)
-        ]
-      )
+      digest = _digest(map('{} {}'.format, others, content['ensemble_steps']))
       how['ensemble'] = f'{1 + len(others)}.{digest}'
-    return how | self._how_decoded() | content['more']
-
-  def _how_decoded(self) -> dict[str, str]:
-    decode = self.content['decode']
-    sample = decode['sample']
-    how = {
-      'samples' if sample else 'beam': str(decode['beam_size']),
-      'alpha': f'{decode["alpha"]:g}',
-    }
-    if sample:
+    how['samples' if decode['sample'] else 'beam'] = decode['beam_size']
+    how['alpha'] = f'{decode["alpha"]:g}'
+    if decode['sample']:
       how |= {name: f'{decode[name]:g}' for name in _SAMPLING}
-      how['seed'] = str(self.content['seed'])
+      how['seed'] = content['seed']
     if decode['search'] != 'default':
       how['search'] = _digest([json.dumps(decode['search'])])
-    if decode['dtype'] != DecodeConfig.dtype:
+    if decode['dtype'] != 'trained':
       how['dtype'] = decode['dtype']
-    return how
+    return how | content['more']
 
   @property
   def name(self) -> str:
@@ -79,17 +68,17 @@ class Result(NamedTuple):
     return '.'.join(f'{key}{value}' for key, value in self.how.items())
 
   @property
-  def decoding(self) -> dict[str, Any]:
+  def decoding(self) -> dict:
     """The settings that must be equal in a comparison; steps and seeds may differ."""
     decode = self.content['decode']
-    more = {key: value for key, value in self.content['more'].items() if key != 'bleu'}
-    unread = {'batch_size', *(() if decode['sample'] else _SAMPLING)}
-    return {
+    settings = {
       'average': len(self.content['steps']),
       'ensemble': 1 + len(self.content['ensemble']),
-      **{key: value for key, value in decode.items() if key not in unread},
-      **more,
+      **decode,
+      **self.content['more'],
     }
+    unread = {'batch_size', 'bleu', *(() if decode['sample'] else _SAMPLING)}
+    return {key: value for key, value in settings.items() if key not in unread}
 
   @property
   def sentences_path(self) -> Path:
@@ -97,16 +86,15 @@ class Result(NamedTuple):
     return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
 
   def check_own(self):
-    """Refuses a place that holds the result of another run or text."""
+    """Raises `UserError` if the file is the result of another run or text."""
     try:
       other = json.loads(self.path.read_bytes())
       run = other['workdir']
       digest = other.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
       return  # No file, or a damaged one, which may be written.
-    ours = self.content[
-      'workdir'
-    ]  # Results inside belong to the run, even if it has moved.
+    ours = self.content['workdir']
+    # Results inside belong to the run, even if it has moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(
         f'{self.path} is the result of another run, {run}; give each run a folder of '
@@ -118,21 +106,15 @@ class Result(NamedTuple):
         f'--results=FOLDER, or remove the file'
       )
 
-  def write(
-    self,
-    scores: Mapping[str, Any],
-    sentences: Sequence[Mapping[str, Any]] | None = None,
-  ):
+  def write(self, scores: Mapping, sentences: Sequence | None = None):
     """Writes sentences, if there are any, then the content with scores, both JSON data."""
     self.check_own()
     if sentences is not None:
-      lines = (
-        json.dumps(sentence, ensure_ascii=False) + '\n' for sentence in sentences
-      )
-      files.write(self.sentences_path, ''.join(lines).encode())
+      lines = [json.dumps(sentence, ensure_ascii=False) for sentence in sentences]
+      files.write(self.sentences_path, '\n'.join([*lines, '']).encode())
     files.write_json(self.path, {**self.content, **scores})
 
-  def read_sentences(self) -> list[dict[str, Any]]:
+  def read_sentences(self) -> list:
     """Reads the sentences."""
     return _read(
       self.sentences_path, lambda data: list(map(json.loads, data.splitlines()))
@@ -140,17 +122,14 @@ class Result(NamedTuple):
 
 
 def facts(
-  text: Text,
-  members: Sequence,
-  decoding: Decoding,
-  **more: str | Sequence[str],
-) -> dict[str, Any]:
-  """Returns what is known of a result of runs before its scores.
-
-  `more` tells it from others, by name: a text, or lines of which it keeps a digest.
-  """
+  text: Text, members: Sequence, decoding: Decoding, **lines: Sequence[str]
+) -> dict:
+  """Returns the facts about a result of runs, without scores; of `lines`, by name, digests."""
   run, *others = members
-  known = {
+  more = {name: _digest(some) for name, some in lines.items() if some}
+  if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
+    more['bleu'] = decoding.bleu_tokenize
+  return {
     'text': text.name,
     'text_sha256': text.digest,
     'workdir': str(run.workdir.resolve()),
@@ -159,36 +138,31 @@ def facts(
     'ensemble': [str(other.workdir.resolve()) for other in others],
     'ensemble_steps': [other.steps for other in others],
     'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
-    'more': {},
+    'more': more,
     'commit': run_directory.commit(),
     **run_directory.versions(),
     'command': sys.argv[1:],
+    'decode': decode_facts(decoding),
+    'seed': decoding.seed if decoding.sample else None,
   }
-  for name, value in more.items():
-    if value:
-      known['more'][name] = value if isinstance(value, str) else _digest(value)
-  seed = decoding.seed if decoding.sample else None
-  known |= {'decode': decode_facts(decoding), 'seed': seed}
-  if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
-    known['more']['bleu'] = decoding.bleu_tokenize
-  return known
 
 
-def decode_facts(decoding: Decoding) -> dict[str, Any]:
+def decode_facts(decoding: Decoding) -> dict:
   """Returns a result's `decode`: the options of a translation that its scores depend on."""
   options = dataclasses.asdict(decoding)
-  return {name: options[name] for name in options if name not in ('nbest', 'seed')}
+  del options['nbest'], options['seed']
+  return options
 
 
-def _digests_of(run) -> list[str | None]:
+def _digests_of(run) -> list:
   """Returns the digest of each checkpoint in `run.steps`."""
   checkpoints = run.workdir / run_directory.CHECKPOINTS
   return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]
 
 
-def place(folder: Path, content: Mapping[str, Any], kind: str = '') -> Result:
-  """Returns the result to write into a folder; `kind` stands in its name after that of the text."""
-  name = '.'.join(filter(None, [content['text'], kind, Result(None, content).name]))
+def place(folder: Path, content: Mapping, kind: str = '') -> Result:
+  """Returns the result to write into a folder; in its name, `kind` follows the text's name."""
+  name = f'{content["text"]}{kind}.{Result(None, content).name}'
   result = Result(folder / f'{name}.json', content)
   result.check_own()
   return result
@@ -213,13 +187,12 @@ def read_all(folder: Path, text: str) -> list[Result]:
   return [result for result in map(read, paths) if result.content['text'] == text]
 
 
-def _digest(lines: Sequence[str]) -> str:
-  return hashlib.sha256('\0'.join(lines).encode(errors='surrogateescape')).hexdigest()[
-    :8
-  ]
+def _digest(lines: Iterable[str]) -> str:
+  content = '\0'.join(lines).encode(errors='surrogateescape')
+  return hashlib.sha256(content).hexdigest()[:8]
 
 
-def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+def _read(path: Path, parse: Callable) -> Any:
   try:
     return parse(path.read_bytes())
   except (OSError, ValueError, TypeError) as error:

@@ -21,17 +21,8 @@ class Score(NamedTuple):
   signature: str  # how it was computed
   # SacreBLEU's line; of BLEU: precisions, brevity penalty and lengths.
   details: str = ''
-  interval: tuple[float, float] | None = None  # both ends of the 95 % interval
+  interval: tuple | None = None  # both ends of the 95 % interval
   sentences: Sequence[float] = ()  # the score of each sentence
-
-  def to_json(self) -> dict[str, Any]:
-    """Returns the row of the score in a result."""
-    return {
-      'name': self.name,
-      'score': self.score,
-      'interval_95': self.interval,
-      'signature': self.signature,
-    }
 
 
 def resampled(counts: Sequence[Any]) -> np.ndarray:
@@ -46,7 +37,7 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
   )
 
 
-def interval_95(scores: Sequence[float]) -> tuple[float, float]:
+def interval_95(scores: Sequence[float]) -> tuple:
   """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
@@ -60,7 +51,7 @@ class OwnMetric(NamedTuple):
   """
 
   spec: str
-  function: Callable[[list[str], list[str], list[list[str]]], Any]
+  function: Callable
 
 
 def load_metric(spec: str) -> OwnMetric:
@@ -72,34 +63,30 @@ def own_scores(
   metric: OwnMetric,
   sources: Sequence[str],
   translations: Sequence[str],
-  references: Sequence[Sequence[str]],
+  references: Sequence,
 ) -> list[Score]:
-  """Returns the scores of a metric; refuses one that fails, or returns no finite numbers."""
+  """Returns the scores of a metric; raises `UserError` if it fails or a number is not finite."""
   with own_code.guarded(f'the metric {metric.spec} failed'):
     values = metric.function(
       list(sources), list(translations), list(map(list, references))
     )
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
-  return [
-    _own_score(metric.spec, str(name), value, len(translations))
-    for name, value in values.items()
-  ]
-
-
-def _own_score(spec: str, name: str, value: Any, count: int) -> Score:
-  try:
-    scores = np.array(value, np.float64)
-  except (TypeError, ValueError):
-    scores = np.array([])
-  if scores.shape not in ((), (count,)) or not np.isfinite(scores).all():
-    raise UserError(
-      f'the metric {spec} must return a finite number, or one for each of the '
-      f'{count} translations, or a dict of these; {name} is {shown(value)}'
-    )
-  if not scores.shape:
-    return Score(name, scores.item(), spec)
-  interval = interval_95(resampled(scores) / count)
-  return Score(
-    name, scores.mean().item(), spec, interval=interval, sentences=scores.tolist()
-  )
+  count = len(translations)
+  found = []
+  for name, value in values.items():
+    try:
+      scores = np.array(value, np.float64)
+    except (TypeError, ValueError):
+      scores = np.array([])
+    if scores.shape not in ((), (count,)) or not np.isfinite(scores).all():
+      raise UserError(
+        f'the metric {metric.spec} must return a finite number, or one for each of the '
+        f'{count} translations, or a dict of these; {name} is {shown(value)}'
+      )
+    score = Score(str(name), scores.mean().item(), metric.spec)
+    if scores.shape:
+      interval = interval_95(resampled(scores) / count)
+      score = score._replace(interval=interval, sentences=scores.tolist())
+    found.append(score)
+  return found

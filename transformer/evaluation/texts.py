@@ -19,10 +19,9 @@ class Text(NamedTuple):
 
   name: str  # in results
   sources: list[str]
-  references: list[list[str]]
-  gold: Sequence[str] | None = (
-    None  # what metrics of one's own get in place of the references
-  )
+  references: list
+  # For custom metrics, instead of the references.
+  gold: Sequence[str] | None = None
 
   @property
   def digest(self) -> str:

@@ -9,7 +9,7 @@ from transformer.data.batch import Batch
 from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, optional, shown
-from transformer.evaluation.metrics import corpus_bleu, corpus_chrf
+from transformer.evaluation.metrics import corpus_score
 from transformer.evaluation.scores import OwnMetric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporters import Sample
@@ -91,11 +91,10 @@ class Validation(NamedTuple):
 
   def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
     references = [reference for _, reference in each.pairs]
-    scores = {
-      'bleu': corpus_bleu(translations, [references], self.decoding.bleu_tokenize)
-    }
+    tokenize = self.decoding.bleu_tokenize
+    scores = {'bleu': corpus_score('BLEU', translations, [references], tokenize)}
     if self.has_chrf:
-      scores['chrf'] = corpus_chrf(translations, [references])
+      scores['chrf'] = corpus_score('chrF2++', translations, [references])
     if self.metric:
       with optional(f'{each.key}: a metric is left out', warn):
         scores |= own_values(self.metric, each.pairs, translations, each.gold)
