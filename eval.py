@@ -24,9 +24,8 @@ from pathlib import Path
 
 from absl import logging
 
-if (
-  __name__ == '__main__'
-):  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+# With PYTHONSAFEPATH=1, Python does not look beside the script.
+if __name__ == '__main__':
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer.commands import shared_flags
@@ -40,12 +39,12 @@ from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
-_FLAGS = shared_flags.define_request()
+_FLAGS = shared_flags.define()
 
 
 def main(_):
   """Translates the texts that the flags name, at each of their checkpoints, and scores them."""
-  request = Request(**shared_flags.given(*_FLAGS))
+  request = Request.from_flags(_FLAGS)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.commands import text_lines
   from transformer.commands.translating import translate_text
@@ -55,7 +54,7 @@ def main(_):
   own_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
-  only_translates = request.unscored and request.output in (None, '-')
+  only_translates = request.unscored and request.output in ('', '-')
   if request.source == '-' and only_translates and text_lines.arrives_live():
     run = request.load()
     text_lines.translate_live(run, decoding)

@@ -170,7 +170,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
     -1
   ]
   data = row.settings.data
-  (split,) = chosen_splits(data, ['valid'], None)
+  (split,) = chosen_splits(data, ['valid'], '')
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
   decoding = decoding_for(row.settings.decode, row.settings.seed)
   wanted = Result(

@@ -17,12 +17,10 @@ from transformer.system import installation
 
 def register():
   """Lets the flags of a config take lists with commas, whole numbers like 1e3, and None."""
-  for kind, parser in (
-    (int, _WholeNumber()),
-    (tuple, _Several()),
-    (object, _OneOrSeveral()),
-  ):
-    config_flags.register_flag_parser_for_type(kind, parser)
+  register_parser = config_flags.register_flag_parser_for_type
+  register_parser(int, _WholeNumber())
+  register_parser(tuple, _Several())
+  register_parser(object, _OneOrSeveral())
 
 
 def _value(argument: Any) -> Any:

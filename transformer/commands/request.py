@@ -1,13 +1,12 @@
 """A request to translate or to score with a run: what a command line says, checked once."""
 
 import dataclasses
-import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from transformer import files
+from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
@@ -28,34 +27,31 @@ _SCORES = ('metric', 'examples', 'bleu_tokenize', 'results')
 class Request:
   """What to translate or score, with what, and where it goes.
 
-  Each field is the flag of that name in `commands.shared_flags`, whose help explains it. None is a
-  flag that was not given. A command with fewer flags leaves the others as they are.
+  Each field is the flag of that name in `commands.shared_flags`, whose help explains it; `options`
+  are the flags that `decoding_for` takes. A command with fewer flags keeps the defaults of others.
   """
 
   workdir: str = ''
   split: Sequence[str] = ()
-  source: str | None = None
+  source: str = ''
   reference: Sequence[str] = ()
   checkpoint: str = 'best'
   average: int = 1
-  output: str | None = None
-  results: str | None = None
-  batch_size: int | None = None
-  beam_size: int | None = None
-  alpha: float | None = None
-  dtype: str | None = None
-  bleu_tokenize: str | None = None
-  search: Any = None
-  sample: bool | None = None
-  temperature: float | None = None
-  top_k: int | None = None
-  top_p: float | None = None
-  seed: int | None = None
+  output: str = ''
+  results: str = ''
+  bleu_tokenize: str = ''
   examples: int = 0
-  nbest: int = 1
   metric: Sequence[str] = ()
   ensemble: Sequence[str] = ()
-  data_dir: str | None = None
+  data_dir: str = ''
+  options: dict = dataclasses.field(default_factory=dict)
+
+  @classmethod
+  def from_flags(cls, holders: Iterable, **more: Any) -> 'Request':
+    """Returns the request of the flags that were given, and of fields by name."""
+    given = shared_flags.given(*holders)
+    options = {name: given.pop(name) for name in OPTIONS if name in given}
+    return cls(**given, **more, options=options)
 
   def __post_init__(self):
     if not self.workdir:
@@ -72,9 +68,10 @@ class Request:
       raise UserError(
         f'--split={",".join(self.split)} names several texts, and --output is for one; name one'
       )
-    if self.nbest > 1 and not (self.output or self.unscored):
+    nbest = self.options.get('nbest', 1)
+    if nbest > 1 and not (self.output or self.unscored):
       raise UserError(
-        f'--nbest={self.nbest} gives lists of translations; add --output=FILE or --output=-'
+        f'--nbest={nbest} gives lists of translations; add --output=FILE or --output=-'
       )
     if self.unscored:
       for name in _SCORES:
@@ -96,21 +93,7 @@ class Request:
     """Whether a file is translated that has no references."""
     return bool(self.source and not self.reference)
 
-  @property
-  def people(self) -> TextIO:
-    """The stream that people read: standard output, unless the translations go there."""
-    return sys.stderr if self.output == '-' else sys.stdout
-
-  @property
-  def results_folder(self) -> Path:
-    """The folder of scores; raises `UserError` if it cannot be written to."""
-    folder = files.as_path(
-      self.results or Path(self.workdir, run_directory.EVALUATIONS)
-    )
-    outputs.check_folder('results', folder)
-    return folder
-
-  def load(self, checkpoint: str | None = None) -> 'TrainedRun':
+  def load(self, checkpoint: str = '') -> 'TrainedRun':
     """Loads the run, at another checkpoint if one is given, with the others of its ensemble."""
     from transformer.trained_run import load  # It imports JAX.
 
@@ -119,15 +102,12 @@ class Request:
       checkpoint or self.checkpoint,
       self.average,
       self.ensemble,
-      self.batch_size,
+      self.options.get('batch_size'),
     )
 
   def decoding(self, config: Config) -> Decoding:
     """Returns how to decode: as the request says, and else by the config of the run."""
-    options = {
-      name: getattr(self, name) for name in OPTIONS if getattr(self, name) is not None
-    }
-    decoding = decoding_for(config.decode, config.seed, **options)
+    decoding = decoding_for(config.decode, config.seed, **self.options)
     return dataclasses.replace(
       decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize
     )
@@ -142,12 +122,9 @@ class Request:
 
 
 def check_output(
-  output: str | None,
-  read: Iterable[str | os.PathLike | None],
-  workdir: str | None = None,
-  flag: str = 'output',
+  output: str | None, read: Iterable, workdir: str = '', flag: str = 'output'
 ):
-  """Refuses an output that cannot be written, or would replace a run's files or what is read."""
+  """Raises `UserError` if an output cannot be written, or would replace a file that is read."""
   if output and output != '-':
     path = files.as_path(output)
     outputs.check_file(flag, path)
@@ -155,9 +132,7 @@ def check_output(
     outputs.check_not_read(flag, path, [*filter(None, read), *record])
 
 
-def chosen_splits(
-  data: DataConfig, names: Sequence[str], output: str | None
-) -> list[str]:
+def chosen_splits(data: DataConfig, names: Sequence[str], output: str) -> list[str]:
   """Returns the splits of data by their own names; the output must not be a file of theirs.
 
   `test`, the default, `valid` and `train` stand for the names that the data has for them.

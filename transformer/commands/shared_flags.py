@@ -101,25 +101,18 @@ _FLAGS = {
   'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
 }
 _DEFAULTS = {'checkpoint': 'best', 'average': 1}
-_OF_ALL_REQUESTS = ('checkpoint', 'average', 'beam_size', 'alpha')
 
 
-def define(*names: str) -> list[flags.FlagHolder]:
-  """Defines flags of a request by name."""
-  chosen = {name: _FLAGS[name] for name in names}
-  return [
-    kind(name, _DEFAULTS.get(name), text) for name, (kind, text) in chosen.items()
-  ]
+def define(*names: str) -> list:
+  """Defines flags of a request by name; all if none is named."""
+  holders = []
+  for name in names or _FLAGS:
+    kind, text = _FLAGS[name]
+    holders.append(kind(name, _DEFAULTS.get(name), text))
+  return holders
 
 
-def define_request(*names: str) -> list[flags.FlagHolder]:
-  """Defines flags by name, all if none is named, and those of every request."""
-  return define(
-    *(name for name in _FLAGS if not names or name in names or name in _OF_ALL_REQUESTS)
-  )
-
-
-def given(*holders: flags.FlagHolder) -> dict[str, Any]:
+def given(*holders: flags.FlagHolder) -> dict:
   """Returns the values of the flags that were given, by name."""
   return {flag.name: flag.value for flag in holders if flag.value is not None}
 

@@ -34,7 +34,7 @@ _LAYER = flags.DEFINE_integer(
 
 def main(_):
   """Aligns the text that the flags name."""
-  request = Request(**shared_flags.given(*_FLAGS), output=_OUTPUT.value)
+  request = Request.from_flags(_FLAGS, output=_OUTPUT.value or '')
   if not request.source:
     raise UserError('--source=FILE is needed')
   if len(request.reference) != 1:

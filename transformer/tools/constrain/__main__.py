@@ -35,7 +35,7 @@ _PREFIX = flags.DEFINE_string(
   None,
   'A file with what each translation begins with; an empty line is free.',
 )
-_FLAGS = shared_flags.define_request(
+_FLAGS = shared_flags.define(
   'workdir',
   'split',
   'data_dir',
@@ -44,7 +44,11 @@ _FLAGS = shared_flags.define_request(
   'output',
   'results',
   'ensemble',
+  'checkpoint',
+  'average',
   'batch_size',
+  'beam_size',
+  'alpha',
   'nbest',
   'sample',
   'seed',
@@ -53,7 +57,7 @@ _FLAGS = shared_flags.define_request(
 
 def main(_):
   """Wires flags to a run, and translates."""
-  request = Request(**shared_flags.given(*_FLAGS))
+  request = Request.from_flags(_FLAGS)
   _check(request)
   # JAX is imported only now, so that --help and a mistake answer at once.
   from transformer.commands.translating import translate_text

@@ -17,14 +17,22 @@ from transformer.system import command_line
 from transformer.tools.parse.linearisation import delinearise
 from transformer.tools.parse.treebank import bracketed, split_words
 
-_FLAGS = shared_flags.define_request(
-  'workdir', 'source', 'output', 'ensemble', 'batch_size'
+_FLAGS = shared_flags.define(
+  'workdir',
+  'source',
+  'output',
+  'ensemble',
+  'checkpoint',
+  'average',
+  'batch_size',
+  'beam_size',
+  'alpha',
 )
 
 
 def main(_):
   """Wires flags to a run, and writes trees."""
-  request = Request(**shared_flags.given(*_FLAGS))
+  request = Request.from_flags(_FLAGS)
   if not request.source:
     raise UserError(
       '--source=FILE is needed, the sentences to parse; for scores of a split: '
