@@ -8,7 +8,7 @@ from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import decoding_for
-from transformer.decoding.likelihoods import make_scorer
+from transformer.decoding.likelihoods import score_tokens
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import save_run
 from transformer.trained_run import load
@@ -114,10 +114,9 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
     row[: len(ids)] = ids
   limits = np.array([len(ids) + decode.max_extra_length for ids in encoded], np.int32)
   found = jax.device_get(whole_search(run.model, decode)(run.params, source, limits))
-  scorer = make_scorer((run.model,))
   scored = np.stack(
     [
-      scorer((run.params,), source, found.tokens[:, beam]).sum(1)
+      score_tokens((run.model,), [run.params], source, found.tokens[:, beam]).sum(1)
       for beam in range(beams)
     ],
     axis=1,

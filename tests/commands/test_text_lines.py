@@ -1,21 +1,32 @@
 """Lines are answered in their order, each as soon as it can be."""
 
+import dataclasses
 import os
 import types
 
+import numpy as np
 import pytest
 
 from transformer.commands import text_lines
 from transformer.config import Config
 from transformer.decoding.config import Decoding
-from transformer.decoding.sentences import distinct
+from transformer.decoding.sentences import nbest_of
 from transformer.decoding.translator import Translation
+from transformer.ops.search import Hypotheses
 
 
 def test_a_list_holds_each_text_once_with_its_best_score():
-  nbest = (('a b', -1.0), ('a c', -2.0), ('a b', -2.5), ('a', -3.0), ('a c', -4.0))
+  texts = ['a b', 'a c', 'a b', 'a', 'a c', '']
+  scores = np.array([[-1.0, -2.0, -2.5, -3.0, -4.0, -np.inf]])
+  lengths = np.array([[1, 1, 1, 1, 1, 0]])
+  found = Hypotheses(np.arange(6)[None, :, None], lengths, scores, scores)
+  vocabulary = types.SimpleNamespace(decode=lambda tokens: texts[tokens[0]])
+  search = Decoding(beam_size=6, nbest=6)
+  nbest = nbest_of(found, 0, search, vocabulary)
+  samples = nbest_of(found, 0, dataclasses.replace(search, sample=True), vocabulary)
+  assert [text for text, _ in samples] == texts[:5]
   answers = [
-    Translation(*nbest[0], False, distinct(nbest)),
+    Translation(*nbest[0], False, tuple(nbest)),
     Translation('', 0.0, False, (('', 0.0),)),
   ]
   assert text_lines.as_lines(answers, 5, 7) == [

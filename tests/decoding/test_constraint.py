@@ -118,8 +118,3 @@ def test_every_search_obeys(kind):
       )
       seen.add(tokens)
   assert len(seen) > 6
-
-
-def test_without_a_constraint_nothing_changes():
-  step, cache, _ = toy(tables(), 3, 4, max_length=LENGTH, alpha=ALPHA)
-  assert obeying(Constraint, None, (), step, cache, (3, 4)) == (step, cache)

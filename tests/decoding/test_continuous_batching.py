@@ -30,9 +30,9 @@ def batches(seed, count):
 class Numbers:
   """Sentences whose state is their numbers, and the tokens so far."""
 
-  def __init__(self, threads, slow):
+  def __init__(self, refills, slow):
     self.computed = []
-    self._threads, self._slow = threads, slow
+    self._refills, self._slow = refills, slow
 
   def search(self, batch, pauses):
     t = batch.t
@@ -41,7 +41,7 @@ class Numbers:
       tokens = np.int32(0)
     else:
       numbers, tokens = batch.state
-    assert len(numbers) == SIZE and t == tokens and pauses == bool(self._threads)
+    assert len(numbers) == SIZE and t == tokens and pauses == self._refills
     self.computed.append(
       (
         batch.bucket,
@@ -66,25 +66,35 @@ class Numbers:
     return SearchBatch(batch.bucket, t + 4, unfinished, state), finished
 
 
-def search(new, threads, slow=False):
+def search(new, threads, refills=True, slow=False):
   """Returns the sentences in the order in which they were finished, and each computed batch."""
-  sentences = Numbers(threads, slow)
+  sentences = Numbers(refills, slow)
   finished = []
-  for results in search_batches(new, sentences.search, SIZE, threads):
+  for results in search_batches(new, sentences.search, SIZE, threads, refills):
     finished += results
   return finished, sentences.computed
 
 
-@pytest.mark.parametrize('threads', [0, 1, 7])
+@pytest.mark.parametrize(('threads', 'refills'), [(1, False), (1, True), (7, True)])
 @pytest.mark.parametrize('count', [0, 1, 2, 40])
-def test_every_sentence_is_finished_once_among_its_own_kind(threads, count):
+def test_every_sentence_is_finished_once_among_its_own_kind(threads, refills, count):
   new = batches(count, count)
-  finished, computed = search(new, threads)
+  finished, computed = search(new, threads, refills)
   kinds = {number: batch.bucket for batch in new for number in batch.rows.values()}
   assert sorted(finished) == sorted(kinds)
   assert all(
     kinds[number] == kind for kind, _, numbers in computed for number in numbers
   )
+
+
+def test_without_refills_one_batch_is_searched_to_its_end_after_the_other():
+  new = batches(4, 9)
+  _, computed = search(new, 1, refills=False)
+  order = []
+  for batch in reversed(new):
+    longest = max(LENGTHS[number] for number in batch.rows.values())
+    order += [(batch.bucket, t) for t in range(0, longest, 4)]
+  assert [(kind, t) for kind, t, _ in computed] == order
 
 
 @pytest.mark.parametrize('threads', [1, 3])
@@ -112,7 +122,7 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
     return batch._replace(rows={}), {}
 
   new = [SearchBatch(number, 0, {0: 0}) for number in range(7)]
-  assert len(list(search_batches(new, finish, 1, 3))) == 7
+  assert len(list(search_batches(new, finish, 1, 3, refills=True))) == 7
   assert sorted(begun[:3]) == [4, 5, 6] and sorted(begun) == list(range(7))
 
 
@@ -132,7 +142,7 @@ def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, err
   with pytest.raises(error):
     list(
       search_batches(
-        [SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3
+        [SearchBatch(number, 0, {0: 0}) for number in range(50)], finish, 1, 3, True
       )
     )
   assert len(begun) < 20

@@ -21,7 +21,7 @@ from tests.toy_translation import (
   whole_search,
 )
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.likelihoods import make_scorer, token_log_probs
+from transformer.decoding.likelihoods import score_tokens, token_log_probs
 from transformer.model.transformer import init_params
 
 VOCABULARY = make_vocabulary()
@@ -73,14 +73,13 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
     jax.random.split(jax.random.key(0, impl='threefry2x32'), 2)
   )
   best = jax.device_get(whole_search(MODEL, config)(params, source, lengths + 7, keys))
-  scorer = make_scorer((MODEL,))
   for beam in range(beams):
     length = best.lengths[:, beam]
     assert np.all((length > 0) & (length <= lengths + 7))
     target = np.where(
       np.arange(best.tokens.shape[-1]) < length[:, None], best.tokens[:, beam], PAD_ID
     )
-    log_probs = np.sum(scorer((params,), source, target), axis=1)
+    log_probs = np.sum(score_tokens((MODEL,), [params], source, target), axis=1)
     np.testing.assert_allclose(
       best.log_probs[:, beam], log_probs, rtol=0, atol=ROUNDING
     )
@@ -157,7 +156,7 @@ def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
     ]
     for row, length in enumerate((3, 2))
   ]
-  by_token = make_scorer((model, model))(both, target, target)
+  by_token = score_tokens((model, model), both, target, target)
   np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
 
 

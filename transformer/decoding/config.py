@@ -9,7 +9,6 @@ from transformer import own_code
 from transformer.errors import UserError
 from transformer.settings import check_ranges, converted, nearest_name, setting
 
-BLEU_TOKENIZERS = ('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # What one translation may do in another way than its run.
 OPTIONS = (
@@ -51,7 +50,9 @@ class DecodeConfig:
   dtype: str = setting('trained', choices=('trained', 'float32', 'bfloat16'))
   # A dict has no hash.
   search: own_code.Setting = dataclasses.field(default='default', hash=False)
-  bleu_tokenize: str = setting('13a', choices=BLEU_TOKENIZERS)
+  bleu_tokenize: str = setting(
+    '13a', choices=('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
+  )
 
   prefix = 'decode.'  # What errors put before a name.
 

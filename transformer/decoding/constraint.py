@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from transformer.ops.beam_search import Policy
 from transformer.ops.search import StateArray, arrays, with_arrays
@@ -39,12 +38,12 @@ class Constraint:
     return [None] * len(limits)
 
   @staticmethod
-  def start(rows, shape: tuple[int, int]) -> Any:
+  def start(rows, shape: tuple) -> Any:
     """Returns the state of hypotheses before their first token, leaves [B, W, ...] as `shape`."""
     return ()
 
   @staticmethod
-  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple:
     """Returns the log-probabilities, with −inf for tokens that must not follow, and the new state.
 
     There are `t` tokens so far. `state` does not know the last of them yet, `last_BW`, which is the
@@ -61,31 +60,19 @@ class Constraint:
 FREE = Constraint()
 
 
-def stacked(rows: Sequence[Any], size: int) -> Any:
-  """Returns the arrays of a batch of `size` rows from those of its sentences."""
-  return jax.tree.map(
-    lambda *leaves: np.stack(
-      [*leaves, *[np.zeros_like(leaves[0])] * (size - len(leaves))]
-    ),
-    *rows,
-  )
-
-
 def obeying(
   constraint: type[Constraint],
   rows,
   tables,
   step,
   cache: Any,
-  shape: tuple[int, int],
+  shape: tuple,
 ):
   """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 
   Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
   those of a free search. `shape` is the numbers of inputs and of hypotheses of each, B and W.
   """
-  if constraint is Constraint:
-    return step, cache
 
   def obeying_step(tokens_BW, t, cache):
     inner, state = cache

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# The bucket of sentences, and the number of their tokens so far.
-Place = tuple[Any, int]
 # A batch goes on while at least this share of its rows is unfinished; another one waits for others.
 _FULL = 0.75
 
@@ -30,47 +28,43 @@ class SearchBatch(NamedTuple):
 
   bucket: Any
   t: int
-  rows: Mapping[int, Any]
+  rows: Mapping
   state: Any = None
 
 
 # The rest of a batch, without the sentences whose search is over; and the results of those.
-Searched = tuple[SearchBatch, Mapping[int, Any]]
+Searched = tuple[SearchBatch, Mapping]
 
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  search: Callable[[SearchBatch, bool], Searched],
+  search: Callable,
   size: int,
   threads: int,
-) -> Iterator[Mapping[int, Any]]:
+  refills: bool,
+) -> Iterator[Mapping]:
   """Searches for the translations of batches; yields the results of sentences as they are found.
 
   Args:
     batches: the batches, which have not begun; the last ones begin first.
-    search: adds tokens to a batch. It also gets whether to stop early, so that others may join
+    search: adds tokens to a batch. It also gets `refills`, to stop early, so that others may join
       the batch.
     size: number of rows of a batch.
-    threads: number of batches that are computed side by side, and filled up with what is left of
-      others. 0 is one batch after the other, each to its end, so that several processes run the
-      same programs in the same order.
+    threads: number of batches that are computed side by side.
+    refills: whether batches are filled up with the rest of others. Without it, each is searched to
+      its end, so that several processes with a thread each run the same programs in the same order.
 
   After an error, or Ctrl-C, no other batch begins.
   """
   new = list(batches)
-  if not threads:
-    while new:
-      batch = new.pop()
-      while batch.rows:
-        batch, results = search(batch, False)
-        yield results
-    return
-  waiting: dict[Place, SearchBatch] = {}
-  running: dict[concurrent.futures.Future, Place] = {}
+  # By place, which is the bucket of sentences and the number of their tokens so far.
+  waiting: dict = {}
+  running: dict = {}
+  least = _FULL * size if refills else 1
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
       while len(running) < threads and (batch := _take(new, waiting, running.values())):
-        running[executor.submit(search, batch, True)] = batch.bucket, batch.t
+        running[executor.submit(search, batch, refills)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
       ).done:
@@ -78,12 +72,10 @@ def search_batches(
         batch, results = future.result()
         yield results
         place = batch.bucket, batch.t
-        goes_on = len(batch.rows) >= _FULL * size
-        if batch.rows and not goes_on and place in waiting:
+        if 0 < len(batch.rows) < least and place in waiting:
           batch = _filled(batch, waiting, size)
-          goes_on = len(batch.rows) == size
-        if goes_on:
-          running[executor.submit(search, batch, True)] = place
+        if len(batch.rows) >= least:
+          running[executor.submit(search, batch, refills)] = place
         elif batch.rows:
           waiting[place] = batch
       # The state of a batch that is over would stay in memory during the next.
@@ -91,9 +83,9 @@ def search_batches(
 
 
 def _take(
-  new: list[SearchBatch],
-  waiting: dict[Place, SearchBatch],
-  running: Collection[Place],
+  new: list,
+  waiting: dict,
+  running: Collection,
 ) -> SearchBatch | None:
   """Takes the next batch to compute: a new one, or one that no other can fill up."""
   if new:
@@ -105,9 +97,7 @@ def _take(
   return None
 
 
-def _filled(
-  batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
-) -> SearchBatch:
+def _filled(batch: SearchBatch, waiting: dict, size: int) -> SearchBatch:
   """Moves sentences that wait at a batch's place to unused rows of the batch."""
   place = batch.bucket, batch.t
   other = waiting.pop(place)

@@ -10,10 +10,10 @@ from transformer.settings import check_range
 
 
 def load_members(
-  workdir: str | os.PathLike[str],
+  workdir: str | os.PathLike,
   checkpoint: str,
   average: int,
-  ensemble: Iterable[str | os.PathLike[str]],
+  ensemble: Iterable[str | os.PathLike],
   batch_size: int | None,
 ) -> list[Run]:
   """Loads a run, and the others of its ensemble, which take their best or latest checkpoint.
@@ -32,7 +32,7 @@ def load_members(
   return members
 
 
-def _check_member(run: Run, member: Run, folder: str | os.PathLike[str]):
+def _check_member(run: Run, member: Run, folder: str | os.PathLike):
   """Raises `UserError` if a run cannot be in an ensemble with the first one."""
   if member.vocabulary != run.vocabulary:
     raise UserError(

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,13 @@ from absl import logging
 from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
 from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
-from transformer.model.building import Model
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite
 
 
 def token_log_probs(
   members: Sequence[Run], sources: Sequence[str], targets: Sequence[str]
-) -> list[list[tuple[str, float]]]:
+) -> list[list]:
   """Returns for each target its pieces with their log-probabilities, the end token last.
 
   The probability of a token is the mean of the runs'. A pair with a side that is longer than in a
@@ -31,12 +30,14 @@ def token_log_probs(
   run = members[0]
   pairs = encode_pairs(run.vocabulary, sources, targets)
   _, target_ids = pairs
-  scorer = make_scorer(tuple(member.model for member in members))
-  params = tuple(member.params for member in members)
-  pieces: list[list[tuple[str, float]]] = [[] for _ in target_ids]
+  models = tuple(member.model for member in members)
+  params = [member.params for member in members]
+  pieces: list[list] = [[] for _ in target_ids]
   batches = pair_batches(pairs, longest(run.config), run.config.decode.batch_size)
   for indices, source_BS, target_BT in batches:
-    log_probs_BT = np.asarray(scorer(params, source_BS, target_BT)).tolist()
+    log_probs_BT = np.asarray(
+      score_tokens(models, params, source_BS, target_BT)
+    ).tolist()
     for index, log_probs_T in zip(indices, log_probs_BT, strict=False):
       names = map(run.vocabulary.target.piece, target_ids[index])
       pieces[index] = list(zip(names, log_probs_T, strict=False))
@@ -48,24 +49,17 @@ def token_log_probs(
   return pieces
 
 
-@functools.lru_cache(maxsize=8)
-def make_scorer(models: tuple[Model, ...]) -> Callable[..., jax.Array]:
-  """Builds the scorer of a batch, with the mean of the models' probabilities of each token.
+@functools.partial(jax.jit, static_argnums=0)
+def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
+  """Returns the log-probabilities of the targets' tokens, float32 [B, T], zero for padding.
 
-  It is a compiled function (params of each model, source_BS, target_BT) -> float32 [B, T], the
-  log-probabilities of the targets' tokens, zero for padding.
+  They are of the mean of the models' probabilities; `params` has the parameters of each model.
   """
-
-  @jax.jit
-  def score(params, source_BS, target_BT):
-    batch = forced(source_BS, target_BT)
-    log_probs = [
-      jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
-      for model, own in zip(models, params, strict=True)
-    ]
-    chosen_BT = jnp.take_along_axis(
-      mean_probability(log_probs), target_BT[..., None], -1
-    )[..., 0]
-    return chosen_BT * (target_BT != PAD_ID)
-
-  return score
+  batch = forced(source_BS, target_BT)
+  log_probs = [
+    jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
+    for model, own in zip(models, params, strict=True)
+  ]
+  mean_BTN = mean_probability(log_probs)
+  chosen_BT = jnp.take_along_axis(mean_BTN, target_BT[..., None], -1)[..., 0]
+  return chosen_BT * (target_BT != PAD_ID)

@@ -27,9 +27,7 @@ class Inputs(NamedTuple):
   """What a search reads of each sentence of a batch."""
 
   sources: Any  # int32 [B, S], padded ids; once encoded, of each model what `start` returns first
-  limits_B: (
-    Any  # int32, maximum number of tokens of a translation, the end token included
-  )
+  limits_B: Any  # int32, maximum number of tokens of a translation, EOS included
   keys_B: Any = None  # the data of `threefry2x32` keys, which only sampling needs
   rows: Any = None  # the constraint's arrays; None leaves translations free
 
@@ -42,17 +40,17 @@ class ModelSearch:
   decoding: Decoding
   constraint: type[Constraint] = Constraint  # what translations must obey
 
-  def start(self, params: Sequence, source_BS) -> tuple[tuple, tuple]:
+  def start(self, params: Sequence, source_BS) -> tuple:
     """Encodes padded source ids, with their end tokens; `params` has those of each model.
 
     Returns:
       Of each model what steps read of the sources, and what they keep, before the first token.
     """
-    started = [
-      apply(*rows_of(source_BS), self.decoding.beam_size, method='start')
-      for apply in self._applies(params)
-    ]
-    return tuple(source for source, _ in started), tuple(state for _, state in started)
+    rows = rows_of(source_BS)
+    beams = self.decoding.beam_size
+    started = [apply(*rows, beams, method='start') for apply in self._applies(params)]
+    sources, states = zip(*started, strict=True)
+    return sources, states
 
   def plan(
     self, params: Sequence, inputs: Inputs, states: tuple, max_length: int, tables=()
@@ -65,16 +63,19 @@ class ModelSearch:
       tables: the constraint's arrays for all sentences.
     """
     decoding = self.decoding
-    constraint = Constraint if inputs.rows is None else self.constraint
     beams = decoding.beam_size
     limits_B = inputs.limits_B
+    rows = inputs.rows
     custom = decoding.search != 'default'
-    whole = decoding.sample or custom or beams == 1 or constraint is not Constraint
+    whole = decoding.sample or custom or beams == 1 or rows is not None
     step = self._step(params, inputs.sources, whole)
-    shape = len(limits_B), beams
-    step, cache = obeying(constraint, inputs.rows, tables, step, states, shape)
+    cache = states
+    policy = None
+    if rows is not None:
+      shape = len(limits_B), beams
+      step, cache = obeying(self.constraint, rows, tables, step, cache, shape)
+      policy = self.constraint.policy(rows, tables, beams)
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
-    policy = constraint.policy(inputs.rows, tables, beams)
     if policy is not None and (decoding.sample or custom):
       raise UserError(
         'this constraint chooses among the beams of a beam search; leave out '
@@ -90,21 +91,12 @@ class ModelSearch:
         samples=beams,
         sampling=SamplingOptions(decoding.temperature, decoding.top_k, decoding.top_p),
       )
+    parts = step, cache, limits_B, options
     if custom:
-      return custom_search(
-        decoding.search, step, cache, limits_B, options, beams, decoding.nbest
-      )
+      return custom_search(decoding.search, *parts, beams, decoding.nbest)
     if beams == 1 and policy is None:
-      return greedy_search(step, cache, limits_B, options)
-    return beam_search(
-      step,
-      cache,
-      limits_B,
-      options,
-      beam_size=beams,
-      nbest=decoding.nbest,
-      policy=policy,
-    )
+      return greedy_search(*parts)
+    return beam_search(*parts, beam_size=beams, nbest=decoding.nbest, policy=policy)
 
   def _step(self, params, sources: tuple, whole: bool):
     """Returns the step function of the models; without `whole`, of one as `normalised` does."""
@@ -127,16 +119,12 @@ class ModelSearch:
 
   def _applies(self, params):
     """Returns the `apply` of each model, with its parameters and the search's type."""
-    models = self.models
-    if self.decoding.dtype != Decoding.dtype:
-      models = [
-        model.clone(config=model.config.with_dtype(self.decoding.dtype))
-        for model in models
-      ]
-    return [
-      functools.partial(model.apply, {'params': own})
-      for model, own in zip(models, params, strict=True)
-    ]
+    applies = []
+    for model, own in zip(self.models, params, strict=True):
+      if self.decoding.dtype != Decoding.dtype:
+        model = model.clone(config=model.config.with_dtype(self.decoding.dtype))
+      applies.append(functools.partial(model.apply, {'params': own}))
+    return applies
 
 
 def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
@@ -151,21 +139,15 @@ def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
 
 
 def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
-  """Returns the data of a random key for each row of a batch; None without sampling.
-
-  `numbers` are those of the sentences in the first rows.
-  """
+  """Returns the data of a random key for each row by its number; None without sampling."""
   if not decoding.sample:
     return None
-  numbers_B = np.zeros(decoding.batch_size, np.uint32)
-  numbers_B[: len(numbers)] = numbers
   key = jax.random.key(decoding.seed, impl='threefry2x32')
-  return np.asarray(
-    jax.random.key_data(jax.vmap(jax.random.fold_in, (None, 0))(key, numbers_B))
-  )
+  fold_in = jax.vmap(jax.random.fold_in, (None, 0))
+  return np.asarray(jax.random.key_data(fold_in(key, np.array(numbers, np.uint32))))
 
 
-def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
+def mean_probability(log_probs: Sequence) -> jax.Array:
   """Returns the logarithm of the mean of distributions, given as log-probabilities."""
   if len(log_probs) == 1:
     return log_probs[0]

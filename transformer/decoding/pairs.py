@@ -1,9 +1,7 @@
 """Texts with given translations, as arrays for teacher forcing: all positions at once."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,9 +19,14 @@ def padded_length(length: int, most: int) -> int:
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
-def longest(config: Config) -> tuple[int, int]:
+def longest(config: Config) -> tuple:
   """Returns the most tokens of a source and of a translation by a search, with end tokens."""
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
+
+
+def truncated(ids: Sequence[int], length: int) -> list[int]:
+  """Returns the ids of a sentence of at most `length` tokens, the end token last."""
+  return [*ids[: length - 1], EOS_ID]
 
 
 def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> Pairs:
@@ -37,7 +40,7 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
   return source_ids, target_ids
 
 
-def check_fitting(pairs: Pairs, most: tuple[int, int]):
+def check_fitting(pairs: Pairs, most: tuple):
   """Raises `UserError` if a text is longer than in a search."""
   for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
     for number, ids in enumerate(side, 1):
@@ -48,7 +51,7 @@ def check_fitting(pairs: Pairs, most: tuple[int, int]):
         )
 
 
-def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.ndarray:
+def padded(sentences: Sequence, length: int, rows: int) -> np.ndarray:
   """Returns the ids of sentences as int32 [rows, length]."""
   tokens = np.full((rows, length), PAD_ID, np.int32)
   for row, ids in enumerate(sentences):
@@ -56,11 +59,9 @@ def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.nda
   return tokens
 
 
-def batched(
-  keyed: Iterable[tuple[Any, Any]], size: int
-) -> Iterator[tuple[Any, list[Any]]]:
+def batched(keyed: Iterable[tuple], size: int) -> Iterator[tuple]:
   """Yields batches of at most `size` items of the same key; keys and items keep their order."""
-  groups: dict[Any, list[Any]] = {}
+  groups: dict = {}
   for key, item in keyed:
     groups.setdefault(key, []).append(item)
   for key, items in groups.items():
@@ -68,9 +69,7 @@ def batched(
       yield key, items[first : first + size]
 
 
-def pair_batches(
-  pairs: Pairs, most: tuple[int, int], batch_size: int
-) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+def pair_batches(pairs: Pairs, most: tuple, batch_size: int) -> Iterator[tuple]:
   """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
 
   The shapes of a pair's arrays depend only on the pair and on the numbers that are given. So what
@@ -87,13 +86,11 @@ def pair_batches(
     source_BS = padded(
       [sources[index] for index in rows], min(length, most_S), batch_size
     )
-    target_BT = padded(
-      [targets[index] for index in rows], min(length, most_T), batch_size
-    )
+    target_BT = padded([targets[index] for index in rows], length, batch_size)
     yield rows, source_BS, target_BT
 
 
-def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
+def rows_of(tokens_BS) -> tuple:
   """Returns the encoder's arguments for padded ids of sentences, one in each row."""
   positions_S = jnp.arange(tokens_BS.shape[1], dtype=jnp.int32)
   return (
@@ -103,14 +100,14 @@ def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
   )
 
 
-def forced(source_BS, target_BT) -> tuple[jax.Array, ...]:
+def forced(source_BS, target_BT) -> tuple:
   """Returns the Transformer's arguments for padded ids of texts and translations to be forced."""
   _, *segments_and_positions = rows_of(target_BT)
   before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
   return *rows_of(source_BS), before_BT, *segments_and_positions
 
 
-def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
+def as_batch(pairs: Pairs, most: tuple) -> Batch:
   """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
   sources, targets = pairs
   most_S, most_T = most
@@ -118,5 +115,4 @@ def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
   length_T = padded_length(max(map(len, targets), default=1), most_T)
   source_BS = padded(sources, length_S, len(sources))
   target_BT = padded(targets, length_T, len(targets))
-  inputs = forced(source_BS, target_BT)
-  return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))
+  return Batch(*map(np.asarray, (*rows_of(source_BS), *rows_of(target_BT))))

@@ -79,7 +79,7 @@ class SearchPrograms:
       self._modules += modules_of(model)
     if search.decoding.search != 'default':
       self._modules.append(own_code.name_of(search.decoding.search).partition(':')[0])
-    self._programs: dict[Any, Any] = {}
+    self._programs: dict = {}
     self._lock = threading.Lock()
 
   def begin(self, params, tables, inputs: Inputs) -> BatchState:
@@ -93,7 +93,7 @@ class SearchPrograms:
 
   def advance(
     self, params, tables, state: BatchState, length: int, t: int, pauses: bool
-  ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
+  ) -> tuple:
     """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
 
     It stops where the cache is full; and with `pauses` where sentences are often finished, too.
@@ -122,10 +122,12 @@ class SearchPrograms:
     """
     length = encoded_length(inputs.sources.shape[1], self._longest)
     shared = (), np.int32(0)
-    begin = functools.partial(self._begin, length)
-    (inputs, search), _ = jax.eval_shape(begin, params, inputs, (), shared)
-    whole = functools.partial(grown, length=self._max_length(length))
-    arguments = params, inputs, jax.eval_shape(whole, search), shared
+
+    def largest(params, inputs):
+      (inputs, search), _ = self._begin(length, params, inputs, (), shared)
+      return inputs, grown(search, self._max_length(length))
+
+    arguments = params, *jax.eval_shape(largest, params, inputs), shared
     key, program = self._program(self._advance, length, arguments)
     if not isinstance(program, jax.stages.Compiled):  # By an earlier training.
       program = program.lower(*arguments).compile()
@@ -153,7 +155,7 @@ class SearchPrograms:
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 
-  def _program(self, function: Any, length: int, arguments) -> tuple[Any, Any]:
+  def _program(self, function: Any, length: int, arguments) -> tuple:
     """Returns a program for sources of a length and arguments of these shapes, and its key.
 
     A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,

@@ -9,20 +9,11 @@ import numpy as np
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import Decoding
-from transformer.decoding.constraint import stacked
 from transformer.decoding.continuous_batching import SearchBatch, Searched
 from transformer.decoding.model_search import Inputs, random_keys
 from transformer.decoding.pairs import batched, padded, padded_length
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
 from transformer.ops.search import Hypotheses
-
-
-def distinct(nbest: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-  """Returns the texts of a list, best first, without those that occurred before in other pieces."""
-  scores: dict[str, float] = {}
-  for text, score in nbest:
-    scores.setdefault(text, score)
-  return tuple(scores.items())
 
 
 class Sentence(NamedTuple):
@@ -66,14 +57,29 @@ def inputs_of(
 ) -> Inputs:
   """Returns what a search reads of the sentences of a new batch."""
   size = decoding.batch_size
-  numbers, sources, limits, rows = zip(*sentences, strict=True)
-  length = padded_length(len(sources[0]), longest)
+  unused = Sentence(0, (), 0, jax.tree.map(np.zeros_like, sentences[0].row))
+  rows = [*sentences, *[unused] * (size - len(sentences))]
+  numbers, sources, limits, forms = zip(*rows, strict=True)
   return Inputs(
-    padded(sources, length, size),
-    stacked([np.int32(limit) for limit in limits], size),
+    padded(sources, padded_length(len(sources[0]), longest), size),
+    np.array(limits, np.int32),
     random_keys(decoding, numbers),
-    stacked(rows, size),
+    jax.tree.map(lambda *leaves: np.stack(leaves), *forms),
   )
+
+
+def nbest_of(
+  hypotheses: Hypotheses, row: int, decoding: Decoding, target: Vocabulary
+) -> list:
+  """Returns pairs of a translation and its score, best first; a search gives no text twice."""
+  scores = hypotheses.scores[row, : decoding.nbest].tolist()
+  found: dict = {}
+  for place, score in enumerate(scores):
+    if hypotheses.lengths[row, place]:
+      text = target.decode(hypotheses.tokens[row, place])
+      found.setdefault(place if decoding.sample else text, (text, score))
+  # If the log-probabilities are NaN, there may be no hypothesis.
+  return list(found.values()) or [('', scores[0])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,19 +118,9 @@ class SentenceSearch:
     finished = {}
     for row, sentence in batch.rows.items():
       if done_B[row]:
-        finished[sentence.number] = self._texts(hypotheses, row)
+        finished[sentence.number] = nbest_of(
+          hypotheses, row, self.decoding, self.target
+        )
       else:
         unfinished[row] = sentence
     return SearchBatch(batch.bucket, t, unfinished, state), finished
-
-  def _texts(self, hypotheses: Hypotheses, row: int) -> Sequence[tuple[str, float]]:
-    """Returns the translations of a sentence with their scores, best first."""
-    decode = self.target.decode
-    scores = hypotheses.scores[row, : self.decoding.nbest].tolist()
-    texts = [
-      (decode(hypotheses.tokens[row, place]), score)
-      for place, score in enumerate(scores)
-      if hypotheses.lengths[row, place]
-    ]
-    # If the log-probabilities are NaN, there may be no hypothesis.
-    return (texts if self.decoding.sample else distinct(texts)) or [('', scores[0])]

@@ -3,18 +3,18 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax.sharding import Mesh
 
-from transformer.data.batch import EOS_ID
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.continuous_batching import search_batches
 from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.pairs import truncated
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.decoding.sentences import (
   Sentence,
@@ -52,7 +52,7 @@ class Translation(NamedTuple):
   text: str
   score: float
   cut: bool
-  nbest: tuple[tuple[str, float], ...]
+  nbest: tuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,16 +100,17 @@ class Translator:
       UserError: no translation of a sentence can obey, or there is one string in place of several.
     """
     encoded = self.vocabulary.source.encode_batch(sentences)
-    sources = [self._cut(ids) for ids in encoded]
+    sources = [truncated(ids, self.max_length) for ids in encoded]
     extra = decoding.max_extra_length
     limits = [len(source) + extra for source in sources]
     rows = constraint.rows(
       self.vocabulary.target, limits, self.max_length + extra, first
     )
+    parts = zip(sentences, sources, limits, rows, strict=True)
     chosen = []
-    for index, parts in enumerate(zip(sources, limits, rows, strict=True)):
-      if not is_blank(sentences[index]):
-        chosen.append(Sentence(first + index, *parts))
+    for number, (line, source, limit, row) in enumerate(parts, first):
+      if not is_blank(line):
+        chosen.append(Sentence(number, source, limit, row))
     engine = SentenceSearch(
       self._programs(decoding, type(constraint)),
       jax.device_put(list(params), self._shardings(params)),
@@ -120,12 +121,12 @@ class Translator:
     )
     # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
-    threads = min(usable_cores(), _MOST_BATCHES) if refills else 0
+    threads = min(usable_cores(), _MOST_BATCHES) if refills else 1
     size = decoding.batch_size
     batches = batches_of(chosen, size, self.max_length)
     found = {}
     with progress_bar(len(chosen), description=description) as bar:
-      for results in search_batches(batches, engine.search, size, threads):
+      for results in search_batches(batches, engine.search, size, threads, refills):
         found |= results
         if results:  # A bar that was just drawn is not drawn again.
           bar.update(len(results))
@@ -137,14 +138,15 @@ class Translator:
 
   def compile_longest(
     self, params: Sequence, sentences: Sequence[str], decoding: Decoding
-  ) -> tuple[int, Any]:
+  ) -> tuple:
     """Compiles ahead of time what needs most memory for the longest of some sentences.
 
     Returns:
       The padded length of that sentence, and the program for such parameters, or their shapes.
     """
     longest = max(self.vocabulary.source.encode_batch(sentences), key=len)
-    inputs = inputs_of([Sentence(0, self._cut(longest), 0)], decoding, self.max_length)
+    source = truncated(longest, self.max_length)
+    inputs = inputs_of([Sentence(0, source, 0)], decoding, self.max_length)
     like = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(
         leaf.shape, leaf.dtype, sharding=sharding
@@ -154,10 +156,6 @@ class Translator:
     )
     programs = self._programs(decoding, Constraint)
     return inputs.sources.shape[1], programs.compile_largest(like, inputs)
-
-  def _cut(self, ids: Sequence[int]) -> list[int]:
-    """Returns the ids of a source, cut to the maximum length, with the end token."""
-    return [*ids[: self.max_length - 1], EOS_ID]
 
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer.data.batch import EOS_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.pairs import longest
+from transformer.decoding.pairs import longest, truncated
 from transformer.errors import UserError
 from transformer.runs.loading import check_finite
 from transformer.tools.align.links import Link, piece_bytes, word_parts
@@ -40,7 +39,7 @@ def align(
 
 def _words_of(vocabulary: Vocabulary, line: str, most: int) -> np.ndarray:
   """Returns which of the first `most` tokens are parts of which words, bool [tokens, words]."""
-  ids = [*vocabulary.encode(line)[: most - 1], EOS_ID]
+  ids = truncated(vocabulary.encode(line), most)
   return word_parts([piece_bytes(vocabulary, token) for token in ids])
 
 
