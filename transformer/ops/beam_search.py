@@ -45,7 +45,7 @@ class Policy(NamedTuple):
       `Choice`.
     state: a pytree with the state of the hypotheses before the first token, leaves [B, W, ...].
     preference: a function state -> int32 [B, W], at least 0. Where no hypothesis has ended, the
-      live ones of the largest preference are the result. None takes all, which must be sorted.
+      live ones of the largest preference are the result. None takes all.
   """
 
   choose: Callable
@@ -200,8 +200,7 @@ def _result(
   scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
   scores_BW = jnp.where(exists_BW, scores_BW, -jnp.inf)
   live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs, scores_BW)
-  if policy.preference:
-    live = best(live, scores_BW.shape[1])
+  live = best(live, scores_BW.shape[1])
   result = where_rows(_exists(beams.ended)[:, 0], beams.ended, live)
   exists_BW = _exists(result)
   return Hypotheses(

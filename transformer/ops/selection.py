@@ -112,10 +112,5 @@ def take(leaf, origin_BW) -> jax.Array:
 
 def where_rows(condition_B, yes, no) -> Any:
   """Returns the rows [b, ...] of the pytree `yes` where the condition is True, else of `no`."""
-  return jax.tree.map(
-    lambda one, other: jnp.where(
-      condition_B.reshape(-1, *[1] * (one.ndim - 1)), one, other
-    ),
-    yes,
-    no,
-  )
+  where = jax.vmap(jnp.where)
+  return jax.tree.map(lambda one, other: where(condition_B, one, other), yes, no)
