@@ -58,7 +58,7 @@ def parts_of_update(work: Work):
   config = OptimizerConfig()
   optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
   return (
-    lambda: init_state(init_params(model, 0), optimizer),
+    lambda: init_state(init_params(model, 0), optimizer, TrainConfig()),
     jax.jit(
       make_train_step(
         model,

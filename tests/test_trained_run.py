@@ -102,7 +102,7 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
       seed=0,
     )
   )
-  state, metrics = step(init_state(run.params, optimizer), batch)
+  state, metrics = step(init_state(run.params, optimizer, run.config.train), batch)
   assert float(loss) == pytest.approx(
     float(metrics['loss'] / metrics['weight']), rel=1e-6
   )

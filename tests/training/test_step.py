@@ -40,7 +40,7 @@ def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=No
   optimizer = optimizer or make_optimizer(
     CONSTANT, make_schedule(CONSTANT, model.config.model_dim, 100)
   )
-  state = init_state(initial(model), optimizer)
+  state = init_state(initial(model), optimizer, TrainConfig())
   step = make_train_step(
     model,
     optimizer,
@@ -267,7 +267,7 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
     np.testing.assert_allclose(state.params['layer']['a'], current, rtol=1e-6)
     np.testing.assert_allclose(state.average['layer']['a'], wanted, rtol=1e-6)
   assert state.best_params is state.average
-  plain = init_state(params, optimizer)
+  plain = init_state(params, optimizer, TrainConfig())
   assert plain.average is None and plain.best_params is plain.params
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from absl import logging
 
+from transformer.data.batches.training_batches import Shape
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
 from transformer.training.update import CompiledUpdate, Update
@@ -18,14 +19,13 @@ _ADVICE = (
 
 
 def compile_within_memory(
-  update: Update, shape: tuple[int, int, int], search_name: str, search: Any
+  update: Update, shape: Shape, search_name: str, search: Any
 ) -> CompiledUpdate:
   """Returns an update, compiled.
 
   Raises `UserError` if the devices lack the memory for a run with it.
 
   Args:
-    shape: rows, source positions and target positions of a batch.
     search_name: a name of the search for people.
     search: the compiled search of the longest validation sentences.
   """

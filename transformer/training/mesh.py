@@ -32,13 +32,14 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
       f'the mesh must use all {devices} devices; got data={config.data}, '
       f'fsdp={config.fsdp}, tensor={config.tensor}'
     )
-  if rows % (sizes[0] * sizes[1]):
+  data, fsdp, tensor = sizes
+  if rows % (data * fsdp):
     raise UserError(
-      f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
+      f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows that go '
       f'through the model at a time, train.tokens_per_batch / data.max_length / '
       f'optimizer.accumulate = {rows}; set another train.tokens_per_batch'
     )
-  return tuple(sizes)
+  return data, fsdp, tensor
 
 
 def check_shares(
