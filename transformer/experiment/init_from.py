@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -59,5 +58,5 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
 def describe_origin(origin: Run) -> dict[str, Any]:
   """Returns what `run.json` says of the run that another starts from: steps and a digest."""
   (step,) = origin.steps
-  digest = digest_of(Path(origin.workdir) / CHECKPOINTS / str(step))
+  digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
   return {'steps': origin.steps, 'sha256': digest}

@@ -95,8 +95,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     'own_code': own_code.digests(config.own_code),
   }
   if run.begun:
-    start = (facts['data'], facts['origin'], facts['frozen'])
-    processes.from_first(lambda: resuming.check_same_start(run.workdir, *start))
+    processes.from_first(lambda: resuming.check_same_start(run.workdir, facts))
   return Preparation(corpora, vocabulary, origin, metric, encoded, update, facts)
 
 
@@ -105,7 +104,8 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of a run that has begun, or makes one in the first process."""
   if run.begun:
-    return vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
+    about = run_directory.read_record(run.workdir)
+    return vocabularies.load(run.workdir, about['data'])
 
   def make():
     made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)

@@ -37,14 +37,14 @@ class CheckpointWriter(Checkpoints):
   it is seen. The first process alone seals, names and deletes checkpoints.
   """
 
-  def __init__(self, directory: str | os.PathLike, *, keep: int = 1):
+  def __init__(self, directory: Path, *, keep: int = 1):
     """Opens a directory; the first checkpoint creates it.
 
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
     """
     if processes.is_first():
-      _tidy(Path(directory))
+      _tidy(directory)
     super().__init__(directory)
     self._keep = keep
     self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())

@@ -4,14 +4,12 @@ Orbax writes them in a format of TensorStore, whose import takes a tenth of the 
 """
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import tensorstore
 from absl import logging
 
@@ -33,10 +31,10 @@ class Checkpoints:
   files. Every byte is compared with its digest before anything is used.
   """
 
-  def __init__(self, directory: str | os.PathLike):
+  def __init__(self, directory: Path):
     """Opens a directory; nothing in it is changed."""
     check_path(directory)
-    self._directory = Path(directory).absolute()
+    self._directory = directory.absolute()
     self._verified: set[int] = set()
     self._steps = sorted(
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
@@ -148,18 +146,6 @@ def by_name(arrays) -> dict[str, Any]:
     jax.tree_util.keystr(path, simple=True, separator='.'): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
   }
-
-
-def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
-  """Raises `UserError` if parameters, by name, lack the names and shapes of a config's."""
-  for name in sorted(wanted.keys() | given.keys()):
-    shapes = [
-      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
-    ]
-    if shapes[0] != shapes[1]:
-      raise UserError(
-        f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'
-      )
 
 
 def _read_arrays(folder: Path, like, sharding):

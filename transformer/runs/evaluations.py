@@ -10,6 +10,7 @@ from transformer.runs.run_directory import EVALUATIONS
 
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
+_DEFAULT = 'bleu'
 # Below this BLEU or F1, differences come from a few words that are right by chance.
 _LEAST = 1.0
 _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
@@ -18,8 +19,9 @@ _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
   """Returns the name and the value of the metric that chooses checkpoints."""
-  name, metric = _metric(evaluation)
-  return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[_key(name, metric)]
+  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  name, _, metric = best_by.rpartition('/')
+  return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[f'valid/{best_by}']
 
 
 def best_evaluation(
@@ -42,24 +44,12 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
   )
 
 
-def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns the deciding validation set, empty for the first, and the deciding metric.
-
-  The metric is `best_by`, by default BLEU.
-  """
-  named, _, metric = evaluation.get(BEST_BY, '').rpartition('/')
-  return named, metric or 'bleu'
-
-
-def _key(name: str, metric: str) -> str:
-  return '/'.join(filter(None, ('valid', name, metric)))
-
-
 def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
   """Orders evaluations; NaN comes last."""
-  name, metric = _metric(evaluation)
-  score = evaluation[_key(name, metric)]
-  loss = evaluation[_key(name, 'loss')]
+  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  name, slash, metric = best_by.rpartition('/')
+  score = evaluation[f'valid/{best_by}']
+  loss = evaluation[f'valid/{name}{slash}loss']
   if metric in _NAMES:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:

@@ -27,7 +27,6 @@ from transformer.runs.checkpoints import (
   PARAMS,
   Checkpoints,
   by_name,
-  check_alike,
 )
 from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import keep_traced
@@ -81,7 +80,7 @@ def load_run(
     )
   checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS)
   chosen = checkpoints.resolve(checkpoint)
-  vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+  vocabulary = vocabularies.load(workdir, run_directory.read_record(workdir)['data'])
   model = build_model(config.model, vocabulary)
   if model.config.attention != config.model.attention:
     logging.info(
@@ -175,7 +174,16 @@ def check_params(model: Model, params: Any):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {shown(params)}'
     )
-  check_alike(by_name(_shapes_of(model)), by_name(params))
+  wanted = by_name(_shapes_of(model))
+  given = by_name(params)
+  for name in sorted(wanted.keys() | given.keys()):
+    shapes = [
+      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
+    ]
+    if shapes[0] != shapes[1]:
+      raise UserError(
+        f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'
+      )
 
 
 @functools.cache

@@ -24,9 +24,9 @@ def describe(reproducible: bool, **facts) -> dict[str, Any]:
 
 
 def add_session(
-  workdir: str | os.PathLike,
+  workdir: Path,
   reproducible: bool,
-  changes: Mapping[str, Mapping[str, Any]],
+  changes: Mapping,
   trains: bool,
   own: Mapping[str, str],
 ):
@@ -36,7 +36,6 @@ def add_session(
   of another digest `own` of a module of one's own.
   """
   about = read_record(workdir)
-  session = _session(reproducible) | {'own_code': dict(own)}
   last = [about, *(past for past in about['resumed'] if past['trains'])][-1]
   if trains:
     check_switches(last['jax'])
@@ -47,8 +46,9 @@ def add_session(
           'differ from an uninterrupted one',
           spec,
         )
-  about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
-  files.write_sealed(Path(workdir) / RUN, about)
+  facts = {'own_code': dict(own), 'changed': dict(changes), 'trains': trains}
+  about['resumed'].append({**_session(reproducible), **facts})
+  files.write_sealed(workdir / RUN, about)
 
 
 def _session(reproducible: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import functools
 import math
 import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -87,7 +88,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
 def _restored(state, wanted):
   """Returns what a checkpoint of a state after one step gives back; `wanted` are its shapes."""
   with tempfile.TemporaryDirectory() as folder:
-    writer = CheckpointWriter(folder)
+    writer = CheckpointWriter(Path(folder))
     writer.save(state, {'evaluations': []})
     writer.wait()
     restored = writer.restore(1, wanted)
