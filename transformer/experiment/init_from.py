@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from typing import Any
 
 import jax
 
@@ -55,7 +54,7 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
     )
 
 
-def describe_origin(origin: Run) -> dict[str, Any]:
+def describe_origin(origin: Run) -> dict:
   """Returns what `run.json` says of the run that another starts from: steps and a digest."""
   (step,) = origin.steps
   digest = digest_of(origin.workdir / CHECKPOINTS / str(step))

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import jax
 
@@ -48,7 +47,7 @@ class Meter:
       yield batch
       before = time.perf_counter()
 
-  def add(self, metrics: Mapping[str, Any], skipped: bool = False):
+  def add(self, metrics: Mapping, skipped: bool = False):
     """Adds the metrics and the time of one step; for a skipped step only the time."""
     now = time.perf_counter()
     if self._clock is not None:

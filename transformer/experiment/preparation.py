@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -56,7 +56,7 @@ class Preparation(NamedTuple):
   metric: OwnMetric | None
   encoded: EncodedCorpora
   update: Update
-  facts: Mapping[str, Any]
+  facts: Mapping
 
 
 def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Preparation:

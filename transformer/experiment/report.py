@@ -46,7 +46,7 @@ class Report:
     workdir: Path,
     update: Update,
     step: int,
-    history: Mapping[str, Any],
+    history: Mapping,
     shape: tuple[int, int, int],
   ):
     """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
@@ -70,7 +70,7 @@ class Report:
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
     )
 
-  def _open(self, config: Config, step: int, written: Mapping[str, Any]):
+  def _open(self, config: Config, step: int, written: Mapping):
     parts = {str(self._workdir / TENSORBOARD): Events}
     for spec in config.train.report:
       parts[f'the reporter {spec}'] = own_code.load(spec, 'reporter')
@@ -130,7 +130,7 @@ class Report:
       )
 
   def add_evaluation(
-    self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping[str, Any]]
+    self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping]
   ):
     """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
@@ -159,7 +159,7 @@ class Report:
     self._shown |= shown
     self._bar.set_postfix(self._shown)
 
-  def history(self, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  def history(self, evaluations: Sequence[Mapping]) -> dict:
     """Returns what a checkpoint keeps of evaluations and updates, as JSON data; settles first."""
     self.settle()
     return {

@@ -33,7 +33,7 @@ from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
 from transformer.training.update import CompiledUpdate
 
-Evaluations = Sequence[Mapping[str, Any]]
+Evaluations = Sequence[Mapping]
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
@@ -162,7 +162,7 @@ def _evaluate(
   return signals.interruptible(validation.evaluate, compiled.eval_step, params)
 
 
-def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
+def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
   """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:

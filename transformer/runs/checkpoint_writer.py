@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +70,7 @@ class CheckpointWriter(Checkpoints):
       )
     return whole
 
-  def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
+  def save(self, state: TrainState, history: dict, unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
@@ -94,7 +93,7 @@ class CheckpointWriter(Checkpoints):
     if unfinished:
       self.wait()
 
-  def _finish(self, step: int, unsealed: Path, history: Mapping[str, Any]):
+  def _finish(self, step: int, unsealed: Path, history: Mapping):
     """Waits for Orbax, names the checkpoint, and removes those that it makes superfluous."""
     with _one_line_errors(self._directory):
       self._checkpointer.wait_until_finished()
@@ -132,7 +131,7 @@ class CheckpointWriter(Checkpoints):
       rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips
     )
 
-  def _remove_superfluous(self, history: Mapping[str, Any]):
+  def _remove_superfluous(self, history: Mapping):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
     finished = [step for step in self._steps if not self.is_unfinished(step)]
     kept = {self._steps[-1], *finished[-self._keep :]}
@@ -179,7 +178,7 @@ def _tidy(directory: Path):
       path.rename(directory / path.name)
 
 
-def _parts(state: TrainState) -> dict[str, Any]:
+def _parts(state: TrainState) -> dict:
   parts = {
     PARAMS: state.params,
     AVERAGE: state.average,

@@ -101,7 +101,7 @@ class Checkpoints:
       total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
     )
 
-  def history(self, step: int) -> dict[str, Any]:
+  def history(self, step: int) -> dict:
     """Reads the history of a checkpoint, and nothing else."""
     return self._read(
       step, lambda folder: json.loads((folder / HISTORY / 'metadata').read_bytes())
@@ -140,7 +140,7 @@ class Checkpoints:
     self._verified.add(step)
 
 
-def by_name(arrays) -> dict[str, Any]:
+def by_name(arrays) -> dict:
   """Returns the leaves of nested dicts by their dotted names."""
   return {
     jax.tree_util.keystr(path, simple=True, separator='.'): leaf

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from transformer import files
 from transformer.runs.run_directory import EVALUATIONS
@@ -17,7 +16,7 @@ _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
-def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
+def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
   """Returns the name and the value of the metric that chooses checkpoints."""
   best_by = evaluation.get(BEST_BY, _DEFAULT)
   name, _, metric = best_by.rpartition('/')
@@ -25,8 +24,8 @@ def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def best_evaluation(
-  evaluations: Sequence[Mapping[str, Any]],
-) -> Mapping[str, Any] | None:
+  evaluations: Sequence[Mapping],
+) -> Mapping | None:
   """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
@@ -36,7 +35,7 @@ def best_evaluation(
   return max(evaluations, key=_rank, default=None)
 
 
-def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
+def is_out_of_patience(evaluations: Sequence[Mapping], patience: int) -> bool:
   """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
   # With a patience of 0, the slice is all of them.
   return (
@@ -44,7 +43,7 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
   )
 
 
-def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
+def _rank(evaluation: Mapping) -> tuple[float, ...]:
   """Orders evaluations; NaN comes last."""
   best_by = evaluation.get(BEST_BY, _DEFAULT)
   name, slash, metric = best_by.rpartition('/')

@@ -53,7 +53,7 @@ class Run:
   def __post_init__(self):
     check_params(self.model, self.params)
 
-  def __getstate__(self) -> dict[str, Any]:
+  def __getstate__(self) -> dict:
     """Returns what a pickle holds: the fields, and nothing that was compiled."""
     return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import logging
@@ -17,7 +16,7 @@ from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
 
 
-def describe(reproducible: bool, **facts) -> dict[str, Any]:
+def describe(reproducible: bool, **facts) -> dict:
   """Returns the content of `run.json`: facts about the run, and about this process."""
   # `add_session` fills `resumed`.
   return {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
@@ -51,7 +50,7 @@ def add_session(
   files.write_sealed(workdir / RUN, about)
 
 
-def _session(reproducible: bool) -> dict[str, Any]:
+def _session(reproducible: bool) -> dict:
   """Returns the time, command, commit, packages and devices of this process."""
   devices = jax.devices()
   return {

@@ -67,7 +67,7 @@ def check_workdir(workdir: Path, config: Config):
   check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
 
 
-def changed_settings(workdir: Path, config: Config) -> dict[str, dict]:
+def changed_settings(workdir: Path, config: Config) -> dict:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
   if saved is None:
@@ -76,7 +76,7 @@ def changed_settings(workdir: Path, config: Config) -> dict[str, dict]:
   return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
 
 
-def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict[str, dict]:
+def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
   """Refuses to resume a run with settings that would change its updates.
 
   All settings are by dotted name. Returns `from` and `to` of those that differ and may.

@@ -7,7 +7,6 @@ import platform
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from transformer import files
 from transformer.config import Config
@@ -71,7 +70,7 @@ def read_settings(workdir: str | os.PathLike) -> Config:
   return Config.from_dict(settings)
 
 
-def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
+def read_record(workdir: str | os.PathLike) -> dict:
   """Reads `run.json`; raises `UserError` if it is damaged, or the run has another format.
 
   Its `data` has the SHA-256 of each vocabulary and of every corpus, by name.
@@ -130,7 +129,7 @@ def commit() -> str:
   return done.stdout.strip()
 
 
-def versions() -> dict[str, Any]:
+def versions() -> dict:
   """Returns the version of Python, and those of the packages on which a run's numbers depend."""
   packages = {}
   for name in _PACKAGES:

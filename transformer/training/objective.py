@@ -52,7 +52,7 @@ class Objective(NamedTuple):
   passes: int = 1
   extra_models: Sequence[Any] = ()
   frozen: Any = ()
-  sources: Sequence[Mapping[str, Any]] = ()
+  sources: Sequence[Mapping] = ()
 
   @property
   def arguments(self) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def make_objective(config: Config, vocabulary: Any) -> Objective:
   return objective._replace(loss=guarded(objective.loss))
 
 
-def check_sums(sums: Mapping[str, Any]) -> dict[str, jax.Array]:
+def check_sums(sums: Mapping) -> dict[str, jax.Array]:
   """Returns the sums of an objective as float32.
 
   Raises `UserError` if they lack `loss`, `nll` or `weight`, or have a wrong name or shape.
