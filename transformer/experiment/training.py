@@ -137,7 +137,8 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
   sets = []
   for key, corpus in prepared.corpora.valid.items():
     batches = [update.place(batch) for batch in prepared.encoded.valid_batches[key]]
-    sets.append(ValidationSet(key, batches, corpus[:], corpus.gold))
+    sources, targets = zip(*corpus[:], strict=True)
+    sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
   return Validation(sets, translate, greedy, prepared.metric, has_chrf)
 
@@ -146,7 +147,7 @@ def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
   """Returns a name for people, and the compiled search of the longest validation sentences."""
   sources = []
   for each in validation.sets:
-    sources += [source for source, _ in each.pairs]
+    sources += each.sources
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
   size = greedy.batch_size

@@ -40,14 +40,15 @@ class ValidationSet(NamedTuple):
 
   Attributes:
     key: the beginning of its metrics' names: `valid`, or `valid/NAME` after the first set.
-    batches: its pairs, packed; `pairs` are the text.
-    gold: what metrics of one's own get in place of the references, if anything.
+    batches: its pairs, packed.
+    gold: the references of custom metrics.
   """
 
   key: str
   batches: Sequence[Batch]
-  pairs: Sequence[tuple[str, str]]
-  gold: Sequence[str] | None = None
+  sources: Sequence[str]
+  references: Sequence[str]
+  gold: Sequence[str]
 
 
 class Validation(NamedTuple):
@@ -72,9 +73,8 @@ class Validation(NamedTuple):
     values = {}
     translations = {}
     for each in self.sets:
-      sources = [source for source, _ in each.pairs]
       answers = self.translate(
-        [params], sources, self.decoding, description='evaluating: '
+        [params], each.sources, self.decoding, description='evaluating: '
       )
       translations[each.key] = [answer.text for answer in answers]
       loss = _loss(eval_step, params, each.batches)
@@ -85,20 +85,20 @@ class Validation(NamedTuple):
     # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
     values = processes.from_first(lambda: values)
     first = self.sets[0]
-    texts = zip(first.pairs, translations[first.key], strict=True)
-    samples = [Sample(*pair, text) for pair, text in texts]
+    texts = (first.sources, first.references, translations[first.key])
+    samples = [Sample(*lines) for lines in zip(*texts, strict=True)]
     return Evaluation(values, translations, samples[:: -(-len(samples) // _SHOWN)])
 
   def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
-    references = [reference for _, reference in each.pairs]
+    references = [each.references]
     scores = {
-      'bleu': corpus_bleu(translations, [references], self.decoding.bleu_tokenize)
+      'bleu': corpus_bleu(translations, references, self.decoding.bleu_tokenize)
     }
     if self.has_chrf:
-      scores['chrf'] = corpus_chrf(translations, [references])
+      scores['chrf'] = corpus_chrf(translations, references)
     if self.metric:
       with optional(f'{each.key}: a metric is left out', warn):
-        scores |= own_values(self.metric, each.pairs, translations, each.gold)
+        scores |= own_values(self.metric, each.sources, translations, each.gold)
     return scores
 
 
@@ -126,9 +126,9 @@ def check_metrics(
   """
   names = set(STANDARD_METRICS)
   if metric:
-    targets = [target for _, target in pairs]
+    sources, targets = zip(*pairs, strict=True)
     shifted = [*targets[1:], targets[0]]
-    names |= own_values(metric, pairs, shifted, gold).keys()
+    names |= own_values(metric, sources, shifted, gold or targets).keys()
   name = best_by.rpartition('/')[2]
   if name and name not in names:
     raise UserError(
@@ -138,13 +138,11 @@ def check_metrics(
 
 def own_values(
   metric: OwnMetric,
-  pairs: Sequence[tuple[str, str]],
-  translations: list[str],
-  gold: Sequence[str] | None,
+  sources: Sequence[str],
+  translations: Sequence[str],
+  references: Sequence[str],
 ) -> dict[str, float]:
-  """Returns the scores of one's own metric by name; refuses a name that is taken."""
-  sources = [source for source, _ in pairs]
-  references = [target for _, target in pairs] if gold is None else gold
+  """Returns the scores of a custom metric by name; raises `UserError` if a name is taken."""
   scores = own_scores(metric, sources, translations, [references])
   for score in scores:
     if score.name in STANDARD_METRICS:
