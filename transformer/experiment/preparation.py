@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import optax
 from jax.sharding import Mesh
 
 from transformer import files, own_code
 from transformer.config import Config
+from transformer.data.batches.training_batches import Shape
 from transformer.data.corpora import (
   Corpora,
   EncodedCorpora,
@@ -132,7 +134,7 @@ def record_start(run: OpenRun, prepared: Preparation):
     return
   about = record.describe(
     reproducible,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    parameters=optax.tree.size(update.state.params),
     counts=prepared.encoded.counts,
     flops_per_update=_flops(update, prepared.encoded.batches.shape),
     **prepared.facts,
@@ -140,7 +142,7 @@ def record_start(run: OpenRun, prepared: Preparation):
   files.write_sealed(run.workdir / run_directory.RUN, about)
 
 
-def _flops(update: Update, shape: tuple[int, int, int]) -> float | None:
+def _flops(update: Update, shape: Shape) -> float | None:
   """Returns the operations of an update, padded positions included; None if not known."""
   rows, source_length, target_length = shape
   objective = update.objective

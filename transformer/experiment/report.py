@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import optax
 from absl import logging
 from tqdm import tqdm
 
 from transformer import own_code
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.data.batches.training_batches import Shape
 from transformer.errors import optional
 from transformer.experiment.divergence import check_update
 from transformer.experiment.meter import Meter, utilisation
@@ -47,9 +49,9 @@ class Report:
     update: Update,
     step: int,
     history: Mapping,
-    shape: tuple[int, int, int],
+    shape: Shape,
   ):
-    """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
+    """Opens the files; `shape` is the shape of each batch."""
     rows, _, length = shape
     config = update.config.train
     self._workdir = workdir
@@ -64,10 +66,10 @@ class Report:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(
       f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
-      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
+      f'device(s), {optax.tree.size(update.state.params):,} parameters, {rows} rows of '
+      f'{length} target positions a batch'
     )
 
   def _open(self, config: Config, step: int, written: Mapping):
