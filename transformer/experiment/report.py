@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
 from transformer.runs.evaluations import (
+  Evaluations,
   best_evaluation,
   deciding_metric,
   write_translations,
@@ -131,9 +132,7 @@ class Report:
         tqdm.format_interval(left),
       )
 
-  def add_evaluation(
-    self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping]
-  ):
+  def add_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
     """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
       return
@@ -161,12 +160,12 @@ class Report:
     self._shown |= shown
     self._bar.set_postfix(self._shown)
 
-  def history(self, evaluations: Sequence[Mapping]) -> dict:
+  def history(self, evaluations: Evaluations) -> dict:
     """Returns what a checkpoint keeps of evaluations and updates, as JSON data; settles first."""
     self.settle()
     return {
       'evaluations': evaluations,
-      'meter': self.meter.sums,
+      'meter': dict(self.meter.sums),
       'log': self._metrics.written() if self._first else {},
     }
 

@@ -1,7 +1,6 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.evaluations import (
   BEST_BY,
+  Evaluations,
   best_evaluation,
   deciding_metric,
   is_out_of_patience,
@@ -29,11 +29,10 @@ from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
+from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
 from transformer.training.update import CompiledUpdate
-
-Evaluations = Sequence[Mapping]
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
@@ -43,7 +42,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as (run, checkpoints):
     if run.ended:
-      _report_end(config, workdir, run.step, run.history['evaluations'])
+      _report_end(config.train, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare(config, run, mesh)
     batches = prepared.encoded.batches
@@ -56,7 +55,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     step, evaluations = train(
       run, checkpoints, compiled, batches, validation, params, signals
     )
-    _report_end(config, workdir, step, evaluations)
+    _report_end(config.train, workdir, step, evaluations)
 
 
 def train(
@@ -193,11 +192,13 @@ def _check_machine(config: Config):
   )
 
 
-def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluations):
+def _report_end(
+  config: TrainConfig, workdir: Path, step: int, evaluations: Evaluations
+):
   """Logs the best step of a run that has ended, and the next command."""
-  logging.info('the run is done: step %d of %d', step, config.train.steps)
-  if step < config.train.steps:
-    logging.info('out of patience: train.patience=%d', config.train.patience)
+  logging.info('the run is done: step %d of %d', step, config.steps)
+  if step < config.steps:
+    logging.info('out of patience: train.patience=%d', config.patience)
   if best := best_evaluation(evaluations):
     name, score = deciding_metric(best)
     logging.info(

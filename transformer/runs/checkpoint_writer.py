@@ -1,7 +1,6 @@
 """The checkpoints of a run in training, which Orbax writes and restores."""
 
 import contextlib
-import copy
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -74,14 +73,12 @@ class CheckpointWriter(Checkpoints):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
-    It is written before this returns. The `evaluations` of the history, JSON data, tell which
-    checkpoint is the best.
+    It is written before this returns. The `evaluations` of the history tell which checkpoint is the
+    best. A thread reads the history, JSON data, later, so that it must not change.
     """
     self.wait()
     step = int(state.step)
     parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
-    # Orbax reads the history later, in a thread, while the caller's may grow.
-    history = copy.deepcopy(history)
     parts[HISTORY] = ocp.args.JsonSave(history)
     if unfinished:
       parts[UNFINISHED] = ocp.args.JsonSave({})
@@ -196,9 +193,7 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   """
   try:
     yield
-  except (
-    Exception
-  ) as error:  # Orbax and TensorStore raise many types, with long messages.
+  except Exception as error:  # Orbax and TensorStore raise many types.
     refusal = UserError(
       f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
       f'or allow writing there, then start again, and the run goes on from the checkpoint before'

@@ -7,6 +7,8 @@ from pathlib import Path
 from transformer import files
 from transformer.runs.run_directory import EVALUATIONS
 
+# The evaluations of a history in their order: the step and the metrics of each.
+Evaluations = Sequence[Mapping]
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
 _DEFAULT = 'bleu'
@@ -23,9 +25,7 @@ def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
   return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[f'valid/{best_by}']
 
 
-def best_evaluation(
-  evaluations: Sequence[Mapping],
-) -> Mapping | None:
+def best_evaluation(evaluations: Evaluations) -> Mapping | None:
   """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
@@ -35,7 +35,7 @@ def best_evaluation(
   return max(evaluations, key=_rank, default=None)
 
 
-def is_out_of_patience(evaluations: Sequence[Mapping], patience: int) -> bool:
+def is_out_of_patience(evaluations: Evaluations, patience: int) -> bool:
   """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
   # With a patience of 0, the slice is all of them.
   return (

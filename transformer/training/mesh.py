@@ -92,9 +92,7 @@ def state_shardings(
   rules = getattr(model, 'splits', {})
 
   def sharding(path, leaf):
-    names = tuple(
-      str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:]
-    )
+    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path[-2:])
     splits = rules.get(names) or rules.get(names[-1:], ())
     return NamedSharding(
       mesh,

@@ -120,7 +120,7 @@ def make_update(
     lambda: init_state(init_params(model, config.seed), optimizer, config.train)
   )
   shapes = jax.tree.map(
-    lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+    lambda leaf, sharding: leaf.update(sharding=sharding),
     state,
     state_shardings(mesh, state, model),
   )
