@@ -132,14 +132,14 @@ def record_start(run: OpenRun, prepared: Preparation):
   vocabularies.save(prepared.vocabulary, run.workdir)
   if run.begun:
     return
-  about = record.describe(
+  record.write_record(
+    run.workdir,
     reproducible,
     parameters=optax.tree.size(update.state.params),
     counts=prepared.encoded.counts,
     flops_per_update=_flops(update, prepared.encoded.batches.shape),
     **prepared.facts,
   )
-  files.write_sealed(run.workdir / run_directory.RUN, about)
 
 
 def _flops(update: Update, shape: Shape) -> float | None:

@@ -159,14 +159,12 @@ def save_run(
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  files.write_sealed(
-    workdir / run_directory.RUN,
-    record.describe(
-      config.train.reproducible,
-      data=vocabularies.fingerprints(vocabulary),
-      parameters=optax.tree.size(params),
-      **{run_directory.WEIGHTS_ALONE: steps},
-    ),
+  record.write_record(
+    workdir,
+    config.train.reproducible,
+    data=vocabularies.fingerprints(vocabulary),
+    parameters=optax.tree.size(params),
+    **{run_directory.WEIGHTS_ALONE: steps},
   )
 
 

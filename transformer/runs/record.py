@@ -16,10 +16,11 @@ from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
 
 
-def describe(reproducible: bool, **facts) -> dict:
-  """Returns the content of `run.json`: facts about the run, and about this process."""
+def write_record(workdir: Path, reproducible: bool, **facts):
+  """Writes `run.json`: facts about a new run, and about this process."""
   # `add_session` fills `resumed`.
-  return {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
+  about = {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
+  files.write_sealed(workdir / RUN, about)
 
 
 def add_session(

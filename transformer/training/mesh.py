@@ -76,9 +76,9 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
-def row_devices(mesh: Mesh | None) -> int:
-  """Returns the number of parts that a batch's rows are split into; 1 without a mesh."""
-  return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
+def row_devices(mesh: Mesh) -> int:
+  """Returns the number of parts that a batch's rows are split into."""
+  return mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def state_shardings(
@@ -112,11 +112,11 @@ def gathering(mesh: Mesh, params, model: Any):
   return state_shardings(mesh, params, model, ('tensor',))
 
 
-def gathered(mesh: Mesh | None, params, model: Any):
-  """Gathers parameters or gradients that `fsdp` splits; a mesh of None is a single device.
+def gathered(mesh: Mesh, params, model: Any):
+  """Gathers parameters or gradients that `fsdp` splits.
 
   Else XLA would split the width of all activations too, and each device compute all rows.
   """
-  if mesh is None or mesh.shape['fsdp'] == 1:
+  if mesh.shape['fsdp'] == 1:
     return params
   return jax.lax.with_sharding_constraint(params, gathering(mesh, params, model))

@@ -62,8 +62,8 @@ def make_train_step(
   *,
   objective: Objective,
   seed: int,
+  mesh: Mesh,
   accumulate: int = 1,
-  mesh: Mesh | None = None,
 ) -> Callable:
   """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
 
@@ -78,9 +78,9 @@ def make_train_step(
     config: only `ema_decay` is used. After n updates, the decay of the average is
       min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the batch.
+    mesh: the devices that the step is compiled for.
     accumulate: number of parts that a batch is cut into. Their sums are divided once, so the update
       is that of the whole batch, except for dropout bits.
-    mesh: the devices that the step is compiled for; None is one device.
   """
 
   def sums(params, batch, key, frozen):
@@ -168,9 +168,7 @@ def _parts(batch: Batch, number: int) -> Batch:
   )
 
 
-def make_eval_step(
-  model: Model, mesh: Mesh | None = None, accumulate: int = 1
-) -> Callable:
+def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
   """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
   The sums are those of the default objective, without smoothing or dropout.
