@@ -231,7 +231,7 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   )
   assert outcome.best['step'] == best
   checkpoints = Checkpoints(tmp_path / 'checkpoints')
-  assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
+  assert checkpoints.steps == [2, 3] and checkpoints.resolve('best') == best
 
 
 def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(

@@ -1,7 +1,6 @@
 """What a run takes from the run that it starts from, `train.init_from`."""
 
 import dataclasses
-import os
 
 import jax
 
@@ -23,7 +22,7 @@ _FREE_SETTINGS = (
 )
 
 
-def load_to_host(workdir: str | os.PathLike) -> Run:
+def load_to_host(workdir: str) -> Run:
   """Loads the best checkpoint of a run; no device keeps its parameters."""
   run = load_run(workdir)
   return dataclasses.replace(run, params=jax.device_get(run.params))

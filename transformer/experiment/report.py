@@ -85,7 +85,7 @@ class Report:
       opened.pop_all()
     self._bar = progress_bar(config.train.steps, step, stays=True)
 
-  def add(self, step: int, batch: Batch, metrics: Any):
+  def add(self, step: int, batch: Batch, metrics):
     """Settles the update before, and makes this one pending."""
     self.settle()
     self._pending = (step, batch, metrics)
@@ -107,7 +107,7 @@ class Report:
       # The schedule does not count skipped updates.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
 
-  def _write_updates(self, step: int, skips: Any, updates_before: int):
+  def _write_updates(self, step: int, skips, updates_before: int):
     """Writes the line of metrics that ends with a step."""
     values = self.meter.take(float(self._schedule(updates_before)))
     if skips:
@@ -172,7 +172,7 @@ class Report:
   def __enter__(self) -> 'Report':
     return self
 
-  def __exit__(self, kind: Any, error: BaseException | None, trace: Any):
+  def __exit__(self, kind, error: BaseException | None, trace):
     """Closes the files and the reporters; the bar stays visible."""
     if self._first:
       self._bar.close()

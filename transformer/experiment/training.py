@@ -64,7 +64,7 @@ def train(
   compiled: CompiledUpdate,
   batches: BatchesByStep,
   validation: Validation,
-  params: Any = None,
+  params=None,
   signals: Signals | None = None,
 ) -> tuple[int, Evaluations]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
@@ -142,7 +142,7 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
   return Validation(sets, translate, greedy, prepared.metric, has_chrf)
 
 
-def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
+def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   """Returns a name for people, and the compiled search of the longest validation sentences."""
   sources = []
   for each in validation.sets:
@@ -154,7 +154,7 @@ def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
 
 
 def _evaluate(
-  validation: Validation, compiled: CompiledUpdate, params: Any, signals: Signals
+  validation: Validation, compiled: CompiledUpdate, params, signals: Signals
 ) -> Evaluation:
   """Evaluates parameters; a signal interrupts a single process by `Preempted`."""
   if jax.process_count() > 1:

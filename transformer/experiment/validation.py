@@ -1,7 +1,7 @@
 """Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -65,7 +65,7 @@ class Validation(NamedTuple):
   metric: OwnMetric | None = None
   has_chrf: bool = False
 
-  def evaluate(self, eval_step: Callable, params: Any) -> Evaluation:
+  def evaluate(self, eval_step: Callable, params) -> Evaluation:
     """Evaluates parameters; a metric of one's own that fails is left out.
 
     `eval_step` takes parameters and a batch and returns sums.
@@ -102,7 +102,7 @@ class Validation(NamedTuple):
     return scores
 
 
-def _loss(eval_step: Callable, params: Any, batches: Sequence[Batch]) -> float:
+def _loss(eval_step: Callable, params, batches: Sequence[Batch]) -> float:
   """Returns the loss in nats per token of all batches."""
   nll = 0.0
   weight = 0.0

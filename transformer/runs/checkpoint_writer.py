@@ -56,11 +56,11 @@ class CheckpointWriter(Checkpoints):
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
     whole = super().fall_back()
-    for step in [step for step in self._steps if step > (whole or 0)]:
+    for step in [step for step in self.steps if step > (whole or 0)]:
       folder = self._directory / str(step)
       aside = files.unused_name(folder.with_name(f'{step}.damaged'))
       os.rename(folder, aside)
-      self._steps.remove(step)
+      self.steps.remove(step)
       logging.warning(
         '%s is moved to %s, which may be removed; the run goes on from step %d',
         folder,
@@ -96,10 +96,10 @@ class CheckpointWriter(Checkpoints):
       self._checkpointer.wait_until_finished()
       if processes.is_first():
         sealing.seal(unsealed, step)
-        self._remove({step} & set(self._steps))
+        self._remove({step} & set(self.steps))
         os.rename(unsealed, self._directory / str(step))
         files.flush_folder(self._directory)
-        self._steps.append(step)
+        self.steps.append(step)
         self._remove_superfluous(history)
 
   def restore(self, step: int, like: TrainState) -> TrainState:
@@ -130,11 +130,11 @@ class CheckpointWriter(Checkpoints):
 
   def _remove_superfluous(self, history: Mapping):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
-    finished = [step for step in self._steps if not self.is_unfinished(step)]
-    kept = {self._steps[-1], *finished[-self._keep :]}
+    finished = [step for step in self.steps if not self.is_unfinished(step)]
+    kept = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
       kept.add(best['step'])
-    self._remove(set(self._steps) - kept)
+    self._remove(set(self.steps) - kept)
     shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
   def _remove(self, steps: Iterable[int]):
@@ -143,7 +143,7 @@ class CheckpointWriter(Checkpoints):
     removed.mkdir(exist_ok=True)
     for step in steps:
       os.rename(self._directory / str(step), removed / str(step))
-      self._steps.remove(step)
+      self.steps.remove(step)
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
@@ -169,7 +169,7 @@ def _tidy(directory: Path):
   """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
   for left in directory.glob(f'*{_UNSEALED}*'):
     shutil.rmtree(left)
-  newest = max(Checkpoints(directory).steps(), default=-1)
+  newest = max(Checkpoints(directory).steps, default=-1)
   for path in directory.glob(f'{REMOVED}/*'):
     if path.name.isdecimal() and int(path.name) > newest:
       path.rename(directory / path.name)

@@ -29,6 +29,9 @@ class Checkpoints:
 
   A checkpoint holds the training state, the history of evaluations, and a digest of each of its
   files. Every byte is compared with its digest before anything is used.
+
+  Attributes:
+    steps: the steps that have a checkpoint, ascending.
   """
 
   def __init__(self, directory: Path):
@@ -36,13 +39,9 @@ class Checkpoints:
     check_path(directory)
     self._directory = directory.absolute()
     self._verified: set[int] = set()
-    self._steps = sorted(
+    self.steps = sorted(
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
-
-  def steps(self) -> list[int]:
-    """The steps that have a checkpoint, ascending."""
-    return self._steps
 
   def is_unfinished(self, step: int) -> bool:
     """Whether training saved the step for a signal, so that its evaluation may be missing."""
@@ -53,14 +52,14 @@ class Checkpoints:
 
     Warns of damaged ones; raises `UserError` if all are damaged.
     """
-    for step in reversed(self._steps):
+    for step in reversed(self.steps):
       folder = self._directory / str(step)
       damage = sealing.find_damage(folder, step)
       if damage is None:
         self._verified.add(step)
         return step
       logging.warning('%s is damaged: %s', folder, damage)
-    if self._steps:
+    if self.steps:
       raise UserError(
         f'no checkpoint in {self._directory} is whole; restore one from a copy, or train anew in '
         f'another --workdir'
@@ -69,18 +68,18 @@ class Checkpoints:
 
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
-    if not self._steps:
+    if not self.steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = self._steps[-1] if which in ('best', 'latest') else None
+    step = self.steps[-1] if which in ('best', 'latest') else None
     if which == 'best':
       best = best_evaluation(self.history(step)['evaluations'])
       # A run that was stopped before its first evaluation has only a latest.
       step = best['step'] if best else step
     elif which.isdecimal():
       step = int(which)
-    if step not in self._steps:
+    if step not in self.steps:
       raise UserError(
-        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
+        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
         f'got {shown(which)}'
         + (f', whose step {step} is not there' if which == 'best' else '')
       )

@@ -88,7 +88,7 @@ def load_run(
     )
   steps = [
     step
-    for step in checkpoints.steps()
+    for step in checkpoints.steps
     if step == chosen or (step < chosen and not checkpoints.is_unfinished(step))
   ][-average:]
   if len(steps) < average:
@@ -129,7 +129,7 @@ def save_run(
   workdir: str | os.PathLike,
   config: Config,
   vocabulary: RunVocabulary,
-  params: Any,
+  params,
   steps: list[int],
 ):
   """Saves weights as a run that `load_run` can read and that training cannot resume.
@@ -168,7 +168,7 @@ def save_run(
   )
 
 
-def check_params(model: Model, params: Any):
+def check_params(model: Model, params):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
     raise UserError(
@@ -203,4 +203,4 @@ def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')
-  return [str(step) for step in checkpoints.steps()]
+  return [str(step) for step in checkpoints.steps]

@@ -2,7 +2,6 @@
 
 import math
 import os
-from typing import Any
 
 import jax
 from absl import logging
@@ -19,7 +18,7 @@ _ADVICE = (
 
 
 def compile_within_memory(
-  update: Update, shape: Shape, search_name: str, search: Any
+  update: Update, shape: Shape, search_name: str, search
 ) -> CompiledUpdate:
   """Returns an update, compiled.
 

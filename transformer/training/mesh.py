@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jax.experimental.mesh_utils import create_device_mesh
@@ -82,7 +81,7 @@ def row_devices(mesh: Mesh) -> int:
 
 
 def state_shardings(
-  mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsdp', 'tensor')
+  mesh: Mesh, state, model, axes: tuple[str, ...] = ('fsdp', 'tensor')
 ):
   """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
 
@@ -107,12 +106,12 @@ def state_shardings(
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
-def gathering(mesh: Mesh, params, model: Any):
+def gathering(mesh: Mesh, params, model):
   """Returns the shardings of a model's parameters that `fsdp` does not split."""
   return state_shardings(mesh, params, model, ('tensor',))
 
 
-def gathered(mesh: Mesh, params, model: Any):
+def gathered(mesh: Mesh, params, model):
   """Gathers parameters or gradients that `fsdp` splits.
 
   Else XLA would split the width of all activations too, and each device compute all rows.

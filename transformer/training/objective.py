@@ -60,7 +60,7 @@ class Objective(NamedTuple):
     return (self.frozen,) if jax.tree.leaves(self.frozen) else ()
 
 
-def make_objective(config: Config, vocabulary: Any) -> Objective:
+def make_objective(config: Config, vocabulary) -> Objective:
   """Returns the objective of a run with a `RunVocabulary`; loads its frozen arrays.
 
   Raises `UserError` if it cannot be imported or built, or is none.

@@ -90,7 +90,7 @@ def make_train_step(
     )
     return totals['loss'], totals
 
-  def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
+  def train_step(state: TrainState, batch: Batch, frozen=()):
     key = jax.random.fold_in(random_key(seed), state.step)
     whole = gathered(mesh, state.params, model)
     gradient_of = jax.grad(sums, has_aux=True)

@@ -1,7 +1,7 @@
 """An update with all that it is made of, and its compiled programs."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ class Update(NamedTuple):
     """Puts this process's rows of a batch onto its devices."""
     return processes.place(batch, batch_sharding(self.mesh))
 
-  def first_state(self, params: Any = None) -> TrainState:
+  def first_state(self, params=None) -> TrainState:
     """Returns the state before the first update; without `params`, they come from the seed."""
 
     def make(params):
