@@ -13,7 +13,7 @@ import optax
 from absl import logging
 from tqdm import tqdm
 
-from transformer import own_code
+from transformer import files, own_code
 from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import Shape
@@ -27,7 +27,6 @@ from transformer.runs.evaluations import (
   Evaluations,
   best_evaluation,
   deciding_metric,
-  write_translations,
 )
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
@@ -136,9 +135,11 @@ class Report:
     """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
       return
+    folder = self._workdir / EVALUATIONS
     for key, texts in evaluation.translations.items():
       with optional(f'step {step}, {key}: no translations in {EVALUATIONS}/', warn):
-        write_translations(self._workdir, key, step, texts)
+        content = ''.join(f'{text}\n' for text in texts)
+        files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     self._reporters.tell('samples', step, evaluation.samples)

@@ -1,5 +1,6 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
+import functools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
+from transformer.training.step import TrainState
 from transformer.training.update import CompiledUpdate
 
 
@@ -47,13 +49,16 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     prepared = prepare(config, run, mesh)
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
-    params = prepared.update.state.best_params
-    name, search = _compile_search(validation, params)
-    compiled = compile_within_memory(prepared.update, batches.shape, name, search)
+    update = prepared.update
+    name, search = _compile_search(validation, update.state.best_params)
+    compiled = compile_within_memory(update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
-    params = prepared.origin and prepared.origin.params
+    if run.step is None:
+      state = update.first_state(prepared.origin and prepared.origin.params)
+    else:
+      state = checkpoints.restore(run.step, update.state)
     step, evaluations = train(
-      run, checkpoints, compiled, batches, validation, params, signals
+      run, checkpoints, compiled, state, batches, validation, signals
     )
     _report_end(config.train, workdir, step, evaluations)
 
@@ -62,27 +67,28 @@ def train(
   run: OpenRun,
   checkpoints: CheckpointWriter,
   compiled: CompiledUpdate,
+  state: TrainState,
   batches: BatchesByStep,
   validation: Validation,
-  params=None,
   signals: Signals | None = None,
 ) -> tuple[int, Evaluations]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
-  Without `params`, the first ones are drawn from the seed. `signals` stop the run, by `Preempted`.
+  `state` is the state to begin with, or that of the step of the run. `signals` stop the run, by
+  `Preempted`.
   """
   signals = signals or Signals()
   update = compiled.update
   config = update.config.train
-  if run.step is None:
-    state = update.first_state(params)
-  else:
-    state = checkpoints.restore(run.step, update.state)
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.done
   unfinished = run.unfinished  # Then this step may lack its evaluation.
   agreement = processes.StopAgreement(update.mesh)
+  evaluate = validation.evaluate
+  is_alone = jax.process_count() == 1  # Several processes can only save together.
+  if is_alone:
+    evaluate = functools.partial(signals.interruptible, evaluate)
   with Report(run.workdir, update, step, run.history, batches.shape) as report:
     signals.hold()
     arriving = report.meter.watch(batches.iterate(step, config.steps))
@@ -107,10 +113,10 @@ def train(
       if evaluating and step not in [evaluation['step'] for evaluation in evaluations]:
         report.settle()
         try:
-          evaluation = _evaluate(validation, compiled, state.best_params, signals)
+          evaluation = evaluate(compiled.eval_step, state.best_params)
           evaluations = [*evaluations, _judged(step, evaluation, config.best_by)]
         except (Exception, Preempted):
-          if jax.process_count() == 1:  # Several processes can only save together.
+          if is_alone:
             checkpoints.save(state, report.history(evaluations), unfinished=True)
           raise
         report.add_evaluation(step, evaluation, evaluations)
@@ -151,15 +157,6 @@ def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   length, search = validation.translate.compile_longest([params], sources, greedy)
   size = greedy.batch_size
   return f'search of {size} sentences of {length} tokens', search
-
-
-def _evaluate(
-  validation: Validation, compiled: CompiledUpdate, params, signals: Signals
-) -> Evaluation:
-  """Evaluates parameters; a signal interrupts a single process by `Preempted`."""
-  if jax.process_count() > 1:
-    return validation.evaluate(compiled.eval_step, params)
-  return signals.interruptible(validation.evaluate, compiled.eval_step, params)
 
 
 def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:

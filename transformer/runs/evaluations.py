@@ -1,11 +1,7 @@
-"""The evaluations of a run: the best one, the end of patience, and the translations on disk."""
+"""The evaluations of a run: the best one, and the end of patience."""
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-from transformer import files
-from transformer.runs.run_directory import EVALUATIONS
 
 # The evaluations of a history in their order: the step and the metrics of each.
 Evaluations = Sequence[Mapping]
@@ -54,12 +50,3 @@ def _rank(evaluation: Mapping) -> tuple[float, ...]:
   elif metric in _LOWER_IS_BETTER:
     score = -score
   return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
-
-
-def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str]):
-  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`.
-
-  `key` is one of `DataConfig.valid_sets`.
-  """
-  path = workdir / EVALUATIONS / f'{key.replace("/", ".")}.{step}.txt'
-  files.write(path, ''.join(f'{line}\n' for line in lines).encode())
