@@ -28,7 +28,7 @@ class OpenRun(NamedTuple):
 
   workdir: Path
   begun: bool
-  changes: Mapping
+  changes: dict
   step: int | None
   history: Mapping
   unfinished: bool

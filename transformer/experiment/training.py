@@ -155,8 +155,7 @@ def _compile_search(validation: Validation, params) -> tuple[str, Any]:
     sources += each.sources
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
-  size = greedy.batch_size
-  return f'search of {size} sentences of {length} tokens', search
+  return f'search of {greedy.batch_size} sentences of {length} tokens', search
 
 
 def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:

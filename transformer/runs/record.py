@@ -4,7 +4,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -26,9 +25,9 @@ def write_record(workdir: Path, reproducible: bool, **facts):
 def add_session(
   workdir: Path,
   reproducible: bool,
-  changes: Mapping,
+  changes: dict,
   trains: bool,
-  own: Mapping[str, str],
+  own: dict[str, str],
 ):
   """Records in `run.json` that this process starts the run again, or only evaluates it.
 
@@ -46,7 +45,7 @@ def add_session(
           'differ from an uninterrupted one',
           spec,
         )
-  facts = {'own_code': dict(own), 'changed': dict(changes), 'trains': trains}
+  facts = {'own_code': own, 'changed': changes, 'trains': trains}
   about['resumed'].append({**_session(reproducible), **facts})
   files.write_sealed(workdir / RUN, about)
 
