@@ -15,6 +15,7 @@ from transformer.ops.search import run_search
 from transformer.system import machine
 from transformer.system.machine import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
+from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_train_step
@@ -58,7 +59,7 @@ def parts_of_update(work: Work):
   config = OptimizerConfig()
   optimizer = make_optimizer(config, make_schedule(config, work.model.model_dim, 1000))
   return (
-    lambda: init_state(init_params(model, 0), optimizer),
+    lambda: init_state(init_params(model, 0), optimizer, TrainConfig()),
     jax.jit(
       make_train_step(
         model,
@@ -66,6 +67,7 @@ def parts_of_update(work: Work):
         TrainConfig(),
         seed=0,
         objective=smoothed(work.label_smoothing),
+        mesh=sentence_mesh(1),
       ),
       donate_argnums=0,
     ),

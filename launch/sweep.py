@@ -37,7 +37,7 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.system import command_line, outputs
 
 try:
@@ -133,7 +133,7 @@ def main(_):
 def _sweep(sweep: Sweep):
   """Begins the sweep, or goes on with it."""
   # A sweep in a database has no lock, since several machines may work on it.
-  with contextlib.nullcontext() if sweep.url else RunLock(sweep.folder):
+  with contextlib.nullcontext() if sweep.url else run_lock(sweep.folder):
     sweep.begin()
     checkpoints.delete_of_losers(sweep)
     if not sweep.left():

@@ -33,6 +33,7 @@ from transformer.decoding.constraint import Constraint
 from transformer.decoding.translator import Translation, Translator
 from transformer.model.transformer import Transformer
 from transformer.trained_run import TrainedRun
+from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import smoothed
 from transformer.training.step import init_state, make_train_step
 
@@ -100,9 +101,10 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
       run.config.train,
       objective=smoothed(run.config.train.label_smoothing),
       seed=0,
+      mesh=sentence_mesh(1),
     )
   )
-  state, metrics = step(init_state(run.params, optimizer), batch)
+  state, metrics = step(init_state(run.params, optimizer, run.config.train), batch)
   assert float(loss) == pytest.approx(
     float(metrics['loss'] / metrics['weight']), rel=1e-6
   )

@@ -146,8 +146,12 @@ def train_tiny(
       update, *(programs or compiled_once(update, batches.shape))
     )
     validation = validation or TinyValidation(bleu, batches.shape[0])
+    if run.step is None:
+      state = update.first_state(params)
+    else:
+      state = checkpoints.restore(run.step, update.state)
     step, evaluations = train(
-      run, checkpoints, compiled, batches, validation, params, **options
+      run, checkpoints, compiled, state, batches, validation, **options
     )
     return Outcome(step, run.step, evaluations, True)
 

@@ -17,7 +17,7 @@ from absl import logging
 from launch.sweeping.records import was_left
 from launch.sweeping.study import TRIALS, Sweep
 from transformer.errors import UserError, type_and_message
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.runs.run_directory import CHECKPOINTS
 
 DELETED = f'{CHECKPOINTS}.deleted'
@@ -35,7 +35,7 @@ def delete_of_losers(sweep: Sweep):
   for number, run in _ended(sweep):
     if number not in best and (_holds_some(run) or any((run / DELETED).glob('*'))):
       try:
-        with RunLock(run):
+        with run_lock(run):
           _delete(run)
       except UserError as error:
         logging.info('the checkpoints of trial %d stay for now: %s', number, error)

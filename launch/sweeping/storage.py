@@ -12,7 +12,7 @@ A journal has no heartbeats. So in a folder, a worker claims its trial by a lock
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import sqlalchemy
@@ -23,7 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from launch.sweeping.records import run_again
 from transformer.errors import UserError, type_and_message
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 
 JOURNAL = 'journal.log'
 CLAIMS = 'claims'
@@ -93,12 +93,12 @@ def turn(claims: Path) -> Iterator[None]:
     lock.release()
 
 
-def claim(claims: Path, number: int) -> RunLock:
+def claim(claims: Path, number: int) -> AbstractContextManager:
   """Returns the lock that a worker holds for its trial."""
   folder = claims / str(number)
   # Created here: a lock removes a folder that it has created, and other workers may need it.
   folder.mkdir(parents=True, exist_ok=True)
-  return RunLock(folder)
+  return run_lock(folder)
 
 
 def open_database(url: str) -> Database:

@@ -20,7 +20,7 @@ from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS, read_record
 from transformer.system.signals import EXIT_STATUS
@@ -151,7 +151,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
   """
   while not signals:
     try:
-      with RunLock(run):
+      with run_lock(run):
         return
     except UserError as error:
       logging.log_every_n_seconds(

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.faults.kill import differences
-from transformer.runs.lock import LOCK, RunLock
+from transformer.runs.lock import LOCK, run_lock
 
 pytestmark = pytest.mark.long
 STEPS = ('--config.train.steps=6', '--config.train.eval_every=3')
@@ -88,7 +88,7 @@ def test_a_locked_run_can_be_read_and_not_trained(
   before = {
     path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
   }
-  with RunLock(workdir):
+  with run_lock(workdir):
     message = train.refuses(
       f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS
     )
@@ -100,6 +100,6 @@ def test_a_locked_run_can_be_read_and_not_trained(
   assert {
     path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
   } == before
-  with RunLock(tmp_path / 'new'):  # The holder has written nothing yet.
+  with run_lock(tmp_path / 'new'):  # The holder has written nothing yet.
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
     assert 'in use by process' in message

@@ -17,7 +17,7 @@ from tests.experiment.tiny_runs import rows_of
 from tests.launch import slurm_node
 from transformer.errors import UserError
 from transformer.runs.evaluations import best_evaluation
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.system.signals import EXIT_STATUS
 
 pytestmark = pytest.mark.long
@@ -111,7 +111,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
   ]
   process = start(local, log)
   wait_for_step(parts, 0, process)
-  with pytest.raises(UserError, match=f'{parts} is in use by process'), RunLock(parts):
+  with pytest.raises(UserError, match=f'{parts} is in use by process'), run_lock(parts):
     pass  # There is one lock for both processes.
   os.kill(children_of(process)[1], signal.SIGTERM)  # The first process learns of it.
   assert process.wait(120) == EXIT_STATUS, log.read_text()
@@ -155,7 +155,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
 
 def test_processes_refuse_a_locked_run_in_one_line(launch, folder, tmp_path):
   workdir = tmp_path / 'run'
-  with RunLock(workdir):
+  with run_lock(workdir):
     refused = launch.refuses('--processes=2', '--', *flags(folder, workdir))
   assert f'{workdir} is in use by process {os.getpid()}' in refused
 

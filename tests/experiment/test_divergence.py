@@ -16,6 +16,7 @@ from transformer.errors import UserError
 from transformer.experiment.divergence import check_update
 from transformer.model.transformer import init_params
 from transformer.training.config import TrainConfig
+from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import Objective, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import Skips, init_state, make_train_step
@@ -69,7 +70,10 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   config = Settings().optimizer
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   params, train = init_params(model, 3), TrainConfig(ema_decay=0.9, skip_nonfinite=1)
-  step = jax.jit(make_train_step(model, optimizer, train, objective=POISONOUS, seed=0))
+  mesh = sentence_mesh(1)
+  step = jax.jit(
+    make_train_step(model, optimizer, train, objective=POISONOUS, seed=0, mesh=mesh)
+  )
   plain, _ = step(
     init_state(params, optimizer, TrainConfig(ema_decay=0.9)), make_batch(0)
   )

@@ -12,7 +12,7 @@ from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.experiment.training import train_run
 from transformer.runs.metrics_file import read_metrics
-from transformer.runs.run_directory import read_fingerprints
+from transformer.runs.run_directory import read_record
 from transformer.training.objective import make_objective
 
 STEPS = 4
@@ -58,7 +58,7 @@ def config_of(folder, train=('news', 'web'), factors=(1.0, 0.5)) -> Config:
 def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
   config = config_of(folder)
   train_run(config, tmp_path)
-  vocabulary = vocabularies.load(tmp_path, read_fingerprints(tmp_path))
+  vocabulary = vocabularies.load(tmp_path, read_record(tmp_path)['data'])
   encoded = encode_corpora(
     config.data,
     open_corpora(config.data),

@@ -193,6 +193,20 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   ), bar
 
 
+def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
+  values = {'valid/loss': 3.0, 'valid/bleu': 1.0}
+  with reporting_to(tmp_path) as report:
+    for lines in (['ü', ''], ['again', '']):  # The run resumed before this step.
+      evaluation = Evaluation(values, {'valid': lines, 'valid/talks': ['t']})
+      report.add_evaluation(15, evaluation, [{'step': 15, **values}])
+  assert {
+    path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()
+  } == {
+    'valid.15.txt': 'again\n\n',
+    'valid.talks.15.txt': 't\n',
+  }
+
+
 def test_samples_are_shown_without_markup(tmp_path):
   samples = [HOSTILE, Sample('', 'b', '')]
   with reporting_to(tmp_path) as report:

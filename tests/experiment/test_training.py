@@ -15,6 +15,7 @@ import pytest
 
 from tests.experiment.tiny_runs import final_state, rows_of, run, size_of
 from tests.tiny_training import NumberedBatches, Settings, TinyValidation, train_tiny
+from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.model.transformer import init_params
 from transformer.runs import resuming, sealing
@@ -230,7 +231,7 @@ def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
   )
   assert outcome.best['step'] == best
   checkpoints = Checkpoints(tmp_path / 'checkpoints')
-  assert checkpoints.steps() == [2, 3] and checkpoints.resolve('best') == best
+  assert checkpoints.steps == [2, 3] and checkpoints.resolve('best') == best
 
 
 def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
@@ -282,17 +283,22 @@ def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(
 
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
   may, counted = 'train.valid_metric', 'train.skip_nonfinite'
+  settings = flatten(Config().to_dict())
+
+  def check(before, after):
+    return resuming.check_same_settings(
+      'run', {**settings, **before}, {**settings, **after}
+    )
+
   for best_by in ('', 'loss', 'talks/bleu'):
-    assert resuming.check_same_settings(
-      'run', {'train.best_by': best_by, may: 'm:f'}, {'train.best_by': best_by, may: ''}
+    assert check(
+      {'train.best_by': best_by, may: 'm:f'}, {'train.best_by': best_by, may: ''}
     )
   for before, after in ((0, 3), (3, 1)):
-    resuming.check_same_settings('run', {counted: before}, {counted: after})
+    check({counted: before}, {counted: after})
   with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
-    resuming.check_same_settings(
-      'run',
-      {'train.best_by': 'talks/f', may: 'm:f'},
-      {'train.best_by': 'talks/f', may: ''},
+    check(
+      {'train.best_by': 'talks/f', may: 'm:f'}, {'train.best_by': 'talks/f', may: ''}
     )
   with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
-    resuming.check_same_settings('run', {counted: 3}, {counted: 0})
+    check({counted: 3}, {counted: 0})

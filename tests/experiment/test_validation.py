@@ -24,6 +24,11 @@ def sums(_, batch):
   return batch
 
 
+def validation_set(key, batches, pairs, gold=None):
+  sources, references = zip(*pairs, strict=True)
+  return ValidationSet(key, batches, sources, references, gold or references)
+
+
 def evaluate(sets, function=None, **options):
   """Evaluates sets with a metric of one's own, m:f."""
   metric = function and OwnMetric('m:f', function)
@@ -42,7 +47,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
     {'nll': 6.0, 'weight': 1.0},
   ]  # Not the mean of means.
   pairs = [('a', 'X a'), ('b', 'y'), ('c', 'z')]
-  evaluation = evaluate([ValidationSet('valid', batches, pairs)], share)
+  evaluation = evaluate([validation_set('valid', batches, pairs)], share)
   assert seen == [(['a', 'b', 'c'], ['X a', 'X b', 'X c'], [['X a', 'y', 'z']])]
   values = dict(evaluation.values)
   assert values.pop('valid/bleu') == 0  # There are no four words.
@@ -62,7 +67,7 @@ def test_an_evaluation_has_a_metric_of_ones_own():
 @pytest.mark.parametrize(('count', 'shown'), [(5, '01234'), (6, '024'), (9, '02468')])
 def test_samples_are_spread_evenly_over_the_set(count, shown):
   pairs = [(str(number), 'x') for number in range(count)]
-  evaluation = evaluate([ValidationSet('valid', [], pairs)])
+  evaluation = evaluate([validation_set('valid', [], pairs)])
   assert evaluation.samples == [Sample(number, 'x', f'X {number}') for number in shown]
 
 
@@ -89,7 +94,7 @@ def fail(*_):
   ],
 )
 def test_a_metric_that_fails_during_training_costs_only_itself(function, said, caplog):
-  sets = [ValidationSet('valid', [], [('a b', 'a b'), ('c', 'd')])]
+  sets = [validation_set('valid', [], [('a b', 'a b'), ('c', 'd')])]
   both, alone = evaluate(sets, function), evaluate(sets)
   (line,) = (record.message for record in caplog.records)
   assert (
@@ -123,8 +128,8 @@ def test_a_mistake_in_a_metric_is_found_before_training():
 def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
   evaluation = evaluate(
     [
-      ValidationSet('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
-      ValidationSet(
+      validation_set('valid', [{'nll': 6.0, 'weight': 3.0}], [('a', 'X a')]),
+      validation_set(
         'valid/talks', [{'nll': 3.0, 'weight': 3.0}], [('b', 'y')], ['gold']
       ),
     ],
@@ -145,7 +150,7 @@ def test_each_set_is_evaluated_under_its_name_and_the_first_is_shown():
 
 
 def test_chrf_is_computed_where_it_decides():
-  sets = [ValidationSet('valid', [], [('a', 'a X'), ('b', 'cats')])]
+  sets = [validation_set('valid', [], [('a', 'a X'), ('b', 'cats')])]
   assert 'valid/chrf' not in evaluate(sets).values
   wanted = sacrebleu.corpus_chrf(['X a', 'X b'], [['a X', 'cats']], word_order=2)
   assert evaluate(sets, has_chrf=True).values['valid/chrf'] == wanted.score

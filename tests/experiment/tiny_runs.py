@@ -67,13 +67,13 @@ def rows_of(workdir):
 
 def steps_in(folder):
   """Returns the steps of the checkpoints in a folder."""
-  return Checkpoints(folder).steps()
+  return Checkpoints(folder).steps
 
 
 def final_state(workdir):
   """Returns everything that the last checkpoint holds."""
   checkpoints = Checkpoints(workdir / 'checkpoints')
-  step = checkpoints.steps()[-1]
+  step = checkpoints.steps[-1]
   reader = ocp.StandardCheckpointer()
   parts = (workdir / 'checkpoints' / str(step)).glob('*/_METADATA')
   state = {part.parent.name: reader.restore(part.parent.absolute()) for part in parts}

@@ -222,7 +222,7 @@ def differences(whole: Path, other: Path) -> list[str]:
 def _contents(workdir: Path):
   """Returns the content of the last checkpoint, the steps of all, and the best step."""
   checkpoints = Checkpoints(workdir / CHECKPOINTS)
-  steps, reader = checkpoints.steps(), ocp.StandardCheckpointer()
+  steps, reader = checkpoints.steps, ocp.StandardCheckpointer()
   history = checkpoints.history(steps[-1])
   history.pop('log')  # A digest of metrics.jsonl, whose lines hold times.
   parts = (

@@ -24,7 +24,7 @@ SECONDS = 120  # The longest wait for anything.
 TRAIN = """
 import json, os, pathlib, runpy, signal, sys, time
 from transformer import files
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.runs.run_directory import FORMAT
 from transformer.system.signals import SIGNALS
 
@@ -47,7 +47,7 @@ def stop(*_):
 
 for number in SIGNALS:
   signal.signal(number, stop)
-with RunLock(run):
+with run_lock(run):
   with (run / 'starts').open('a+') as starts:
     starts.write(f'{os.getppid()}\\n')
     starts.seek(0)

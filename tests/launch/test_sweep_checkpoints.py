@@ -8,7 +8,7 @@ import pytest
 from launch.sweeping import checkpoints, results, storage, study, trials
 from tests.launch.sweep_house import GOOD
 from transformer.errors import UserError
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 
 OTHER_FILES = {'config.json', 'run.json', 'metrics.jsonl', 'eval'}
 
@@ -104,7 +104,7 @@ def test_a_trial_that_may_go_on_keeps_its_checkpoints(begin, monkeypatch):
   def while_it_runs(trial):
     make_run(sweep, trial.number)
     end_trials(other, 2.0, 1.0, 3.0)
-    with RunLock(sweep.folder / 'trials' / '2'):
+    with run_lock(sweep.folder / 'trials' / '2'):
       checkpoints.delete_of_losers(other)
     return 0.0
 

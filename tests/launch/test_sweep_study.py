@@ -8,7 +8,7 @@ import pytest
 from launch.sweeping import results, storage
 from tests.launch.sweep_house import GOOD
 from transformer.errors import Preempted, UserError
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 
 
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
@@ -71,7 +71,7 @@ def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(
   with monkeypatch.context() as patch, pytest.raises(Killed):
     patch.setattr(socket, 'gethostname', lambda: 'elsewhere')
     sweep.run_next(kill)
-  with RunLock(tmp_path / 'sweep' / 'claims' / '0'):  # Its worker lives.
+  with run_lock(tmp_path / 'sweep' / 'claims' / '0'):  # Its worker lives.
     assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2]
     assert sweep.run_next(complete) is None and sweep.left() == 1
   assert sweep.run_next(complete).number == 0

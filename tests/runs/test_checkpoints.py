@@ -38,7 +38,7 @@ def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
 
 
 def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
-  assert looked_at(directory, Checkpoints.steps) == [1, 2, 3]
+  assert Checkpoints(directory).steps == [1, 2, 3]
   assert looked_at(
     directory,
     lambda opened: [opened.resolve(which) for which in ('best', 'latest', '1')],
@@ -65,14 +65,14 @@ def test_a_reader_deletes_nothing(directory):
   for name in ('removed/7', '4.unsealed'):
     (directory / name).mkdir(parents=True)
   before = names_in(directory)
-  assert looked_at(directory, lambda opened: opened.steps()) == [1, 2, 3]
+  assert Checkpoints(directory).steps == [1, 2, 3]
   looked_at(directory, lambda opened: opened.average_params([2, 3], LIKE.params))
   assert names_in(directory) == before
 
 
 def test_the_latest_and_the_best_are_kept(tmp_path):
   save(tmp_path, range(1, 8), bleu=(1, 2, 9, 3, 4, 5, 8), keep=2)
-  assert looked_at(tmp_path, Checkpoints.steps) == [3, 6, 7]
+  assert Checkpoints(tmp_path).steps == [3, 6, 7]
   assert looked_at(tmp_path, lambda opened: opened.resolve('best')) == 3
 
 
@@ -159,7 +159,7 @@ def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
       save(directory, (2,), keep=1)
   assert '\n' not in str(e.value)
   assert '2.unsealed' in names_in(directory)
-  assert looked_at(directory, Checkpoints.steps) == [1]
+  assert Checkpoints(directory).steps == [1]
   chex.assert_trees_all_equal(resumed(directory)[0], state_of(1))
   assert names_in(directory) == {'1'} and warnings == []
   save(directory, (2,), keep=1)

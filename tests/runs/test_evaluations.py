@@ -1,4 +1,4 @@
-"""Which evaluation is the best, when a run stops waiting, and the translations on disk."""
+"""Which evaluation is the best, and when a run stops waiting."""
 
 import math
 
@@ -8,7 +8,6 @@ from transformer.runs.evaluations import (
   best_evaluation,
   deciding_metric,
   is_out_of_patience,
-  write_translations,
 )
 
 
@@ -108,16 +107,3 @@ def test_patience_is_the_number_of_evaluations_since_the_best():
     for patience in range(1, 10):
       assert is_out_of_patience(history[:count], patience) == (since >= patience)
     assert not is_out_of_patience(history[:count], 0)
-
-
-def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
-  write_translations(tmp_path, 'valid', 15, ['ü', ''])
-  write_translations(tmp_path, 'valid/talks', 15, ['t'])
-  # The run went on from step 10.
-  write_translations(tmp_path, 'valid', 15, ['again', ''])
-  assert {
-    path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()
-  } == {
-    'valid.15.txt': 'again\n\n',
-    'valid.talks.15.txt': 't\n',
-  }

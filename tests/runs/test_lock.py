@@ -16,15 +16,15 @@ import pytest
 
 from transformer.errors import UserError
 from transformer.runs import lock
-from transformer.runs.lock import LOCK, RunLock
+from transformer.runs.lock import LOCK, run_lock
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp_path):
-  with RunLock(tmp_path):
+  with run_lock(tmp_path):
     before = (tmp_path / LOCK).read_bytes()
-    with pytest.raises(UserError) as refused, RunLock(tmp_path):
+    with pytest.raises(UserError) as refused, run_lock(tmp_path):
       pass
     assert (
       f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}'
@@ -36,7 +36,7 @@ def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp
 
 def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
   for mine in ([], ['mine']):
-    with contextlib.suppress(ZeroDivisionError), RunLock(tmp_path / 'a' / 'b'):
+    with contextlib.suppress(ZeroDivisionError), run_lock(tmp_path / 'a' / 'b'):
       for name in mine:
         (tmp_path / 'a' / 'b' / name).touch()
       raise ZeroDivisionError
@@ -47,8 +47,9 @@ def test_a_released_lock_leaves_only_the_files_of_others(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
   code = (
-    'import sys, time\nfrom transformer.runs.lock import RunLock\n'
-    'lock = RunLock(sys.argv[1])\nlock.__enter__()\nprint(flush=True)\ntime.sleep(100)'
+    'import pathlib, sys, time\nfrom transformer.runs.lock import run_lock\n'
+    'lock = run_lock(pathlib.Path(sys.argv[1]))\nlock.__enter__()\n'
+    'print(flush=True)\ntime.sleep(100)'
   )
   with subprocess.Popen(
     [sys.executable, '-c', code, tmp_path], cwd=ROOT, stdout=subprocess.PIPE
@@ -56,13 +57,13 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
     process.stdout.readline()
     with (
       pytest.raises(UserError, match=f'in use by process {process.pid} on'),
-      RunLock(tmp_path),
+      run_lock(tmp_path),
     ):
       pass
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It is a zombie.
     began = time.monotonic()
-    with RunLock(tmp_path):
+    with run_lock(tmp_path):
       assert time.monotonic() - began < 60
   assert os.listdir(tmp_path) == []
 
@@ -74,7 +75,7 @@ def test_where_files_cannot_be_locked_the_run_goes_on_with_a_warning(
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
   monkeypatch.setattr(lock.fcntl, 'flock', refuse)
-  with RunLock(tmp_path):
+  with run_lock(tmp_path):
     assert 'cannot be locked: Function not implemented' in caplog.text
 
 
@@ -88,7 +89,7 @@ def test_one_of_many_processes_takes_over_a_dead_lock(tmp_path):
     def takes_over(_, workdir=workdir, ready=ready, done=done):
       ready.wait()
       try:
-        with RunLock(workdir):
+        with run_lock(workdir):
           done.wait()
           return True
       except UserError:

@@ -62,9 +62,9 @@ def test_an_origin_may_lie_elsewhere_and_a_length_on_which_a_schedule_may_depend
 
 def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
   data = {'vocabulary': 'a', 'train/x': 'b', 'valid': 'c'}
-  about = {'format': FORMAT, 'origin': None, 'frozen': []}
-  files.write_sealed(tmp_path / 'run.json', {**about, 'data': data})
-  check_same_start(tmp_path, data, None, None)
+  facts = {'origin': None, 'frozen': [], 'data': data}
+  files.write_sealed(tmp_path / 'run.json', {**facts, 'format': FORMAT})
+  check_same_start(tmp_path, facts)
   for other in (
     {**data, 'train/x': 'c'},
     {**data, 'train/y': 'b'},
@@ -73,7 +73,7 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
     with pytest.raises(
       UserError, match=r'was trained on other data: (train/x|train/y|valid) '
     ):
-      check_same_start(tmp_path, other, None, None)
+      check_same_start(tmp_path, {**facts, 'data': other})
 
 
 @pytest.mark.parametrize(

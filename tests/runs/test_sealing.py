@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_read_does_not_count_as_damaged(
   monkeypatch.setattr(pathlib.Path, 'open', fails)
   with pytest.raises((OSError, UserError), match=os.strerror(number)):
     resumed(directory)
-  assert looked_at(directory, Checkpoints.steps) == [1, 2, 3] and warnings == []
+  assert Checkpoints(directory).steps == [1, 2, 3] and warnings == []
 
 
 @pytest.mark.parametrize(

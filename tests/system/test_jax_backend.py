@@ -74,7 +74,7 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
   tmp_path, name
 ):
   path = tmp_path / run_directory.RUN
-  files.write_sealed(path, record.describe(False))
+  record.write_record(tmp_path, False)
   with RECORDED[name]():
     check_backend()
     with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):

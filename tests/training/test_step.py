@@ -18,7 +18,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.ops import losses
 from transformer.ops.dropout import random_key
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
-from transformer.training.mesh import make_mesh, state_shardings
+from transformer.training.mesh import make_mesh, sentence_mesh, state_shardings
 from transformer.training.objective import Objective, shift_right, smoothed
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_eval_step, make_train_step
@@ -40,7 +40,7 @@ def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=No
   optimizer = optimizer or make_optimizer(
     CONSTANT, make_schedule(CONSTANT, model.config.model_dim, 100)
   )
-  state = init_state(initial(model), optimizer)
+  state = init_state(initial(model), optimizer, TrainConfig())
   step = make_train_step(
     model,
     optimizer,
@@ -48,7 +48,7 @@ def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=No
     objective=objective or smoothed(0.1),
     seed=seed,
     accumulate=accumulate,
-    mesh=mesh,
+    mesh=mesh or sentence_mesh(1),
   )
   return step, state
 
@@ -127,7 +127,7 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
 def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
   model, params = Bigrams(), initial(Bigrams())
   whole, parts = (
-    jax.jit(make_eval_step(model, accumulate=number))(params, UNEQUAL)
+    jax.jit(make_eval_step(model, sentence_mesh(1), accumulate=number))(params, UNEQUAL)
     for number in (1, 2)
   )
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
@@ -257,7 +257,14 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
   config = TrainConfig(ema_decay=0.25, skip_nonfinite=int(skipping))
   state = init_state(params, optimizer, config)
   step = jax.jit(
-    make_train_step(None, optimizer, config, objective=Objective(falling), seed=0)
+    make_train_step(
+      None,
+      optimizer,
+      config,
+      objective=Objective(falling),
+      seed=0,
+      mesh=sentence_mesh(1),
+    )
   )
   wanted = current = np.array([3.0, 50.0])
   for decay in (1 / 10, 2 / 11, 3 / 12, 0.25, 0.25):
@@ -267,7 +274,7 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
     np.testing.assert_allclose(state.params['layer']['a'], current, rtol=1e-6)
     np.testing.assert_allclose(state.average['layer']['a'], wanted, rtol=1e-6)
   assert state.best_params is state.average
-  plain = init_state(params, optimizer)
+  plain = init_state(params, optimizer, TrainConfig())
   assert plain.average is None and plain.best_params is plain.params
 
 

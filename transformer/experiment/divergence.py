@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ _WRITTEN = 10  # No more skipped batches are written, so that the disk does not 
 
 
 def check_update(
-  workdir: Path, allowed: int, step: int, batch: Batch, metrics: dict[str, Any]
+  workdir: Path, allowed: int, step: int, batch: Batch, metrics: dict
 ) -> bool:
   """Returns True if an update was made, and False if it was skipped.
 

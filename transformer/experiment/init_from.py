@@ -1,9 +1,6 @@
 """What a run takes from the run that it starts from, `train.init_from`."""
 
 import dataclasses
-import os
-from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -25,7 +22,7 @@ _FREE_SETTINGS = (
 )
 
 
-def load_to_host(workdir: str | os.PathLike) -> Run:
+def load_to_host(workdir: str) -> Run:
   """Loads the best checkpoint of a run; no device keeps its parameters."""
   run = load_run(workdir)
   return dataclasses.replace(run, params=jax.device_get(run.params))
@@ -56,8 +53,8 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
     )
 
 
-def describe_origin(origin: Run) -> dict[str, Any]:
+def describe_origin(origin: Run) -> dict:
   """Returns what `run.json` says of the run that another starts from: steps and a digest."""
   (step,) = origin.steps
-  digest = digest_of(Path(origin.workdir) / CHECKPOINTS / str(step))
+  digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
   return {'steps': origin.steps, 'sha256': digest}

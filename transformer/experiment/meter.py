@@ -2,8 +2,8 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import jax
 
@@ -38,7 +38,8 @@ class Meter:
     self._utilisation = utilisation
     self._clock: float | None = None
     self._waiting = 0.0
-    self._restart(sums)
+    self.sums = Counter(sums)
+    self._timed = Counter()
 
   def watch(self, batches: Iterable) -> Iterator:
     """Yields batches, and measures the time spent waiting for each."""
@@ -48,20 +49,21 @@ class Meter:
       yield batch
       before = time.perf_counter()
 
-  def add(self, metrics: Mapping[str, Any], skipped: bool = False):
+  def add(self, metrics: Mapping, skipped: bool = False):
     """Adds the metrics and the time of one step; for a skipped step only the time."""
     now = time.perf_counter()
     if self._clock is not None:
-      self._seconds += now - self._clock
-      self._waited += self._waiting
-      self._source_tokens += float(metrics['source_tokens'])
-      self._target_tokens += float(metrics['weight'])
+      self._timed.update(
+        seconds=now - self._clock,
+        waited=self._waiting,
+        source_tokens=float(metrics['source_tokens']),
+        target_tokens=float(metrics['weight']),
+      )
     self._clock = now
     self._waiting = 0.0
-    if skipped:
-      return
-    for name, value in {**metrics, 'steps': 1}.items():
-      self.sums[name] = self.sums.get(name, 0.0) + float(value)
+    if not skipped:
+      self.sums.update({name: float(value) for name, value in metrics.items()})
+      self.sums['steps'] += 1.0
 
   def restart_clock(self):
     """Excludes the time since the last step, which was spent on something else."""
@@ -73,9 +75,9 @@ class Meter:
     Leaves out `WALL_CLOCK` if no step was timed.
     """
     sums = self.sums
-    weight = sums.get('weight', 0.0)
+    weight = sums['weight']
     tokens = max(weight, 1.0)
-    steps = max(sums.get('steps', 0.0), 1.0)
+    steps = max(sums['steps'], 1.0)
     # If every step was skipped, there is no loss.
     values = {
       'train/loss': sums.get('loss', math.nan) / tokens,
@@ -87,25 +89,19 @@ class Meter:
     for name, total in sums.items():
       if name not in (*SUMS, *TAKEN):
         values[f'train/{name}'] = total / tokens
-    if self._seconds:
-      source_speed = self._source_tokens / self._seconds
-      target_speed = self._target_tokens / self._seconds
-      values['train/data_wait'] = self._waited / self._seconds
+    if seconds := self._timed['seconds']:
+      source_speed = self._timed['source_tokens'] / seconds
+      target_speed = self._timed['target_tokens'] / seconds
+      values['train/data_wait'] = self._timed['waited'] / seconds
       values['tokens_per_second'] = target_speed
       if self._utilisation is not None:
         of_source, of_target = self._utilisation
         values['flops_utilisation'] = (
           of_source * source_speed + of_target * target_speed
         )
-    self._restart({})
+    self.sums = Counter()
+    self._timed = Counter()
     return values
-
-  def _restart(self, sums: Mapping[str, float]):
-    self.sums = dict(sums)
-    self._seconds = 0.0
-    self._waited = 0.0
-    self._source_tokens = 0.0
-    self._target_tokens = 0.0
 
 
 def perplexity(loss: float) -> float:

@@ -3,14 +3,14 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformer.config import Config
 from transformer.runs import resuming, run_directory
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.evaluations import is_out_of_patience
-from transformer.runs.lock import RunLock
+from transformer.runs.lock import run_lock
 from transformer.system import processes
 
 
@@ -28,9 +28,9 @@ class OpenRun(NamedTuple):
 
   workdir: Path
   begun: bool
-  changes: Mapping[str, Any]
+  changes: dict
   step: int | None
-  history: Mapping[str, Any]
+  history: Mapping
   unfinished: bool
   done: bool
 
@@ -49,8 +49,7 @@ def open_run(
   Raises `UserError` for settings that would change the run's updates.
   """
   with contextlib.ExitStack() as stack:
-    lock = RunLock(workdir)
-    processes.from_first(lambda: bool(stack.enter_context(lock)))
+    processes.from_first(lambda: stack.enter_context(run_lock(workdir)))
     folder = workdir / run_directory.CHECKPOINTS
     writer = CheckpointWriter(folder, keep=config.train.keep)
     stack.enter_context(contextlib.closing(writer))

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import optax
 from jax.sharding import Mesh
 
 from transformer import files, own_code
 from transformer.config import Config
+from transformer.data.batches.training_batches import Shape
 from transformer.data.corpora import (
   Corpora,
   EncodedCorpora,
@@ -56,7 +58,7 @@ class Preparation(NamedTuple):
   metric: OwnMetric | None
   encoded: EncodedCorpora
   update: Update
-  facts: Mapping[str, Any]
+  facts: Mapping
 
 
 def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Preparation:
@@ -95,8 +97,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     'own_code': own_code.digests(config.own_code),
   }
   if run.begun:
-    start = (facts['data'], facts['origin'], facts['frozen'])
-    processes.from_first(lambda: resuming.check_same_start(run.workdir, *start))
+    processes.from_first(lambda: resuming.check_same_start(run.workdir, facts))
   return Preparation(corpora, vocabulary, origin, metric, encoded, update, facts)
 
 
@@ -105,7 +106,8 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of a run that has begun, or makes one in the first process."""
   if run.begun:
-    return vocabularies.load(run.workdir, run_directory.read_fingerprints(run.workdir))
+    about = run_directory.read_record(run.workdir)
+    return vocabularies.load(run.workdir, about['data'])
 
   def make():
     made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
@@ -130,17 +132,17 @@ def record_start(run: OpenRun, prepared: Preparation):
   vocabularies.save(prepared.vocabulary, run.workdir)
   if run.begun:
     return
-  about = record.describe(
+  record.write_record(
+    run.workdir,
     reproducible,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    parameters=optax.tree.size(update.state.params),
     counts=prepared.encoded.counts,
     flops_per_update=_flops(update, prepared.encoded.batches.shape),
     **prepared.facts,
   )
-  files.write_sealed(run.workdir / run_directory.RUN, about)
 
 
-def _flops(update: Update, shape: tuple[int, int, int]) -> float | None:
+def _flops(update: Update, shape: Shape) -> float | None:
   """Returns the operations of an update, padded positions included; None if not known."""
   rows, source_length, target_length = shape
   objective = update.objective

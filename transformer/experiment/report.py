@@ -4,17 +4,19 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import optax
 from absl import logging
 from tqdm import tqdm
 
-from transformer import own_code
+from transformer import files, own_code
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.data.batches.training_batches import Shape
 from transformer.errors import optional
 from transformer.experiment.divergence import check_update
 from transformer.experiment.meter import Meter, utilisation
@@ -22,9 +24,9 @@ from transformer.experiment.reporters import Reporters
 from transformer.experiment.tensorboard import TENSORBOARD, Events
 from transformer.experiment.validation import Evaluation
 from transformer.runs.evaluations import (
+  Evaluations,
   best_evaluation,
   deciding_metric,
-  write_translations,
 )
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
@@ -46,10 +48,10 @@ class Report:
     workdir: Path,
     update: Update,
     step: int,
-    history: Mapping[str, Any],
-    shape: tuple[int, int, int],
+    history: Mapping,
+    shape: Shape,
   ):
-    """Opens the files; `shape` is rows of a batch, and source and target positions of a row."""
+    """Opens the files; `shape` is the shape of each batch."""
     rows, _, length = shape
     config = update.config.train
     self._workdir = workdir
@@ -64,13 +66,13 @@ class Report:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(
       f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
-      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
+      f'device(s), {optax.tree.size(update.state.params):,} parameters, {rows} rows of '
+      f'{length} target positions a batch'
     )
 
-  def _open(self, config: Config, step: int, written: Mapping[str, Any]):
+  def _open(self, config: Config, step: int, written: Mapping):
     parts = {str(self._workdir / TENSORBOARD): Events}
     for spec in config.train.report:
       parts[f'the reporter {spec}'] = own_code.load(spec, 'reporter')
@@ -82,7 +84,7 @@ class Report:
       opened.pop_all()
     self._bar = progress_bar(config.train.steps, step, stays=True)
 
-  def add(self, step: int, batch: Batch, metrics: Any):
+  def add(self, step: int, batch: Batch, metrics):
     """Settles the update before, and makes this one pending."""
     self.settle()
     self._pending = (step, batch, metrics)
@@ -104,7 +106,7 @@ class Report:
       # The schedule does not count skipped updates.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
 
-  def _write_updates(self, step: int, skips: Any, updates_before: int):
+  def _write_updates(self, step: int, skips, updates_before: int):
     """Writes the line of metrics that ends with a step."""
     values = self.meter.take(float(self._schedule(updates_before)))
     if skips:
@@ -129,15 +131,15 @@ class Report:
         tqdm.format_interval(left),
       )
 
-  def add_evaluation(
-    self, step: int, evaluation: Evaluation, evaluations: Sequence[Mapping[str, Any]]
-  ):
+  def add_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
     """Reports the evaluation of a step, which is the last of all evaluations."""
     if not self._first:
       return
+    folder = self._workdir / EVALUATIONS
     for key, texts in evaluation.translations.items():
       with optional(f'step {step}, {key}: no translations in {EVALUATIONS}/', warn):
-        write_translations(self._workdir, key, step, texts)
+        content = ''.join(f'{text}\n' for text in texts)
+        files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())
     name, score = deciding_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
     self._reporters.tell('samples', step, evaluation.samples)
@@ -159,19 +161,19 @@ class Report:
     self._shown |= shown
     self._bar.set_postfix(self._shown)
 
-  def history(self, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  def history(self, evaluations: Evaluations) -> dict:
     """Returns what a checkpoint keeps of evaluations and updates, as JSON data; settles first."""
     self.settle()
     return {
       'evaluations': evaluations,
-      'meter': self.meter.sums,
+      'meter': dict(self.meter.sums),
       'log': self._metrics.written() if self._first else {},
     }
 
   def __enter__(self) -> 'Report':
     return self
 
-  def __exit__(self, kind: Any, error: BaseException | None, trace: Any):
+  def __exit__(self, kind, error: BaseException | None, trace):
     """Closes the files and the reporters; the bar stays visible."""
     if self._first:
       self._bar.close()

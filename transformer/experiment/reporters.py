@@ -23,9 +23,7 @@ class Sample(NamedTuple):
 class Reporters:
   """Tells objects of the run, by their methods in docs/trackers.md; waits for all together."""
 
-  def __init__(
-    self, parts: Mapping[str, Callable[..., Any]], arguments: tuple, seconds: float
-  ):
+  def __init__(self, parts: Mapping[str, Callable], arguments: tuple, seconds: float):
     """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
     self._seconds = seconds
     self._all: list[_Reporter] = []
@@ -72,7 +70,7 @@ class _Reporter(threading.Thread):
     error: what ended the run, or the reporter.
   """
 
-  def __init__(self, name: str, part: Callable[..., Any], arguments: tuple):
+  def __init__(self, name: str, part: Callable, arguments: tuple):
     super().__init__(name=name, daemon=True)
     self._part = part
     self._arguments = arguments

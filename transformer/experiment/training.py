@@ -1,7 +1,7 @@
 """Training: from a config, or from where the run was, to the last checkpoint."""
 
+import functools
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs.checkpoint_writer import CheckpointWriter
 from transformer.runs.evaluations import (
   BEST_BY,
+  Evaluations,
   best_evaluation,
   deciding_metric,
   is_out_of_patience,
@@ -29,11 +30,11 @@ from transformer.system import processes
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
+from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_shares, make_mesh
+from transformer.training.step import TrainState
 from transformer.training.update import CompiledUpdate
-
-Evaluations = Sequence[Mapping[str, Any]]
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
@@ -43,47 +44,51 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   mesh = make_mesh(config.mesh, config.rows_at_once)
   with open_run(workdir, config) as (run, checkpoints):
     if run.ended:
-      _report_end(config, workdir, run.step, run.history['evaluations'])
+      _report_end(config.train, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare(config, run, mesh)
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
-    params = prepared.update.state.best_params
-    name, search = _compile_search(validation, params)
-    compiled = compile_within_memory(prepared.update, batches.shape, name, search)
+    update = prepared.update
+    name, search = _compile_search(validation, update.state.best_params)
+    compiled = compile_within_memory(update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
-    params = prepared.origin and prepared.origin.params
+    if run.step is None:
+      state = update.first_state(prepared.origin and prepared.origin.params)
+    else:
+      state = checkpoints.restore(run.step, update.state)
     step, evaluations = train(
-      run, checkpoints, compiled, batches, validation, params, signals
+      run, checkpoints, compiled, state, batches, validation, signals
     )
-    _report_end(config, workdir, step, evaluations)
+    _report_end(config.train, workdir, step, evaluations)
 
 
 def train(
   run: OpenRun,
   checkpoints: CheckpointWriter,
   compiled: CompiledUpdate,
+  state: TrainState,
   batches: BatchesByStep,
   validation: Validation,
-  params: Any = None,
   signals: Signals | None = None,
 ) -> tuple[int, Evaluations]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
-  Without `params`, the first ones are drawn from the seed. `signals` stop the run, by `Preempted`.
+  `state` is the state to begin with, or that of the step of the run. `signals` stop the run, by
+  `Preempted`.
   """
   signals = signals or Signals()
   update = compiled.update
   config = update.config.train
-  if run.step is None:
-    state = update.first_state(params)
-  else:
-    state = checkpoints.restore(run.step, update.state)
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.done
   unfinished = run.unfinished  # Then this step may lack its evaluation.
   agreement = processes.StopAgreement(update.mesh)
+  evaluate = validation.evaluate
+  is_alone = jax.process_count() == 1  # Several processes can only save together.
+  if is_alone:
+    evaluate = functools.partial(signals.interruptible, evaluate)
   with Report(run.workdir, update, step, run.history, batches.shape) as report:
     signals.hold()
     arriving = report.meter.watch(batches.iterate(step, config.steps))
@@ -108,10 +113,10 @@ def train(
       if evaluating and step not in [evaluation['step'] for evaluation in evaluations]:
         report.settle()
         try:
-          evaluation = _evaluate(validation, compiled, state.best_params, signals)
+          evaluation = evaluate(compiled.eval_step, state.best_params)
           evaluations = [*evaluations, _judged(step, evaluation, config.best_by)]
         except (Exception, Preempted):
-          if jax.process_count() == 1:  # Several processes can only save together.
+          if is_alone:
             checkpoints.save(state, report.history(evaluations), unfinished=True)
           raise
         report.add_evaluation(step, evaluation, evaluations)
@@ -137,32 +142,23 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
   sets = []
   for key, corpus in prepared.corpora.valid.items():
     batches = [update.place(batch) for batch in prepared.encoded.valid_batches[key]]
-    sets.append(ValidationSet(key, batches, corpus[:], corpus.gold))
+    sources, targets = zip(*corpus[:], strict=True)
+    sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
   return Validation(sets, translate, greedy, prepared.metric, has_chrf)
 
 
-def _compile_search(validation: Validation, params: Any) -> tuple[str, Any]:
+def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   """Returns a name for people, and the compiled search of the longest validation sentences."""
   sources = []
   for each in validation.sets:
-    sources += [source for source, _ in each.pairs]
+    sources += each.sources
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
-  size = greedy.batch_size
-  return f'search of {size} sentences of {length} tokens', search
+  return f'search of {greedy.batch_size} sentences of {length} tokens', search
 
 
-def _evaluate(
-  validation: Validation, compiled: CompiledUpdate, params: Any, signals: Signals
-) -> Evaluation:
-  """Evaluates parameters; a signal interrupts a single process by `Preempted`."""
-  if jax.process_count() > 1:
-    return validation.evaluate(compiled.eval_step, params)
-  return signals.interruptible(validation.evaluate, compiled.eval_step, params)
-
-
-def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict[str, Any]:
+def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
   """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:
@@ -192,11 +188,13 @@ def _check_machine(config: Config):
   )
 
 
-def _report_end(config: Config, workdir: Path, step: int, evaluations: Evaluations):
+def _report_end(
+  config: TrainConfig, workdir: Path, step: int, evaluations: Evaluations
+):
   """Logs the best step of a run that has ended, and the next command."""
-  logging.info('the run is done: step %d of %d', step, config.train.steps)
-  if step < config.train.steps:
-    logging.info('out of patience: train.patience=%d', config.train.patience)
+  logging.info('the run is done: step %d of %d', step, config.steps)
+  if step < config.steps:
+    logging.info('out of patience: train.patience=%d', config.patience)
   if best := best_evaluation(evaluations):
     name, score = deciding_metric(best)
     logging.info(

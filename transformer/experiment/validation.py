@@ -1,7 +1,7 @@
 """Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -40,14 +40,15 @@ class ValidationSet(NamedTuple):
 
   Attributes:
     key: the beginning of its metrics' names: `valid`, or `valid/NAME` after the first set.
-    batches: its pairs, packed; `pairs` are the text.
-    gold: what metrics of one's own get in place of the references, if anything.
+    batches: its pairs, packed.
+    gold: the references of custom metrics.
   """
 
   key: str
   batches: Sequence[Batch]
-  pairs: Sequence[tuple[str, str]]
-  gold: Sequence[str] | None = None
+  sources: Sequence[str]
+  references: Sequence[str]
+  gold: Sequence[str]
 
 
 class Validation(NamedTuple):
@@ -64,7 +65,7 @@ class Validation(NamedTuple):
   metric: OwnMetric | None = None
   has_chrf: bool = False
 
-  def evaluate(self, eval_step: Callable, params: Any) -> Evaluation:
+  def evaluate(self, eval_step: Callable, params) -> Evaluation:
     """Evaluates parameters; a metric of one's own that fails is left out.
 
     `eval_step` takes parameters and a batch and returns sums.
@@ -72,9 +73,8 @@ class Validation(NamedTuple):
     values = {}
     translations = {}
     for each in self.sets:
-      sources = [source for source, _ in each.pairs]
       answers = self.translate(
-        [params], sources, self.decoding, description='evaluating: '
+        [params], each.sources, self.decoding, description='evaluating: '
       )
       translations[each.key] = [answer.text for answer in answers]
       loss = _loss(eval_step, params, each.batches)
@@ -85,23 +85,23 @@ class Validation(NamedTuple):
     # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
     values = processes.from_first(lambda: values)
     first = self.sets[0]
-    texts = zip(first.pairs, translations[first.key], strict=True)
-    samples = [Sample(*pair, text) for pair, text in texts]
+    texts = (first.sources, first.references, translations[first.key])
+    samples = [Sample(*lines) for lines in zip(*texts, strict=True)]
     return Evaluation(values, translations, samples[:: -(-len(samples) // _SHOWN)])
 
   def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
-    references = [reference for _, reference in each.pairs]
+    references = [each.references]
     tokenize = self.decoding.bleu_tokenize
-    scores = {'bleu': corpus_score('BLEU', translations, [references], tokenize)}
+    scores = {'bleu': corpus_score('BLEU', translations, references, tokenize)}
     if self.has_chrf:
-      scores['chrf'] = corpus_score('chrF2++', translations, [references])
+      scores['chrf'] = corpus_score('chrF2++', translations, references)
     if self.metric:
       with optional(f'{each.key}: a metric is left out', warn):
-        scores |= own_values(self.metric, each.pairs, translations, each.gold)
+        scores |= own_values(self.metric, each.sources, translations, each.gold)
     return scores
 
 
-def _loss(eval_step: Callable, params: Any, batches: Sequence[Batch]) -> float:
+def _loss(eval_step: Callable, params, batches: Sequence[Batch]) -> float:
   """Returns the loss in nats per token of all batches."""
   nll = 0.0
   weight = 0.0
@@ -125,9 +125,9 @@ def check_metrics(
   """
   names = set(STANDARD_METRICS)
   if metric:
-    targets = [target for _, target in pairs]
+    sources, targets = zip(*pairs, strict=True)
     shifted = [*targets[1:], targets[0]]
-    names |= own_values(metric, pairs, shifted, gold).keys()
+    names |= own_values(metric, sources, shifted, gold or targets).keys()
   name = best_by.rpartition('/')[2]
   if name and name not in names:
     raise UserError(
@@ -137,13 +137,11 @@ def check_metrics(
 
 def own_values(
   metric: OwnMetric,
-  pairs: Sequence[tuple[str, str]],
-  translations: list[str],
-  gold: Sequence[str] | None,
+  sources: Sequence[str],
+  translations: Sequence[str],
+  references: Sequence[str],
 ) -> dict[str, float]:
-  """Returns the scores of one's own metric by name; refuses a name that is taken."""
-  sources = [source for source, _ in pairs]
-  references = [target for _, target in pairs] if gold is None else gold
+  """Returns the scores of a custom metric by name; raises `UserError` if a name is taken."""
   scores = own_scores(metric, sources, translations, [references])
   for score in scores:
     if score.name in STANDARD_METRICS:

@@ -1,13 +1,11 @@
 """The checkpoints of a run in training, which Orbax writes and restores."""
 
 import contextlib
-import copy
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,14 +35,14 @@ class CheckpointWriter(Checkpoints):
   it is seen. The first process alone seals, names and deletes checkpoints.
   """
 
-  def __init__(self, directory: str | os.PathLike, *, keep: int = 1):
+  def __init__(self, directory: Path, *, keep: int = 1):
     """Opens a directory; the first checkpoint creates it.
 
     The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
     unfinished one, which does not count.
     """
     if processes.is_first():
-      _tidy(Path(directory))
+      _tidy(directory)
     super().__init__(directory)
     self._keep = keep
     self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
@@ -58,11 +56,11 @@ class CheckpointWriter(Checkpoints):
     person may repair them. Raises `UserError` if all checkpoints are damaged.
     """
     whole = super().fall_back()
-    for step in [step for step in self._steps if step > (whole or 0)]:
+    for step in [step for step in self.steps if step > (whole or 0)]:
       folder = self._directory / str(step)
       aside = files.unused_name(folder.with_name(f'{step}.damaged'))
       os.rename(folder, aside)
-      self._steps.remove(step)
+      self.steps.remove(step)
       logging.warning(
         '%s is moved to %s, which may be removed; the run goes on from step %d',
         folder,
@@ -71,18 +69,16 @@ class CheckpointWriter(Checkpoints):
       )
     return whole
 
-  def save(self, state: TrainState, history: dict[str, Any], unfinished: bool = False):
+  def save(self, state: TrainState, history: dict, unfinished: bool = False):
     """Starts to write a checkpoint; returns once the state may be changed again.
 
     An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
-    It is written before this returns. The `evaluations` of the history, JSON data, tell which
-    checkpoint is the best.
+    It is written before this returns. The `evaluations` of the history tell which checkpoint is the
+    best. A thread reads the history, JSON data, later, so that it must not change.
     """
     self.wait()
     step = int(state.step)
     parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
-    # Orbax reads the history later, in a thread, while the caller's may grow.
-    history = copy.deepcopy(history)
     parts[HISTORY] = ocp.args.JsonSave(history)
     if unfinished:
       parts[UNFINISHED] = ocp.args.JsonSave({})
@@ -94,16 +90,16 @@ class CheckpointWriter(Checkpoints):
     if unfinished:
       self.wait()
 
-  def _finish(self, step: int, unsealed: Path, history: Mapping[str, Any]):
+  def _finish(self, step: int, unsealed: Path, history: Mapping):
     """Waits for Orbax, names the checkpoint, and removes those that it makes superfluous."""
     with _one_line_errors(self._directory):
       self._checkpointer.wait_until_finished()
       if processes.is_first():
         sealing.seal(unsealed, step)
-        self._remove({step} & set(self._steps))
+        self._remove({step} & set(self.steps))
         os.rename(unsealed, self._directory / str(step))
         files.flush_folder(self._directory)
-        self._steps.append(step)
+        self.steps.append(step)
         self._remove_superfluous(history)
 
   def restore(self, step: int, like: TrainState) -> TrainState:
@@ -132,13 +128,13 @@ class CheckpointWriter(Checkpoints):
       rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips
     )
 
-  def _remove_superfluous(self, history: Mapping[str, Any]):
+  def _remove_superfluous(self, history: Mapping):
     """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
-    finished = [step for step in self._steps if not self.is_unfinished(step)]
-    kept = {self._steps[-1], *finished[-self._keep :]}
+    finished = [step for step in self.steps if not self.is_unfinished(step)]
+    kept = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
       kept.add(best['step'])
-    self._remove(set(self._steps) - kept)
+    self._remove(set(self.steps) - kept)
     shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
   def _remove(self, steps: Iterable[int]):
@@ -147,7 +143,7 @@ class CheckpointWriter(Checkpoints):
     removed.mkdir(exist_ok=True)
     for step in steps:
       os.rename(self._directory / str(step), removed / str(step))
-      self._steps.remove(step)
+      self.steps.remove(step)
 
   def wait(self):
     """Waits until everything is written; raises `UserError` if that fails."""
@@ -173,13 +169,13 @@ def _tidy(directory: Path):
   """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
   for left in directory.glob(f'*{_UNSEALED}*'):
     shutil.rmtree(left)
-  newest = max(Checkpoints(directory).steps(), default=-1)
+  newest = max(Checkpoints(directory).steps, default=-1)
   for path in directory.glob(f'{REMOVED}/*'):
     if path.name.isdecimal() and int(path.name) > newest:
       path.rename(directory / path.name)
 
 
-def _parts(state: TrainState) -> dict[str, Any]:
+def _parts(state: TrainState) -> dict:
   parts = {
     PARAMS: state.params,
     AVERAGE: state.average,
@@ -197,9 +193,7 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
   """
   try:
     yield
-  except (
-    Exception
-  ) as error:  # Orbax and TensorStore raise many types, with long messages.
+  except Exception as error:  # Orbax and TensorStore raise many types.
     refusal = UserError(
       f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
       f'or allow writing there, then start again, and the run goes on from the checkpoint before'

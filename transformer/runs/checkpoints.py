@@ -4,14 +4,12 @@ Orbax writes them in a format of TensorStore, whose import takes a tenth of the 
 """
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import tensorstore
 from absl import logging
 
@@ -31,20 +29,19 @@ class Checkpoints:
 
   A checkpoint holds the training state, the history of evaluations, and a digest of each of its
   files. Every byte is compared with its digest before anything is used.
+
+  Attributes:
+    steps: the steps that have a checkpoint, ascending.
   """
 
-  def __init__(self, directory: str | os.PathLike):
+  def __init__(self, directory: Path):
     """Opens a directory; nothing in it is changed."""
     check_path(directory)
-    self._directory = Path(directory).absolute()
+    self._directory = directory.absolute()
     self._verified: set[int] = set()
-    self._steps = sorted(
+    self.steps = sorted(
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
-
-  def steps(self) -> list[int]:
-    """The steps that have a checkpoint, ascending."""
-    return self._steps
 
   def is_unfinished(self, step: int) -> bool:
     """Whether training saved the step for a signal, so that its evaluation may be missing."""
@@ -55,14 +52,14 @@ class Checkpoints:
 
     Warns of damaged ones; raises `UserError` if all are damaged.
     """
-    for step in reversed(self._steps):
+    for step in reversed(self.steps):
       folder = self._directory / str(step)
       damage = sealing.find_damage(folder, step)
       if damage is None:
         self._verified.add(step)
         return step
       logging.warning('%s is damaged: %s', folder, damage)
-    if self._steps:
+    if self.steps:
       raise UserError(
         f'no checkpoint in {self._directory} is whole; restore one from a copy, or train anew in '
         f'another --workdir'
@@ -71,18 +68,18 @@ class Checkpoints:
 
   def resolve(self, which: str) -> int:
     """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
-    if not self._steps:
+    if not self.steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = self._steps[-1] if which in ('best', 'latest') else None
+    step = self.steps[-1] if which in ('best', 'latest') else None
     if which == 'best':
       best = best_evaluation(self.history(step)['evaluations'])
       # A run that was stopped before its first evaluation has only a latest.
       step = best['step'] if best else step
     elif which.isdecimal():
       step = int(which)
-    if step not in self._steps:
+    if step not in self.steps:
       raise UserError(
-        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self._steps))}; '
+        f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
         f'got {shown(which)}'
         + (f', whose step {step} is not there' if which == 'best' else '')
       )
@@ -103,7 +100,7 @@ class Checkpoints:
       total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
     )
 
-  def history(self, step: int) -> dict[str, Any]:
+  def history(self, step: int) -> dict:
     """Reads the history of a checkpoint, and nothing else."""
     return self._read(
       step, lambda folder: json.loads((folder / HISTORY / 'metadata').read_bytes())
@@ -142,24 +139,12 @@ class Checkpoints:
     self._verified.add(step)
 
 
-def by_name(arrays) -> dict[str, Any]:
+def by_name(arrays) -> dict:
   """Returns the leaves of nested dicts by their dotted names."""
   return {
     jax.tree_util.keystr(path, simple=True, separator='.'): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
   }
-
-
-def check_alike(wanted: Mapping[str, Any], given: Mapping[str, Any]):
-  """Raises `UserError` if parameters, by name, lack the names and shapes of a config's."""
-  for name in sorted(wanted.keys() | given.keys()):
-    shapes = [
-      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
-    ]
-    if shapes[0] != shapes[1]:
-      raise UserError(
-        f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'
-      )
 
 
 def _read_arrays(folder: Path, like, sharding):

@@ -1,30 +1,27 @@
-"""The evaluations of a run: the best one, the end of patience, and the translations on disk."""
+"""The evaluations of a run: the best one, and the end of patience."""
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from transformer import files
-from transformer.runs.run_directory import EVALUATIONS
-
+# The evaluations of a history in their order: the step and the metrics of each.
+Evaluations = Sequence[Mapping]
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
+_DEFAULT = 'bleu'
 # Below this BLEU or F1, differences come from a few words that are right by chance.
 _LEAST = 1.0
 _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
-def deciding_metric(evaluation: Mapping[str, Any]) -> tuple[str, float]:
+def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
   """Returns the name and the value of the metric that chooses checkpoints."""
-  name, metric = _metric(evaluation)
-  return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[_key(name, metric)]
+  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  name, _, metric = best_by.rpartition('/')
+  return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[f'valid/{best_by}']
 
 
-def best_evaluation(
-  evaluations: Sequence[Mapping[str, Any]],
-) -> Mapping[str, Any] | None:
+def best_evaluation(evaluations: Evaluations) -> Mapping | None:
   """Returns the evaluation with the best score, or None if there are none.
 
   A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
@@ -34,7 +31,7 @@ def best_evaluation(
   return max(evaluations, key=_rank, default=None)
 
 
-def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) -> bool:
+def is_out_of_patience(evaluations: Evaluations, patience: int) -> bool:
   """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
   # With a patience of 0, the slice is all of them.
   return (
@@ -42,35 +39,14 @@ def is_out_of_patience(evaluations: Sequence[Mapping[str, Any]], patience: int) 
   )
 
 
-def _metric(evaluation: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns the deciding validation set, empty for the first, and the deciding metric.
-
-  The metric is `best_by`, by default BLEU.
-  """
-  named, _, metric = evaluation.get(BEST_BY, '').rpartition('/')
-  return named, metric or 'bleu'
-
-
-def _key(name: str, metric: str) -> str:
-  return '/'.join(filter(None, ('valid', name, metric)))
-
-
-def _rank(evaluation: Mapping[str, Any]) -> tuple[float, ...]:
+def _rank(evaluation: Mapping) -> tuple[float, ...]:
   """Orders evaluations; NaN comes last."""
-  name, metric = _metric(evaluation)
-  score = evaluation[_key(name, metric)]
-  loss = evaluation[_key(name, 'loss')]
+  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  name, slash, metric = best_by.rpartition('/')
+  score = evaluation[f'valid/{best_by}']
+  loss = evaluation[f'valid/{name}{slash}loss']
   if metric in _NAMES:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
   return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
-
-
-def write_translations(workdir: Path, key: str, step: int, lines: Sequence[str]):
-  """Writes `eval/valid.STEP.txt`, or `valid.NAME.STEP.txt`.
-
-  `key` is one of `DataConfig.valid_sets`.
-  """
-  path = workdir / EVALUATIONS / f'{key.replace("/", ".")}.{step}.txt'
-  files.write(path, ''.join(f'{line}\n' for line in lines).encode())

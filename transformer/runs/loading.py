@@ -27,7 +27,6 @@ from transformer.runs.checkpoints import (
   PARAMS,
   Checkpoints,
   by_name,
-  check_alike,
 )
 from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import keep_traced
@@ -54,7 +53,7 @@ class Run:
   def __post_init__(self):
     check_params(self.model, self.params)
 
-  def __getstate__(self) -> dict[str, Any]:
+  def __getstate__(self) -> dict:
     """Returns what a pickle holds: the fields, and nothing that was compiled."""
     return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
@@ -81,7 +80,7 @@ def load_run(
     )
   checkpoints = Checkpoints(workdir / run_directory.CHECKPOINTS)
   chosen = checkpoints.resolve(checkpoint)
-  vocabulary = vocabularies.load(workdir, run_directory.read_fingerprints(workdir))
+  vocabulary = vocabularies.load(workdir, run_directory.read_record(workdir)['data'])
   model = build_model(config.model, vocabulary)
   if model.config.attention != config.model.attention:
     logging.info(
@@ -89,7 +88,7 @@ def load_run(
     )
   steps = [
     step
-    for step in checkpoints.steps()
+    for step in checkpoints.steps
     if step == chosen or (step < chosen and not checkpoints.is_unfinished(step))
   ][-average:]
   if len(steps) < average:
@@ -130,7 +129,7 @@ def save_run(
   workdir: str | os.PathLike,
   config: Config,
   vocabulary: RunVocabulary,
-  params: Any,
+  params,
   steps: list[int],
 ):
   """Saves weights as a run that `load_run` can read and that training cannot resume.
@@ -140,6 +139,8 @@ def save_run(
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
   """
   # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
+  import optax
+
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
 
@@ -158,24 +159,31 @@ def save_run(
     checkpoints.save(state, {'evaluations': []})
   vocabularies.save(vocabulary, workdir)
   files.write_sealed(workdir / run_directory.CONFIG, config.to_dict())
-  files.write_sealed(
-    workdir / run_directory.RUN,
-    record.describe(
-      config.train.reproducible,
-      data=vocabularies.fingerprints(vocabulary),
-      parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-      **{run_directory.WEIGHTS_ALONE: steps},
-    ),
+  record.write_record(
+    workdir,
+    config.train.reproducible,
+    data=vocabularies.fingerprints(vocabulary),
+    parameters=optax.tree.size(params),
+    **{run_directory.WEIGHTS_ALONE: steps},
   )
 
 
-def check_params(model: Model, params: Any):
+def check_params(model: Model, params):
   """Raises `UserError` if parameters do not have the names and shapes of a model's."""
   if not isinstance(params, Mapping):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {shown(params)}'
     )
-  check_alike(by_name(_shapes_of(model)), by_name(params))
+  wanted = by_name(_shapes_of(model))
+  given = by_name(params)
+  for name in sorted(wanted.keys() | given.keys()):
+    shapes = [
+      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
+    ]
+    if shapes[0] != shapes[1]:
+      raise UserError(
+        f'the parameter {name} should be {shapes[0]}, as the config says; it is {shapes[1]}'
+      )
 
 
 @functools.cache
@@ -195,4 +203,4 @@ def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')
-  return [str(step) for step in checkpoints.steps()]
+  return [str(step) for step in checkpoints.steps]

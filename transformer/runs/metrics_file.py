@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from transformer.errors import UserError
 
@@ -48,7 +47,7 @@ class MetricsFile:
     self._file.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict]:
   """Returns the readable lines of a file of metrics, each with its `step`."""
   rows = []
   for line in path.read_bytes().splitlines() if path.exists() else ():

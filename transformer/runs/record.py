@@ -4,9 +4,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import logging
@@ -17,18 +15,19 @@ from transformer.system.jax_backend import check_switches, recorded_switches
 from transformer.system.machine import usable_cores
 
 
-def describe(reproducible: bool, **facts) -> dict[str, Any]:
-  """Returns the content of `run.json`: facts about the run, and about this process."""
+def write_record(workdir: Path, reproducible: bool, **facts):
+  """Writes `run.json`: facts about a new run, and about this process."""
   # `add_session` fills `resumed`.
-  return {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
+  about = {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
+  files.write_sealed(workdir / RUN, about)
 
 
 def add_session(
-  workdir: str | os.PathLike,
+  workdir: Path,
   reproducible: bool,
-  changes: Mapping[str, Mapping[str, Any]],
+  changes: dict,
   trains: bool,
-  own: Mapping[str, str],
+  own: dict[str, str],
 ):
   """Records in `run.json` that this process starts the run again, or only evaluates it.
 
@@ -36,7 +35,6 @@ def add_session(
   of another digest `own` of a module of one's own.
   """
   about = read_record(workdir)
-  session = _session(reproducible) | {'own_code': dict(own)}
   last = [about, *(past for past in about['resumed'] if past['trains'])][-1]
   if trains:
     check_switches(last['jax'])
@@ -47,11 +45,12 @@ def add_session(
           'differ from an uninterrupted one',
           spec,
         )
-  about['resumed'].append({**session, 'changed': dict(changes), 'trains': trains})
-  files.write_sealed(Path(workdir) / RUN, about)
+  facts = {'own_code': own, 'changed': changes, 'trains': trains}
+  about['resumed'].append({**_session(reproducible), **facts})
+  files.write_sealed(workdir / RUN, about)
 
 
-def _session(reproducible: bool) -> dict[str, Any]:
+def _session(reproducible: bool) -> dict:
   """Returns the time, command, commit, packages and devices of this process."""
   devices = jax.devices()
   return {

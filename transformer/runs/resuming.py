@@ -3,10 +3,8 @@
 Imports no JAX, so that a mistake is reported at once.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from transformer import own_code
 from transformer.config import Config, flatten
@@ -69,9 +67,7 @@ def check_workdir(workdir: Path, config: Config):
   check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
 
 
-def changed_settings(
-  workdir: str | os.PathLike, config: Config
-) -> dict[str, dict[str, Any]]:
+def changed_settings(workdir: Path, config: Config) -> dict:
   """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
   saved = read_config(workdir)
   if saved is None:
@@ -80,29 +76,25 @@ def changed_settings(
   return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
 
 
-def check_same_settings(
-  workdir: str | os.PathLike, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
   """Refuses to resume a run with settings that would change its updates.
 
-  Settings are by dotted name. Returns `from` and `to` of those that differ and may.
+  All settings are by dotted name. Returns `from` and `to` of those that differ and may.
   """
-  best_by = new.get('train.best_by', '').rpartition('/')[2]
+  best_by = new['train.best_by'].rpartition('/')[2]
   may_not = {
-    'train.steps': SCHEDULES.get(
-      own_code.name_of(new.get('optimizer.schedule', '')), True
-    ),
+    'train.steps': SCHEDULES.get(own_code.name_of(new['optimizer.schedule']), True),
     # Only the folder may be another.
-    'train.init_from': not (old.get('train.init_from') and new.get('train.init_from')),
+    'train.init_from': not (old['train.init_from'] and new['train.init_from']),
     # One of its names may decide which step is the best.
     'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
     # The skipped updates must still be counted.
-    'train.skip_nonfinite': not new.get('train.skip_nonfinite'),
+    'train.skip_nonfinite': not new['train.skip_nonfinite'],
   }
   changes = {
-    name: {'from': old.get(name), 'to': new.get(name)}
-    for name in sorted({*old, *new})
-    if old.get(name) != new.get(name)
+    name: {'from': old[name], 'to': new[name]}
+    for name in sorted(new)
+    if old[name] != new[name]
   }
   differences = [
     f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
@@ -133,29 +125,25 @@ def check_not_lost(workdir: Path, every: int):
     )
 
 
-def check_same_start(
-  workdir: str | os.PathLike,
-  data: Mapping[str, str],
-  origin: Mapping[str, Any] | None,
-  frozen: Sequence[Mapping[str, Any]] | None,
-):
-  """Refuses to resume a run with other data, first parameters or frozen arrays of the objective.
+def check_same_start(workdir: Path, facts: Mapping):
+  """Raises `UserError` if a run began with other data, first parameters or frozen arrays.
 
-  Data are known by their fingerprints. None stands for what is not used again.
+  `facts` are `data`, `origin` and `frozen` as in `run.json`; an `origin` of None is not used again.
   """
   about = read_record(workdir)
   known = about['data']
+  data = facts['data']
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(
       f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
       f'since; choose another --workdir, or restore the data'
     )
-  for setting, then, now in (
-    ('train.init_from', about['origin'], origin),
-    ('train.objective_runs', about['frozen'], frozen),
+  for setting, name in (
+    ('train.init_from', 'origin'),
+    ('train.objective_runs', 'frozen'),
   ):
-    if now is not None and then != now:
+    if facts[name] is not None and about[name] != facts[name]:
       raise UserError(
         f'{workdir} began with other {setting}, or their best steps have changed; choose another '
         f'--workdir to use the present ones'

@@ -7,7 +7,6 @@ import platform
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from transformer import files
 from transformer.config import Config
@@ -47,15 +46,15 @@ UNFINISHED = 'unfinished'
 WEIGHTS_ALONE = 'weights_of_steps'
 
 
-def read_config(workdir: str | os.PathLike) -> dict[str, Any] | None:
+def read_config(workdir: Path) -> dict | None:
   """Returns the settings of a run as nested dicts; None if the directory holds no run.
 
   Raises `UserError` if the settings are damaged, or the run has another format.
   """
-  path = Path(workdir) / CONFIG
+  path = workdir / CONFIG
   if not path.exists():
     return None
-  if (Path(workdir) / RUN).exists():  # A start that was killed has not written it.
+  if (workdir / RUN).exists():  # A start that was killed has not written it.
     read_record(workdir)
   return files.read_sealed(path, "the run's config")
 
@@ -71,13 +70,11 @@ def read_settings(workdir: str | os.PathLike) -> Config:
   return Config.from_dict(settings)
 
 
-def read_fingerprints(workdir: str | os.PathLike) -> dict[str, str]:
-  """Reads the SHA-256 of each vocabulary and of every corpus, by name, from `run.json`."""
-  return read_record(workdir)['data']
+def read_record(workdir: str | os.PathLike) -> dict:
+  """Reads `run.json`; raises `UserError` if it is damaged, or the run has another format.
 
-
-def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
-  """Reads `run.json`; raises `UserError` if it is damaged, or the run has another format."""
+  Its `data` has the SHA-256 of each vocabulary and of every corpus, by name.
+  """
   path = Path(workdir) / RUN
   record = files.read_sealed(path, 'the record of the run')
   if record.get('format') != FORMAT:
@@ -89,9 +86,8 @@ def read_record(workdir: str | os.PathLike) -> dict[str, Any]:
   return record
 
 
-def has_begun(workdir: str | os.PathLike) -> bool:
+def has_begun(workdir: Path) -> bool:
   """Returns whether a run has begun in the directory; its `run.json` is written last."""
-  workdir = Path(workdir)
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
     raise UserError(
@@ -100,7 +96,7 @@ def has_begun(workdir: str | os.PathLike) -> bool:
   return begun
 
 
-def check_path(directory: str | os.PathLike):
+def check_path(directory: Path):
   """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
   path = f'{os.path.abspath(directory)}/'
   if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
@@ -110,32 +106,30 @@ def check_path(directory: str | os.PathLike):
     )
 
 
-def holds_nothing(workdir: str | os.PathLike) -> bool:
+def holds_nothing(workdir: Path) -> bool:
   """Returns whether a directory holds nothing but files of a process killed during start-up."""
   return all(
-    path.name == LOCK or files.is_unfinished(path) for path in Path(workdir).iterdir()
+    path.name == LOCK or files.is_unfinished(path) for path in workdir.iterdir()
   )
 
 
 def commit() -> str:
   """Returns the commit of this code, with `+` if files differ; `unknown` if nothing tells it."""
-
-  def git(*arguments: str) -> str:
-    command = ['git', '-C', str(TOP), *arguments]
-    return subprocess.run(
-      command, capture_output=True, text=True, check=True
-    ).stdout.strip()
-
   # An installation may lie in the repository of another project.
   if not (TOP / '.git').exists():
     return installed_commit()
+  # Without tags, `describe` gives the commit.
+  command = 'git describe --always --abbrev=40 --exclude=* --dirty=+'
   try:
-    return git('rev-parse', 'HEAD') + '+' * bool(git('status', '--porcelain', '-uno'))
+    done = subprocess.run(
+      command.split(), cwd=TOP, capture_output=True, text=True, check=True
+    )
   except (OSError, subprocess.CalledProcessError):
     return 'unknown'
+  return done.stdout.strip()
 
 
-def versions() -> dict[str, Any]:
+def versions() -> dict:
   """Returns the version of Python, and those of the packages on which a run's numbers depend."""
   packages = {}
   for name in _PACKAGES:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from transformer import files
 from transformer.errors import UserError
@@ -61,10 +60,10 @@ def digest_of(folder: Path) -> str | None:
   return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
-def _describe(folder: Path, names: Collection[str]) -> dict[str, dict[str, Any]]:
+def _describe(folder: Path, names: Collection[str]) -> dict:
   """Returns the size and the SHA-256 of files in a folder, by name."""
 
-  def describe(name: str) -> dict[str, Any]:
+  def describe(name: str) -> dict:
     with (folder / name).open('rb') as file:
       digest = hashlib.file_digest(file, 'sha256').hexdigest()
       return {'bytes': file.tell(), 'sha256': digest}

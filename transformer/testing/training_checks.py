@@ -3,12 +3,14 @@
 import functools
 import math
 import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
 
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.data.batches.training_batches import Shape
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, type_and_message
@@ -86,7 +88,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
 def _restored(state, wanted):
   """Returns what a checkpoint of a state after one step gives back; `wanted` are its shapes."""
   with tempfile.TemporaryDirectory() as folder:
-    writer = CheckpointWriter(folder)
+    writer = CheckpointWriter(Path(folder))
     writer.save(state, {'evaluations': []})
     writer.wait()
     restored = writer.restore(1, wanted)
@@ -111,7 +113,7 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
   try:
     config = Config(_DATA, subject.config, _OPTIMIZER, _TRAIN, _DECODE, seed=7)
     update = make_update(config, subject.model, mesh)
-    step = update.lower((_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+    step = update.lower(Shape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA have several types.
     raise Broken(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '

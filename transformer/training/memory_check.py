@@ -2,11 +2,11 @@
 
 import math
 import os
-from typing import Any
 
 import jax
 from absl import logging
 
+from transformer.data.batches.training_batches import Shape
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
 from transformer.training.update import CompiledUpdate, Update
@@ -18,14 +18,13 @@ _ADVICE = (
 
 
 def compile_within_memory(
-  update: Update, shape: tuple[int, int, int], search_name: str, search: Any
+  update: Update, shape: Shape, search_name: str, search
 ) -> CompiledUpdate:
   """Returns an update, compiled.
 
   Raises `UserError` if the devices lack the memory for a run with it.
 
   Args:
-    shape: rows, source positions and target positions of a batch.
     search_name: a name of the search for people.
     search: the compiled search of the longest validation sentences.
   """
@@ -41,10 +40,12 @@ def compile_within_memory(
     raise UserError(
       f'the update needs more memory than a device has; {_ADVICE}'
     ) from error
-  training = _bytes_of(compiled.train_step)
-  evaluating = _bytes_of(compiled.eval_step)
-  searching = _bytes_of(search)
-  if None in (capacity, training, evaluating, searching):
+  needs = {
+    'update': _bytes_of(compiled.train_step),
+    'evaluation': _bytes_of(compiled.eval_step),
+    search_name: _bytes_of(search),
+  }
+  if None in (capacity, *needs.values()):
     logging.info(
       'the memory of a device or of the programs is not known here, so not checked'
     )
@@ -52,14 +53,11 @@ def compile_within_memory(
   whole_state = _bytes_on_device(update.state)
   # What of the state is no argument of an evaluation or a search.
   beside = whole_state - _bytes_on_device(update.state.best_params)
+  # The frozen arrays are on the device already, and so not in its free memory.
+  needs['update'] -= _bytes_on_device(update.objective.arguments)
+  needs['evaluation'] += beside
   # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
-  beside_search = whole_state if update.mesh.shape['fsdp'] > 1 else beside
-  needs = {
-    # The frozen arrays are on the device already, and so not in its free memory.
-    'update': training - _bytes_on_device(update.objective.arguments),
-    'evaluation': evaluating + beside,
-    search_name: searching + beside_search,
-  }
+  needs[search_name] += whole_state if update.mesh.shape['fsdp'] > 1 else beside
   for name, need in needs.items():
     message = (
       f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'

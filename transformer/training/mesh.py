@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jax.experimental.mesh_utils import create_device_mesh
@@ -32,13 +31,14 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
       f'the mesh must use all {devices} devices; got data={config.data}, '
       f'fsdp={config.fsdp}, tensor={config.tensor}'
     )
-  if rows % (sizes[0] * sizes[1]):
+  data, fsdp, tensor = sizes
+  if rows % (data * fsdp):
     raise UserError(
-      f'mesh.data × mesh.fsdp = {sizes[0] * sizes[1]} must divide the rows that go '
+      f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows that go '
       f'through the model at a time, train.tokens_per_batch / data.max_length / '
       f'optimizer.accumulate = {rows}; set another train.tokens_per_batch'
     )
-  return tuple(sizes)
+  return data, fsdp, tensor
 
 
 def check_shares(
@@ -75,13 +75,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
-def row_devices(mesh: Mesh | None) -> int:
-  """Returns the number of parts that a batch's rows are split into; 1 without a mesh."""
-  return 1 if mesh is None else mesh.shape['data'] * mesh.shape['fsdp']
+def row_devices(mesh: Mesh) -> int:
+  """Returns the number of parts that a batch's rows are split into."""
+  return mesh.shape['data'] * mesh.shape['fsdp']
 
 
 def state_shardings(
-  mesh: Mesh, state, model: Any, axes: tuple[str, ...] = ('fsdp', 'tensor')
+  mesh: Mesh, state, model, axes: tuple[str, ...] = ('fsdp', 'tensor')
 ):
   """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
 
@@ -91,9 +91,7 @@ def state_shardings(
   rules = getattr(model, 'splits', {})
 
   def sharding(path, leaf):
-    names = tuple(
-      str(getattr(key, 'key', getattr(key, 'name', key))) for key in path[-2:]
-    )
+    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path[-2:])
     splits = rules.get(names) or rules.get(names[-1:], ())
     return NamedSharding(
       mesh,
@@ -108,16 +106,16 @@ def state_shardings(
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
-def gathering(mesh: Mesh, params, model: Any):
+def gathering(mesh: Mesh, params, model):
   """Returns the shardings of a model's parameters that `fsdp` does not split."""
   return state_shardings(mesh, params, model, ('tensor',))
 
 
-def gathered(mesh: Mesh | None, params, model: Any):
-  """Gathers parameters or gradients that `fsdp` splits; a mesh of None is a single device.
+def gathered(mesh: Mesh, params, model):
+  """Gathers parameters or gradients that `fsdp` splits.
 
   Else XLA would split the width of all activations too, and each device compute all rows.
   """
-  if mesh is None or mesh.shape['fsdp'] == 1:
+  if mesh.shape['fsdp'] == 1:
     return params
   return jax.lax.with_sharding_constraint(params, gathering(mesh, params, model))

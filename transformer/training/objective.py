@@ -52,7 +52,7 @@ class Objective(NamedTuple):
   passes: int = 1
   extra_models: Sequence[Any] = ()
   frozen: Any = ()
-  sources: Sequence[Mapping[str, Any]] = ()
+  sources: Sequence[Mapping] = ()
 
   @property
   def arguments(self) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ class Objective(NamedTuple):
     return (self.frozen,) if jax.tree.leaves(self.frozen) else ()
 
 
-def make_objective(config: Config, vocabulary: Any) -> Objective:
+def make_objective(config: Config, vocabulary) -> Objective:
   """Returns the objective of a run with a `RunVocabulary`; loads its frozen arrays.
 
   Raises `UserError` if it cannot be imported or built, or is none.
@@ -81,7 +81,7 @@ def make_objective(config: Config, vocabulary: Any) -> Objective:
   return objective._replace(loss=guarded(objective.loss))
 
 
-def check_sums(sums: Mapping[str, Any]) -> dict[str, jax.Array]:
+def check_sums(sums: Mapping) -> dict[str, jax.Array]:
   """Returns the sums of an objective as float32.
 
   Raises `UserError` if they lack `loss`, `nll` or `weight`, or have a wrong name or shape.
@@ -121,22 +121,15 @@ def smoothed(smoothing: float) -> Objective:
   return Objective(loss)
 
 
-class Forward(NamedTuple):
-  """A model's output by teacher forcing.
+def forward(
+  model: Model, params, batch: Batch, dropout_key=None
+) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+  """Runs teacher forcing; without a random key there is no dropout.
 
-  Attributes:
-    x_BTD: the decoder's output.
-    output_ND: the output projection; logits are x · outputᵀ.
-    losses: the model's auxiliary losses by name, for `add_losses`.
+  Returns:
+    The decoder's output x_BTD, the output projection output_ND, whose product x · outputᵀ is the
+    logits, and the model's auxiliary losses by name, for `add_losses`.
   """
-
-  x_BTD: jax.Array
-  output_ND: jax.Array
-  losses: Mapping[str, jax.Array]
-
-
-def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
-  """Runs teacher forcing; without a random key there is no dropout."""
   (x_BTD, output_ND), variables = model.apply(
     {'params': params},
     batch.source_tokens,
@@ -157,7 +150,7 @@ def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
         f'an auxiliary loss of a model must not have the name {name} of another sum'
       )
     losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
-  return Forward(x_BTD, output_ND, losses)
+  return x_BTD, output_ND, losses
 
 
 def add_losses(

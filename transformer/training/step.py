@@ -11,10 +11,9 @@ from jax.sharding import Mesh
 from transformer.data.batch import Batch
 from transformer.model.building import Model
 from transformer.ops.dropout import random_key
-from transformer.ops.losses import smoothed_cross_entropy
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import gathered, row_devices
-from transformer.training.objective import Objective, check_sums, forward, token_weights
+from transformer.training.objective import Objective, check_sums, smoothed
 
 
 class Skips(NamedTuple):
@@ -47,10 +46,9 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-  params, optimizer: optax.GradientTransformation, config: TrainConfig | None = None
+  params, optimizer: optax.GradientTransformation, config: TrainConfig
 ) -> TrainState:
   """Returns the state before the first update; `config` may ask for an average and for skips."""
-  config = config or TrainConfig()
   # Copies, because an update donates every array of the state, and none can be donated twice.
   average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
   skips = Skips(jnp.int32(0), jnp.int32(0)) if config.skip_nonfinite > 0 else None
@@ -64,8 +62,8 @@ def make_train_step(
   *,
   objective: Objective,
   seed: int,
+  mesh: Mesh,
   accumulate: int = 1,
-  mesh: Mesh | None = None,
 ) -> Callable:
   """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
 
@@ -80,9 +78,9 @@ def make_train_step(
     config: only `ema_decay` is used. After n updates, the decay of the average is
       min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the part of the batch.
+    mesh: the devices that the step is compiled for.
     accumulate: number of parts that a batch is cut into. Their sums are divided once, so the update
       is that of the whole batch, except for dropout bits.
-    mesh: the devices that the step is compiled for; None is one device.
   """
 
   def sums(params, batch, key, frozen):
@@ -92,7 +90,7 @@ def make_train_step(
     )
     return totals['loss'], totals
 
-  def train_step(state: TrainState, batch: Batch, frozen: Any = ()):
+  def train_step(state: TrainState, batch: Batch, frozen=()):
     key = jax.random.fold_in(random_key(seed), state.step)
     whole = gathered(mesh, state.params, model)
     gradient_of = jax.grad(sums, has_aux=True)
@@ -159,10 +157,8 @@ def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
   """Returns the state after an update, which is skipped if its loss or gradient is not finite."""
   finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
   in_a_row = jnp.where(finite, 0, old.skips.in_a_row + 1)
-  chosen = optax.tree.where(finite, new._replace(skips=None), old._replace(skips=None))
-  return chosen._replace(
-    step=new.step, skips=Skips(old.skips.total + ~finite, in_a_row)
-  )
+  skips = Skips(old.skips.total + ~finite, in_a_row)
+  return optax.tree.where(finite, new, old)._replace(step=new.step, skips=skips)
 
 
 def _parts(batch: Batch, number: int) -> Batch:
@@ -172,29 +168,21 @@ def _parts(batch: Batch, number: int) -> Batch:
   )
 
 
-def make_eval_step(
-  model: Model, mesh: Mesh | None = None, accumulate: int = 1
-) -> Callable:
+def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
   """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
-  The sums are `loss`, `nll` and `weight`, without smoothing or dropout, so `loss` equals `nll`.
+  The sums are those of the default objective, without smoothing or dropout.
   """
-
-  def plain(params, batch: Batch):
-    x_BTD, output_ND, _ = forward(model, params, batch)
-    return smoothed_cross_entropy(
-      x_BTD,
-      output_ND,
-      batch.target_tokens,
-      token_weights(batch),
-      devices=row_devices(mesh),
-    )
 
   def eval_step(params, batch: Batch):
     whole = gathered(mesh, params, model)
+
+    def sums(rows: Batch):
+      return smoothed(0.0).loss(model, whole, rows, devices=row_devices(mesh))
+
     if accumulate == 1:
-      return plain(whole, batch)
-    totals = jax.lax.map(lambda rows: plain(whole, rows), _parts(batch, accumulate))
-    return jax.tree.map(lambda sums: jnp.sum(sums, axis=0), totals)
+      return sums(batch)
+    totals = jax.lax.map(sums, _parts(batch, accumulate))
+    return jax.tree.map(lambda parts: jnp.sum(parts, axis=0), totals)
 
   return eval_step

@@ -1,8 +1,7 @@
 """An update with all that it is made of, and its compiled programs."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jax.sharding import Mesh
 
 from transformer.config import Config
 from transformer.data.batch import Batch
+from transformer.data.batches.training_batches import Shape
 from transformer.model.building import Model
 from transformer.model.transformer import init_params
 from transformer.system import processes
@@ -25,8 +25,7 @@ from transformer.training.step import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
   """An update and an evaluation of a model, before they are compiled; `make_update` builds it.
 
   Attributes:
@@ -48,7 +47,7 @@ class Update:
     """Puts this process's rows of a batch onto its devices."""
     return processes.place(batch, batch_sharding(self.mesh))
 
-  def first_state(self, params: Any = None) -> TrainState:
+  def first_state(self, params=None) -> TrainState:
     """Returns the state before the first update; without `params`, they come from the seed."""
 
     def make(params):
@@ -58,24 +57,17 @@ class Update:
 
     return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
-  def compile(self, shape: tuple[int, int, int]) -> 'CompiledUpdate':
-    """Compiles both programs for batches of `shape`: rows, source and target positions."""
-    params = self.state.best_params
+  def compile(self, shape: Shape) -> 'CompiledUpdate':
+    """Compiles both programs for batches of `shape`."""
     eval_step = jax.jit(
       make_eval_step(self.model, self.mesh, self.config.optimizer.accumulate),
-      in_shardings=(_shardings(params), batch_sharding(self.mesh)),
       out_shardings=replicated(self.mesh),
     )
-    train_step = self.lower(shape).compile()
-    return CompiledUpdate(
-      self, train_step, eval_step.lower(params, self._batch(shape)).compile()
-    )
+    lowered = eval_step.lower(self.state.best_params, self._batch(shape))
+    return CompiledUpdate(self, self.lower(shape).compile(), lowered.compile())
 
-  def lower(self, shape: tuple[int, int, int]) -> jax.stages.Lowered:
+  def lower(self, shape: Shape) -> jax.stages.Lowered:
     """Lowers the training step, for devices that this machine need not have."""
-    state = _shardings(self.state)
-    everywhere = replicated(self.mesh)
-    frozen = self.objective.arguments
     train_step = jax.jit(
       make_train_step(
         self.model,
@@ -86,14 +78,15 @@ class Update:
         accumulate=self.config.optimizer.accumulate,
         mesh=self.mesh,
       ),
-      in_shardings=(state, batch_sharding(self.mesh), *[everywhere] * len(frozen)),
-      out_shardings=(state, everywhere),
+      out_shardings=(_shardings(self.state), replicated(self.mesh)),
       donate_argnums=0,
     )
     is_mixed = len(self.config.data.train) > 1
-    return train_step.lower(self.state, self._batch(shape, is_mixed), *frozen)
+    return train_step.lower(
+      self.state, self._batch(shape, is_mixed), *self.objective.arguments
+    )
 
-  def _batch(self, shape: tuple[int, int, int], is_mixed: bool = False) -> Batch:
+  def _batch(self, shape: Shape, is_mixed: bool = False) -> Batch:
     """Returns the shapes of a batch; `is_mixed` says whether it has `corpora`."""
     rows, source_length, target_length = shape
     sharding = batch_sharding(self.mesh)
@@ -127,7 +120,7 @@ def make_update(
     lambda: init_state(init_params(model, config.seed), optimizer, config.train)
   )
   shapes = jax.tree.map(
-    lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+    lambda leaf, sharding: leaf.update(sharding=sharding),
     state,
     state_shardings(mesh, state, model),
   )
