@@ -67,12 +67,11 @@ class Sentences:
       self, starts=self.starts[sentences], lengths=self.lengths[sentences]
     )
 
-  def take(self, sentences: np.ndarray) -> np.ndarray:
-    """Returns the tokens of some sentences, end to end."""
+  def take(self, sentences: np.ndarray) -> 'Sentences':
+    """Returns some sentences, copied end to end."""
     lengths = self.lengths[sentences]
-    return self.tokens[
-      np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
-    ]
+    places = np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
+    return Sentences.end_to_end(self.tokens[places], lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +162,10 @@ def encode_for_scoring(
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
-  texts = (sentences[number][:-1] for number in range(len(sentences)))
-  return Sentences.ended(ids[: max_length - 1] for ids in texts)
+  return Sentences.ended(ids[:-1][: max_length - 1] for ids in sentences)
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """Returns 0 … size − 1 for each of `sizes`, end to end."""
-  ends = np.cumsum(sizes, dtype=np.int64)
-  return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+  firsts = np.cumsum(sizes) - sizes
+  return np.arange(np.sum(sizes)) - np.repeat(firsts, sizes)
