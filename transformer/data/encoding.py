@@ -37,14 +37,14 @@ class Sentences:
     return cls(tokens, starts, lengths)
 
   @classmethod
-  def join(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
+  def join(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end."""
     sentences = list(sentences)
     tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
     return cls.end_to_end(tokens, np.array([len(ids) for ids in sentences], np.int32))
 
   @classmethod
-  def ended(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
+  def ended(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end, with an end token after each."""
     return cls.join(([*ids, EOS_ID] for ids in sentences), dtype)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer import files
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.data.vocabulary.vocabulary import Vocabulary, read_model
 from transformer.errors import UserError
@@ -59,8 +60,8 @@ def from_model_files(
 
 def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
   """Writes the files of a vocabulary into a folder, each atomically."""
-  for name, side in _by_file(vocabulary).items():
-    side.save(Path(folder, name))
+  for name, model in model_files(vocabulary).items():
+    files.write(Path(folder, name), model)
 
 
 def load(
@@ -77,7 +78,7 @@ def load(
     {name: read_model(Path(folder, name)) for name in names}, folder
   )
   for name, digest in fingerprints(vocabulary).items():
-    if wanted is not None and digest != wanted.get(name):
+    if wanted and digest != wanted.get(name):
       raise UserError(
         f'{name}.model of {folder} is damaged, or is not the one that the run began '
         f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'
