@@ -49,7 +49,7 @@ def check_several(lines: Sequence[str]):
     ) from error
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
+def read_lines(path: files.StrPath) -> list[str]:
   """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
   if path != STANDARD_INPUT:
     with _open(path) as file:
@@ -182,7 +182,7 @@ def reopened(file: BinaryIO) -> BinaryIO:
   return open(f'/dev/fd/{file.fileno()}', 'rb')
 
 
-def _open(name: str | os.PathLike) -> BinaryIO:
+def _open(name: files.StrPath) -> BinaryIO:
   """Opens a file, or a temporary file with the content of a compressed one.
 
   Raises a `UserError` that says what is there if the file cannot be opened.

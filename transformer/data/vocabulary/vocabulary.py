@@ -6,7 +6,6 @@ says so. Normalised text comes back as it was.
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -156,7 +155,7 @@ class Vocabulary:
     return cls(made.SerializeToString(deterministic=True))
 
   @classmethod
-  def load(cls, path: str | os.PathLike) -> 'Vocabulary':
+  def load(cls, path: files.StrPath) -> 'Vocabulary':
     """Reads a file that `save` wrote."""
     return cls(read_model(path), f'the vocabulary {path}')
 
@@ -173,7 +172,7 @@ class Vocabulary:
       if piece.type == _Piece.USER_DEFINED
     }
 
-  def save(self, path: str | os.PathLike):
+  def save(self, path: files.StrPath):
     """Writes the model atomically."""
     files.write(path, self.model_bytes)
 
@@ -207,7 +206,7 @@ class Vocabulary:
     return self._processor.id_to_piece(int(token))
 
 
-def read_model(path: str | os.PathLike) -> bytes:
+def read_model(path: files.StrPath) -> bytes:
   """Reads the file of a vocabulary."""
   try:
     return files.as_path(path).read_bytes()
