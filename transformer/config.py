@@ -7,7 +7,7 @@
 import dataclasses
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transformer import own_code
@@ -157,7 +157,7 @@ class Config:
       if value not in named
     }
 
-  def _parts(self) -> Iterator[tuple[str, Any, str, Collection[str]]]:
+  def _parts(self) -> Iterator[tuple]:
     """Yields each setting that may name a part: its key, its value, a part's kind, other values."""
     for key, kind, named in _PARTS:
       value = operator.attrgetter(key)(self)

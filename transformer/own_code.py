@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
   return isinstance(value, float) and math.isfinite(value)
 
 
-def _taken_apart(setting: Setting) -> tuple[Any, list[Any], Mapping[str, Any]]:
+def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
   """Returns the MODULE:NAME of a setting, its numbers, and what it takes by name."""
   spec, *numbers = (setting,) if isinstance(setting, str) else setting
   if numbers and isinstance(numbers[-1], Mapping):

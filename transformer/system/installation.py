@@ -62,18 +62,10 @@ def find_config(value: str) -> str:
   ours = folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
-  for configs in (
-    path.absolute().parent,
-    Path('configs').absolute(),
-    folder() / 'configs',
-  ):
-    if (
-      configs.name == 'configs'
-      and configs.is_dir()
-      and str(configs.parent) not in sys.path
-    ):
-      sys.path.append(str(configs.parent))
-  return value if path == Path(name) else f'{path}{colon}{argument}'
+  for place in (path.absolute().parent.parent, Path.cwd(), folder()):
+    if (place / 'configs').is_dir() and str(place) not in sys.path:
+      sys.path.append(str(place))
+  return f'{path}{colon}{argument}'
 
 
 def installed_commit() -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from absl import logging
 
-_GPUS = Path('/proc/driver/nvidia/gpus')
 # <malloc.h>
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -28,17 +27,6 @@ def usable_cores() -> int:
   if hasattr(os, 'sched_getaffinity'):  # Linux.
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
-
-
-def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-  """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
-  if environment.get('JAX_PLATFORMS') == 'cpu':
-    return []
-  if 'CUDA_VISIBLE_DEVICES' in environment:
-    return named_gpus(environment)
-  return (
-    [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
-  )
 
 
 def named_gpus(environment: Mapping[str, str]) -> list[str]:
