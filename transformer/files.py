@@ -140,17 +140,17 @@ def write_json(path: StrPath, value: Any):
   write(path, as_json(value))
 
 
-def write_sealed(path: StrPath, value: Mapping[str, Any]):
+def write_sealed(path: StrPath, value: Mapping):
   """Writes an object as indented JSON whose last key is a digest of everything before it."""
   write(path, _sealed(value))
 
 
-def _sealed(value: Mapping[str, Any]) -> bytes:
+def _sealed(value: Mapping) -> bytes:
   head = as_json({**value, SEAL: ''}).removesuffix(_AFTER_DIGEST)
   return head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST
 
 
-def read_sealed(path: StrPath, holds: str) -> dict[str, Any]:
+def read_sealed(path: StrPath, holds: str) -> dict:
   """Reads a file that `write_sealed` wrote, checks it, and returns the object without the digest.
 
   `holds` is what it should hold, such as `the run's config`.

@@ -4,9 +4,9 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
-import itertools
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -31,12 +31,9 @@ def usable_cores() -> int:
 
 def named_gpus(environment: Mapping[str, str]) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
-  names = [
-    name.strip() for name in environment.get('CUDA_VISIBLE_DEVICES', '').split(',')
-  ]
-  return [
-    *itertools.takewhile(lambda name: not name.startswith('-'), filter(None, names))
-  ]
+  value = environment.get('CUDA_VISIBLE_DEVICES', '')
+  visible = re.split(r'(?:^|,)\s*-', value)[0]
+  return re.findall(r'[^,\s]+', visible)
 
 
 def keep_freed_memory():

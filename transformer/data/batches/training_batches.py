@@ -118,7 +118,8 @@ class TrainingBatches(BatchesByStep):
     dealt = [(nothing, nothing, nothing)]
     first_row = first_pair = 0
     for cycle in self._cycles:
-      start, stop = cycle.window(epoch)
+      start = math.floor(epoch * cycle.rows_in_epoch)
+      stop = math.floor((epoch + 1) * cycle.rows_in_epoch)
       # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
       first = start + (index - first_row) % self.batches_in_epoch
       places = np.arange(first, stop, self.batches_in_epoch)
@@ -152,11 +153,6 @@ class _Cycle:
         f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
       )
 
-  def window(self, epoch: int) -> tuple[int, int]:
-    """Returns the first row of an epoch and of the next, counted from the first epoch on."""
-    first = math.floor(epoch * self.rows_in_epoch)
-    return first, math.floor((epoch + 1) * self.rows_in_epoch)
-
 
 def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
   """Returns a packing of the pairs of all corpora, numbered through them."""
@@ -168,11 +164,10 @@ def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   packing = pack([pairs], shape)
-  places = np.arange(packing.num_rows)
+  rows = np.arange(packing.num_rows)
   batches = []
-  for first in range(0, packing.num_rows, shape.rows):
-    rows = packing.deal(places[first : first + shape.rows], 0)
-    batches.append(assemble([pairs], rows, shape))
+  for places in np.split(rows, range(shape.rows, len(rows), shape.rows)):
+    batches.append(assemble([pairs], packing.deal(places, 0), shape))
   return batches
 
 

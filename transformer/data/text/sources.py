@@ -36,7 +36,7 @@ class Corpus:
     self.name = getattr(pairs, 'name', f'{config.source}:{split}')
     self.notes = tuple(getattr(pairs, 'notes', ()))
     folder = getattr(pairs, 'folder', None)
-    self.folder = Path(folder) if folder else None
+    self.folder = folder and Path(folder)
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
