@@ -86,9 +86,7 @@ class EncodedPairs:
     return len(self.source)
 
 
-def encode(
-  corpus: Corpus, vocabulary: RunVocabulary
-) -> Iterator[tuple[Sentences, Sentences]]:
+def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple]:
   """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
   dtype = token_dtype(vocabulary)
   for first in range(0, len(corpus), _CHUNK):

@@ -30,7 +30,7 @@ _COMMAND = re.compile(
 
 def is_ours(path: Path) -> bool:
   """Returns whether a file belongs to this project, rather than to a library."""
-  return path.is_relative_to(TOP) and path.relative_to(TOP).parts[0] in _OURS
+  return any(path.is_relative_to(TOP / name) for name in _OURS)
 
 
 def spell_commands(text: str) -> str:

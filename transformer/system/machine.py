@@ -29,7 +29,7 @@ def usable_cores() -> int:
   return os.cpu_count() or 1
 
 
-def named_gpus(environment: Mapping[str, str]) -> list[str]:
+def named_gpus(environment: Mapping) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
   value = environment.get('CUDA_VISIBLE_DEVICES', '')
   visible = re.split(r'(?:^|,)\s*-', value)[0]
@@ -51,7 +51,7 @@ def keep_freed_memory():
     libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
-def keep_compiled_programs(environment: MutableMapping[str, str]):
+def keep_compiled_programs(environment: MutableMapping):
   """Makes JAX keep compiled programs for the next process.
 
   Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
@@ -93,7 +93,7 @@ def _kind_of_processor() -> str:
   return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
-def set_reproducible_flags(environment: MutableMapping[str, str]):
+def set_reproducible_flags(environment: MutableMapping):
   """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
 
   XLA reads the flags when the first device is used, and takes the last of contrary ones.

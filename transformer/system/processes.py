@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -72,7 +73,7 @@ def join():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same.
 
 
-def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
+def slurm_gpus(environ: Mapping) -> list[int] | None:
   """Returns the indices of a process's GPUs among the visible ones, if Slurm started it.
 
   JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
@@ -95,7 +96,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
       'command in the script of the job'
     )
   # Such as 2(x3): 2 tasks on each of 3 nodes.
-  tasks = int(environ['SLURM_STEP_TASKS_PER_NODE'].partition('(')[0].partition(',')[0])
+  tasks = int(re.split(r'\D', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
   share, left = divmod(len(visible), tasks)
   if left:
     raise UserError(

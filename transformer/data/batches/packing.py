@@ -60,7 +60,7 @@ class Packing:
     rows of one key together hold every pair once.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
-    rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
+    rows = permute(rows, self.num_rows, rows_key)
     places = np.searchsorted(self._first_rows, rows, side='right') - 1
     fillings = [self._fillings[place].slots for place in places]
     sizes = np.array([slots.shape[1] for slots in fillings], np.int64)

@@ -46,7 +46,7 @@ class Corpus:
   def __len__(self) -> int:
     return self._length
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     """Returns consecutive pairs, each a source and a target sentence."""
     wanted = len(range(*pairs.indices(len(self))))
     with own_code.guarded(f'{self._what} cannot be read'):

@@ -169,7 +169,7 @@ class TextCorpus:
   def __len__(self) -> int:
     return min(self.lines)
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     start, stop, _ = pairs.indices(len(self))
     return list(
       zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True)

@@ -53,7 +53,7 @@ class TfdsCorpus:
   def __len__(self) -> int:
     return len(self._examples)
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     source, target = self._languages
     examples = self._examples.__getitems__(range(*pairs.indices(len(self))))
     return [
