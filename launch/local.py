@@ -27,10 +27,10 @@ from absl import flags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process
+from launch.gpus import visible_gpus
 from launch.train_arguments import ROOT, checked, run_launcher
 from transformer.commands import shared_flags
 from transformer.errors import UserError
-from transformer.system.machine import visible_gpus
 from transformer.system.signals import EXIT_STATUS
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')

@@ -101,7 +101,7 @@ def test_a_name_can_be_checked_by_itself():
       for text in ('a\0b', 'a\nerror: b', '\x1b[2J', '\u2028', '\ud800')
     ),
     ({'model': {3: 'x'}}, 'there is no key config.model.3'),
-    ({'se\ned': 3}, "there is no key config.'se\\ned'; did you mean config.seed?"),
+    ({'se\ned': 3}, 'there is no key config.se\\ned; did you mean config.seed?'),
     (
       {'data': {'valid': ['a', 3]}},
       'an item of config.data.valid must be of type str; got 3; text '

@@ -7,7 +7,7 @@
 import dataclasses
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transformer import own_code
@@ -35,7 +35,8 @@ WITHOUT_SPACES = {
   )
   for code in codes.split()
 }
-# The settings that name parts of one's own, what each part is, and the values that name none.
+# The settings that name parts of one's own, what each part is, and the values that name none; a
+# setting without such values names several parts.
 _PARTS = (
   ('data.source', 'source', SOURCES),
   ('data.variations', 'variation', ()),
@@ -48,7 +49,6 @@ _PARTS = (
   ('train.report', 'reporter', ()),
   ('decode.search', 'search', ('default',)),
 )
-_SEVERAL = ('data.variations', 'train.report')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,15 +137,13 @@ class Config:
   def doubts_of_bleu(self) -> list[str]:
     """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    if language not in WITHOUT_SPACES or self.decode.bleu_tokenize not in (
-      '13a',
-      'intl',
-    ):
+    tokenizer = WITHOUT_SPACES.get(language)
+    if not tokenizer or self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
     return [
       f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
       f'word, so BLEU says little about {self.data.target_language}; set '
-      f'decode.bleu_tokenize={WITHOUT_SPACES[language]} (--bleu_tokenize of eval.py)'
+      f'decode.bleu_tokenize={tokenizer} (--bleu_tokenize of eval.py)'
     ]
 
   @property
@@ -157,11 +155,11 @@ class Config:
       if value not in named
     }
 
-  def _parts(self) -> Iterator[tuple[str, Any, str, Collection[str]]]:
+  def _parts(self) -> Iterator[tuple]:
     """Yields each setting that may name a part: its key, its value, a part's kind, other values."""
     for key, kind, named in _PARTS:
       value = operator.attrgetter(key)(self)
-      for part in value if key in _SEVERAL else (value,):
+      for part in (value,) if named else value:
         yield key, part, kind, named
 
   @property
@@ -172,16 +170,16 @@ class Config:
     )
 
   @classmethod
-  def from_dict(cls, tree: Mapping[str, Any]) -> 'Config':
+  def from_dict(cls, tree: Mapping) -> 'Config':
     """Checks names, types and values of nested dicts, and returns the frozen settings."""
     return freeze(cls, tree)
 
-  def to_dict(self) -> dict[str, Any]:
+  def to_dict(self) -> dict:
     """Returns nested dicts, which `from_dict` reads."""
     return dataclasses.asdict(self)
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+def flatten(tree: Mapping, prefix: str = '') -> dict:
   """Returns nested dicts as one dict with dotted names, such as `train.steps`."""
   flat = {}
   for name, value in tree.items():

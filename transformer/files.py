@@ -18,12 +18,13 @@ from typing import Any
 
 from transformer.errors import UserError, shown
 
+StrPath = str | os.PathLike
 # The last key of a sealed object: the digest of all bytes before the digest itself.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
 
 
-def as_path(name: str | os.PathLike) -> Path:
+def as_path(name: StrPath) -> Path:
   """Returns a path, whose `~` is replaced.
 
   Raises `UserError` if it is no path or of no use, or has a scheme, such as gs://, which would
@@ -43,7 +44,7 @@ def as_path(name: str | os.PathLike) -> Path:
   return path
 
 
-def write(path: str | os.PathLike, content: bytes):
+def write(path: StrPath, content: bytes):
   """Writes a file atomically, and makes folders as needed; a file that cannot be written stays."""
   with _renamed_at_end(Path(path)) as unfinished, unfinished.open('wb') as file:
     file.write(content)
@@ -52,7 +53,7 @@ def write(path: str | os.PathLike, content: bytes):
 
 
 @contextlib.contextmanager
-def new_folder(path: str | os.PathLike) -> Iterator[Path]:
+def new_folder(path: StrPath) -> Iterator[Path]:
   """Yields a folder to fill, which gets its name once all its content is on the disk.
 
   The name is free or that of an empty folder. If the caller fails, nothing is left.
@@ -106,7 +107,7 @@ def unused_name(path: Path) -> Path:
   return unused
 
 
-def flush_all(folder: str | os.PathLike):
+def flush_all(folder: StrPath):
   """Makes all that is in a folder survive a loss of power."""
   for parent, _, names in os.walk(folder):
     for name in names:
@@ -115,7 +116,7 @@ def flush_all(folder: str | os.PathLike):
     flush_folder(parent)
 
 
-def flush_folder(folder: str | os.PathLike):
+def flush_folder(folder: StrPath):
   """Makes the names in a folder survive a loss of power, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
@@ -134,22 +135,22 @@ def as_json(value: Any) -> bytes:
   return text.encode('utf-8', 'backslashreplace') + b'\n'
 
 
-def write_json(path: str | os.PathLike, value: Any):
+def write_json(path: StrPath, value: Any):
   """Writes indented JSON atomically."""
   write(path, as_json(value))
 
 
-def write_sealed(path: str | os.PathLike, value: Mapping[str, Any]):
+def write_sealed(path: StrPath, value: Mapping):
   """Writes an object as indented JSON whose last key is a digest of everything before it."""
   write(path, _sealed(value))
 
 
-def _sealed(value: Mapping[str, Any]) -> bytes:
+def _sealed(value: Mapping) -> bytes:
   head = as_json({**value, SEAL: ''}).removesuffix(_AFTER_DIGEST)
   return head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST
 
 
-def read_sealed(path: str | os.PathLike, holds: str) -> dict[str, Any]:
+def read_sealed(path: StrPath, holds: str) -> dict:
   """Reads a file that `write_sealed` wrote, checks it, and returns the object without the digest.
 
   `holds` is what it should hold, such as `the run's config`.

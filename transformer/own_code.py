@@ -2,10 +2,10 @@
 
 import contextlib
 import hashlib
-import importlib
 import importlib.util
 import math
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,14 +23,15 @@ def load(spec: str, kind: str) -> Callable:
 
   `kind` is what it is, for people, such as `metric`.
   """
-  module, name = _parts(spec, kind)
+  _module_of(spec, kind)
   with guarded(
-    f'the {kind} {spec} cannot be imported; its module must be installed, or lie in {os.getcwd()}'
+    f'the {kind} {spec} cannot be imported; its module must be installed, or lie in the working '
+    f'directory'
   ):
-    part = getattr(importlib.import_module(module), name, None)
+    part = pkgutil.resolve_name(spec)
   if not callable(part):
     raise UserError(
-      f'the {kind} {spec} needs a function or class {name} in {module}; got {shown(part)}'
+      f'the {kind} {spec} must be a function or a class; got {shown(part)}'
     )
   return part
 
@@ -39,27 +40,20 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   """Returns the SHA-256 of the module or package of each part; imports none."""
   found = {}
   for spec, kind in kinds.items():
-    module, _ = _parts(spec, kind)
-    with guarded(
-      f'the source of the {kind} {spec} cannot be read; its module must be installed, '
-      f'or lie in {os.getcwd()}'
-    ):
+    module = _module_of(spec, kind)
+    with guarded(f'the source of the {kind} {spec} cannot be read'):
       if (place := importlib.util.find_spec(module)) is None:
         raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
-      sources = (
-        sorted(path.parent.rglob('*.py'))
-        if place.submodule_search_locations
-        else [path]
-      )
-      found[spec] = hashlib.sha256(
-        b''.join(file.read_bytes() for file in sources)
-      ).hexdigest()
+      is_package = place.submodule_search_locations
+      sources = sorted(path.parent.rglob('*.py')) if is_package else [path]
+      content = b''.join(source.read_bytes() for source in sources)
+      found[spec] = hashlib.sha256(content).hexdigest()
   return found
 
 
-def _parts(spec: str, kind: str) -> tuple[str, str]:
-  """Returns the module and the name of a part, and lets Python find modules beside the user."""
+def _module_of(spec: str, kind: str) -> str:
+  """Returns the module of a part, and adds the working directory to `sys.path`."""
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
     raise UserError(
@@ -67,7 +61,7 @@ def _parts(spec: str, kind: str) -> tuple[str, str]:
     )
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
-  return module, name
+  return module
 
 
 def name_of(setting: Setting) -> str:
@@ -91,7 +85,7 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
   for name, value in by_name.items():
     if not (
       isinstance(name, str)
-      and (value is None or isinstance(value, bool | int | str) or _is_number(value))
+      and (isinstance(value, int | str | None) or _is_number(value))
     ):
       raise UserError(
         f'{key} takes numbers, texts, booleans and None by name; got {shown(name)}: {shown(value)}'
@@ -102,7 +96,7 @@ def _is_number(value: Any) -> bool:
   return isinstance(value, float) and math.isfinite(value)
 
 
-def _taken_apart(setting: Setting) -> tuple[Any, list[Any], Mapping[str, Any]]:
+def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
   """Returns the MODULE:NAME of a setting, its numbers, and what it takes by name."""
   spec, *numbers = (setting,) if isinstance(setting, str) else setting
   if numbers and isinstance(numbers[-1], Mapping):
@@ -114,13 +108,7 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
   """Imports a part, and calls it with arguments and with what its setting holds."""
   spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
-  given = [
-    *map(str, numbers),
-    *(f'{name}={value!r}' for name, value in by_name.items()),
-  ]
-  with guarded(
-    f'the {kind} {spec} cannot be made with {", ".join(given) or "no settings"}'
-  ):
+  with guarded(f'the {kind} {setting} cannot be made'):
     return make(*arguments, *numbers, **by_name)
 
 

@@ -7,7 +7,7 @@ import operator
 import types
 import typing
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transformer.errors import UserError, shown
@@ -47,7 +47,7 @@ def check_range(name: str, value: Any, **limits: Any):
     raise UserError(
       f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}'
     )
-  if not isinstance(value, (int, float)) or isinstance(value, bool):
+  if type(value) not in (int, float):
     return
   if value > _LARGEST and not {'below', 'most'} & limits.keys():
     limits['most'] = _LARGEST
@@ -80,17 +80,15 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
   """Returns the type of a field; if there is none, the error suggests the nearest name."""
   kinds = typing.get_type_hints(cls)
   if name not in kinds:
-    plain = isinstance(name, str) and name.isprintable()
-    advice = nearest_name(name, kinds, f'config.{prefix}')
     raise UserError(
-      f'there is no key config.{prefix}{name if plain else shown(name)}; {advice}'
+      f'there is no key config.{prefix}{name}; {nearest_name(name, kinds, f"config.{prefix}")}'
     )
   return kinds[name]
 
 
-def nearest_name(name: str, known: Iterable[str], prefix: str = '') -> str:
+def nearest_name(name: str, known: Collection[str], prefix: str = '') -> str:
   """Returns advice for an unknown name: the nearest one that is known, or all of them."""
-  nearest = difflib.get_close_matches(str(name), known := list(known), n=1, cutoff=0.5)
+  nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
   return (
     f'did you mean {prefix}{nearest[0]}?'
     if nearest
@@ -122,7 +120,7 @@ def converted(kind: Any, value: Any, name: str) -> Any:
   # On the command line, 2019 is a number.
   advice = (
     f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
-    if str in kinds and type(value) in (int, float) and abs(value) <= _LARGEST
+    if str in kinds and type(value) in (int, float)
     else ''
   )
   raise UserError(f'{name} must be {wanted}; got {shown(value)}{advice}')

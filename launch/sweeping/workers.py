@@ -12,11 +12,11 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from launch import child_process, sbatch
+from launch.gpus import visible_gpus
 from launch.sweeping import checkpoints, results
 from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
 from transformer.errors import Preempted, UserError
-from transformer.system.machine import visible_gpus
 
 _POLL_SECONDS = 0.5
 # So many first trials of a worker that fail at once, for one reason, are not the settings' fault.

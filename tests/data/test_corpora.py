@@ -101,14 +101,14 @@ def epoch(batches):
   return [batches[step] for step in range(batches.batches_in_epoch)]
 
 
-@pytest.mark.parametrize('chunk', [1, 7, 1000])
+@pytest.mark.parametrize('places', [1, 7, 1000])
 def test_the_vocabulary_sees_every_training_sentence_and_no_other(
-  folder, monkeypatch, chunk
+  folder, monkeypatch, places
 ):
-  monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
+  monkeypatch.setattr(corpora_module, '_PLACES', places)
   corpora = open_corpora(config_of(folder))
   expected = [
-    side for name in ('one', 'two') for pair in corpora.train[name][:] for side in pair
+    side for corpus in corpora.train.values() for pair in corpus[:] for side in pair
   ]
   assert len(expected) == 2 * (35 + 17)
   for at_most in (35 + 17, 35 + 18, 1_000_000):

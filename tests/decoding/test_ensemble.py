@@ -1,11 +1,13 @@
 """The runs of an ensemble fit each other."""
 
+import types
 from pathlib import Path
 
 import jax
 import pytest
 
 from transformer.config import Config
+from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.decoding import ensemble
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer, init_params
@@ -23,7 +25,9 @@ def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
   )
   model = Transformer(config.model, 300)
   params = jax.eval_shape(lambda: init_params(model, 0))
-  return Run(Path('nowhere'), config, vocabulary, model, params, [1])
+  side = types.SimpleNamespace(fingerprint=vocabulary)
+  both = SeparateVocabularies(side, side)
+  return Run(Path('nowhere'), config, both, model, params, [1])
 
 
 def load(monkeypatch, others, *chosen):

@@ -5,10 +5,10 @@ import math
 import optuna
 import pytest
 
+from launch.gpus import visible_gpus
 from launch.sweeping import trials, workers
 from tests.launch.sweep_house import GOOD
 from transformer.errors import UserError
-from transformer.system.machine import visible_gpus
 
 # The beginning of a stand-in for train.py.
 PROGRAM = """

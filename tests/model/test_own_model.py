@@ -150,7 +150,7 @@ def none(*_):
     ({'module': f'{__name__}:WithoutStep'}, 'it has no step; '),
     (
       {'module': (f'{__name__}:WithoutStep', {'x': 1})},
-      'cannot be made with x=1: TypeError',
+      "{'x': 1}) cannot be made: TypeError",
     ),
     (
       {'attention': 'flash'},

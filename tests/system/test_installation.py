@@ -87,7 +87,6 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
     'base.py',
     'mine/configs/base.py',
     'configs',
-    '',
     '/configs/base.py',
     'configs/../configs/base.py',
     '../configs/base.py',

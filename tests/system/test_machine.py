@@ -1,4 +1,4 @@
-"""The machine: GPUs, freed memory that is used again, and programs that are kept for JAX."""
+"""The machine: freed memory that is used again, and programs that are kept for JAX."""
 
 import io
 import os
@@ -19,28 +19,6 @@ def warnings(monkeypatch):
     logging, 'warning', lambda text, *values: lines.append(text % values)
   )
   return lines
-
-
-@pytest.mark.parametrize(
-  ('environment', 'wanted'),
-  [
-    ({}, ['0', '1']),
-    ({'JAX_PLATFORMS': 'cpu'}, []),
-    ({'CUDA_VISIBLE_DEVICES': '1'}, ['1']),
-    ({'CUDA_VISIBLE_DEVICES': ''}, []),
-    ({'CUDA_VISIBLE_DEVICES': '-1'}, []),
-    ({'CUDA_VISIBLE_DEVICES': 'GPU-ab, 3,-1,2'}, ['GPU-ab', '3']),
-  ],
-)
-def test_the_gpus_of_a_process_are_those_that_cuda_would_take(
-  tmp_path, monkeypatch, environment, wanted
-):
-  for name in ('0000:1a:00.0', '0000:1b:00.0'):
-    (tmp_path / name).mkdir()
-  monkeypatch.setattr(machine, '_GPUS', tmp_path)
-  assert machine.visible_gpus(environment) == wanted
-  monkeypatch.setattr(machine, '_GPUS', tmp_path / 'none')
-  assert machine.visible_gpus({}) == []
 
 
 # Prints the page faults of writing to 64 MiB for the second time, and the peak memory in MiB.

@@ -102,7 +102,7 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
   processes.check_same(b'a', 'text')
   gathered(b'a', b'b', b'a', b'c')
   with pytest.raises(
-    UserError, match='same text; that of process 1, 3 differs from that of'
+    UserError, match=r'same text; that of processes \[1, 3\] differs from that'
   ):
     processes.check_same(b'b', 'text')
 

@@ -174,7 +174,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
   ('objective', 'fact'),
   [
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
-    (('my_losses:focal', 1.0, 2.0), 'cannot be made with 1.0, 2.0: TypeError'),
+    (('my_losses:focal', 1.0, 2.0), r'1\.0, 2\.0\) cannot be made: TypeError'),
     ((f'{__name__}:nothing',), 'must return an Objective, .*; got None'),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     (

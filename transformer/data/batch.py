@@ -29,7 +29,7 @@ class Batch(NamedTuple):
   target_positions: np.ndarray
   corpora: np.ndarray | None = None
 
-  def arrays(self) -> dict[str, Any]:
+  def arrays(self) -> dict:
     """Returns the arrays by name, without `corpora` if it is None."""
     arrays = self._asdict()
     if self.corpora is None:

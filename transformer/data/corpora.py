@@ -20,21 +20,20 @@ from transformer.data.encoding import encode_for_scoring, keep_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 
-_CHUNK = 20_000  # pairs read together
 _MANY = 0.05  # share of dropped pairs that is worth a warning
 _PLACES = 10_000  # the most places that a sample of the pairs is read from
 
 
 class Corpora(NamedTuple):
-  """The open corpora of a run, by their names in the config and by the keys of its `valid_sets`."""
+  """The open corpora of a run by `train/NAME`, and by the keys of the config's `valid_sets`."""
 
   train: Mapping[str, Corpus]
   valid: Mapping[str, Corpus]
 
   def fingerprints(self) -> dict[str, str]:
-    """Returns the SHA-256 of every corpus, by name."""
-    train = {f'train/{name}': corpus.fingerprint for name, corpus in self.train.items()}
-    return train | {key: corpus.fingerprint for key, corpus in self.valid.items()}
+    """Returns the SHA-256 of every corpus."""
+    corpora = {**self.train, **self.valid}
+    return {key: corpus.fingerprint for key, corpus in corpora.items()}
 
   def training_text(self, at_most: int) -> Iterator[str]:
     """Yields training sentences, each source before its target, in the order of the corpora.
@@ -43,17 +42,16 @@ class Corpora(NamedTuple):
     """
     total = sum(map(len, self.train.values()))
     places = min(at_most, _PLACES)
-    length = at_most // places
-    firsts = [place * total // places for place in range(places)]
     if total <= at_most:
-      length = _CHUNK
-      firsts = range(0, total, _CHUNK)
-    for first in firsts:
+      places = 1
+      at_most = total
+    for place in range(places):
       # Numbered through all corpora.
-      start = first
-      stop = first + length
+      start = place * total // places
+      stop = start + at_most // places
       for corpus in self.train.values():
-        yield from itertools.chain.from_iterable(corpus[max(start, 0) : max(stop, 0)])
+        pairs = corpus[max(start, 0) : max(stop, 0)]
+        yield from itertools.chain.from_iterable(pairs)
         start -= len(corpus)
         stop -= len(corpus)
 
@@ -69,7 +67,7 @@ class EncodedCorpora(NamedTuple):
 def open_corpora(config: DataConfig) -> Corpora:
   """Opens the corpora for training and validation."""
   return Corpora(
-    {name: open_corpus(config, name) for name in config.train},
+    {f'train/{name}': open_corpus(config, name) for name in config.train},
     {key: open_corpus(config, name) for key, name in config.valid_sets.items()},
   )
 
@@ -87,24 +85,17 @@ def encode_corpora(
   `keep` stores the encoded text on disk.
   """
   train = {}
-  for name, corpus in corpora.train.items():
-    source, target = load_or_encode(corpus, vocabulary, keep)
-    train[name] = keep_for_training(
-      source, target, config.max_length, config.max_length_ratio
-    )
+  for key, corpus in corpora.train.items():
+    sides = load_or_encode(corpus, vocabulary, keep)
+    train[key] = keep_for_training(*sides, config.max_length, config.max_length_ratio)
   valid = {
     key: encode_for_scoring(corpus, vocabulary, config.max_length)
     for key, corpus in corpora.valid.items()
   }
-  counts = {f'train/{name}': pairs.counts for name, pairs in train.items()}
-  counts |= {key: pairs.counts for key, pairs in valid.items()}
-  for name, numbers in counts.items():
-    shown = [
-      f'{what} {number:,}'
-      for what, number in numbers.items()
-      if number or what == 'kept'
-    ]
-    logging.info('pairs of %s: %s', name, ', '.join(shown))
+  counts = {key: pairs.counts for key, pairs in (train | valid).items()}
+  for key, numbers in counts.items():
+    shown = [f'{what} {number:,}' for what, number in numbers.items() if number]
+    logging.info('pairs of %s: %s', key, ', '.join(shown))
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))
   if dropped > _MANY * total:

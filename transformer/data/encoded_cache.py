@@ -60,7 +60,7 @@ def load_or_encode(
   return sides or encode_in_memory(corpus, vocabulary)
 
 
-def write(place: Path, chunks: Iterable[tuple[Sentences, Sentences]], pairs: int):
+def write(place: Path, chunks: Iterable[tuple], pairs: int):
   """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)

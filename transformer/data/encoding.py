@@ -37,14 +37,14 @@ class Sentences:
     return cls(tokens, starts, lengths)
 
   @classmethod
-  def join(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
+  def join(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end."""
     sentences = list(sentences)
     tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
     return cls.end_to_end(tokens, np.array([len(ids) for ids in sentences], np.int32))
 
   @classmethod
-  def ended(cls, sentences: Iterable[Sequence[int]], dtype=np.int32) -> 'Sentences':
+  def ended(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Lays lists of ids end to end, with an end token after each."""
     return cls.join(([*ids, EOS_ID] for ids in sentences), dtype)
 
@@ -67,12 +67,11 @@ class Sentences:
       self, starts=self.starts[sentences], lengths=self.lengths[sentences]
     )
 
-  def take(self, sentences: np.ndarray) -> np.ndarray:
-    """Returns the tokens of some sentences, end to end."""
+  def take(self, sentences: np.ndarray) -> 'Sentences':
+    """Returns some sentences, copied end to end."""
     lengths = self.lengths[sentences]
-    return self.tokens[
-      np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
-    ]
+    places = np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
+    return Sentences.end_to_end(self.tokens[places], lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +86,7 @@ class EncodedPairs:
     return len(self.source)
 
 
-def encode(
-  corpus: Corpus, vocabulary: RunVocabulary
-) -> Iterator[tuple[Sentences, Sentences]]:
+def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple]:
   """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
   dtype = token_dtype(vocabulary)
   for first in range(0, len(corpus), _CHUNK):
@@ -163,11 +160,10 @@ def encode_for_scoring(
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
-  texts = (sentences[number][:-1] for number in range(len(sentences)))
-  return Sentences.ended(ids[: max_length - 1] for ids in texts)
+  return Sentences.ended(ids[:-1][: max_length - 1] for ids in sentences)
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:
   """Returns 0 … size − 1 for each of `sizes`, end to end."""
-  ends = np.cumsum(sizes, dtype=np.int64)
-  return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
+  firsts = np.cumsum(sizes) - sizes
+  return np.arange(np.sum(sizes)) - np.repeat(firsts, sizes)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from transformer.data.vocabulary.vocabularies import fingerprints
 from transformer.decoding.pairs import longest
 from transformer.errors import UserError
 from transformer.runs.loading import Run, load_run
@@ -34,7 +35,7 @@ def load_members(
 
 def _check_member(run: Run, member: Run, folder: str | os.PathLike):
   """Raises `UserError` if a run cannot be in an ensemble with the first one."""
-  if member.vocabulary != run.vocabulary:
+  if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
     raise UserError(
       f'the runs of an ensemble must have the same vocabulary, and {folder} has '
       f'another one; train it with the same text and config.data, or leave it out'

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -34,13 +35,13 @@ _OUT_OF_MEMORY = (
 )
 
 
-def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
+def starter(main: Callable, **options) -> Callable:
   """Returns what starts a command, with the options of `run`."""
   return functools.partial(run, main, **options)
 
 
 def run(
-  main: Callable[[Sequence[str]], None],
+  main: Callable,
   takes_arguments: bool = False,
   hint: str = '',
   launches: bool = False,
@@ -102,7 +103,7 @@ def run(
   app.run(guarded, flags_parser=functools.partial(_parse, hint=hint))
 
 
-def _ending(error: BaseException) -> tuple[int, str] | None:
+def _ending(error: BaseException) -> tuple | None:
   """Returns the status and the line with which an error ends a command; None for a bug."""
   if isinstance(error, UserError):
     return 1, f'error: {error}'
@@ -166,7 +167,7 @@ def workdir(arguments: Sequence[str]) -> str | None:
   return _taken('workdir', arguments)[0]
 
 
-def _taken(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+def _taken(name: str, arguments: Sequence[str]) -> tuple[Any, list[str]]:
   """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
   parser.add_argument(

@@ -30,7 +30,7 @@ _COMMAND = re.compile(
 
 def is_ours(path: Path) -> bool:
   """Returns whether a file belongs to this project, rather than to a library."""
-  return path.is_relative_to(TOP) and path.relative_to(TOP).parts[0] in _OURS
+  return any(path.is_relative_to(TOP / name) for name in _OURS)
 
 
 def spell_commands(text: str) -> str:
@@ -62,18 +62,10 @@ def find_config(value: str) -> str:
   ours = folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
-  for configs in (
-    path.absolute().parent,
-    Path('configs').absolute(),
-    folder() / 'configs',
-  ):
-    if (
-      configs.name == 'configs'
-      and configs.is_dir()
-      and str(configs.parent) not in sys.path
-    ):
-      sys.path.append(str(configs.parent))
-  return value if path == Path(name) else f'{path}{colon}{argument}'
+  for place in (path.absolute().parent.parent, Path.cwd(), folder()):
+    if (place / 'configs').is_dir() and str(place) not in sys.path:
+      sys.path.append(str(place))
+  return f'{path}{colon}{argument}'
 
 
 def installed_commit() -> str:

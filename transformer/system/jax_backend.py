@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jaxlib
@@ -39,12 +38,12 @@ def check_backend():
     )
 
 
-def recorded_switches() -> dict[str, Any]:
+def recorded_switches() -> dict:
   """Returns the values of the switches that change the numbers of a run."""
   return {name: getattr(jax.config, name) for name in _RECORDED}
 
 
-def check_switches(wanted: Mapping[str, Any]):
+def check_switches(wanted: Mapping):
   """Refuses switches with other values than these."""
   changed = [
     f'{name}={now}, which must be {value}'

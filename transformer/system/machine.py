@@ -4,16 +4,15 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.util
-import itertools
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from absl import logging
 
-_GPUS = Path('/proc/driver/nvidia/gpus')
 # <malloc.h>
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -30,25 +29,11 @@ def usable_cores() -> int:
   return os.cpu_count() or 1
 
 
-def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-  """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
-  if environment.get('JAX_PLATFORMS') == 'cpu':
-    return []
-  if 'CUDA_VISIBLE_DEVICES' in environment:
-    return named_gpus(environment)
-  return (
-    [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
-  )
-
-
-def named_gpus(environment: Mapping[str, str]) -> list[str]:
+def named_gpus(environment: Mapping) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
-  names = [
-    name.strip() for name in environment.get('CUDA_VISIBLE_DEVICES', '').split(',')
-  ]
-  return [
-    *itertools.takewhile(lambda name: not name.startswith('-'), filter(None, names))
-  ]
+  value = environment.get('CUDA_VISIBLE_DEVICES', '')
+  visible = re.split(r'(?:^|,)\s*-', value)[0]
+  return re.findall(r'[^,\s]+', visible)
 
 
 def keep_freed_memory():
@@ -66,7 +51,7 @@ def keep_freed_memory():
     libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
-def keep_compiled_programs(environment: MutableMapping[str, str]):
+def keep_compiled_programs(environment: MutableMapping):
   """Makes JAX keep compiled programs for the next process.
 
   Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
@@ -108,7 +93,7 @@ def _kind_of_processor() -> str:
   return hashlib.sha256(features.encode()).hexdigest()[:8]
 
 
-def set_reproducible_flags(environment: MutableMapping[str, str]):
+def set_reproducible_flags(environment: MutableMapping):
   """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
 
   XLA reads the flags when the first device is used, and takes the last of contrary ones.

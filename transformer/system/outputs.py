@@ -48,7 +48,7 @@ def _is_stream(path: Path) -> bool:
   return path.exists() and (str(path).startswith('/dev/') or not path.is_file())
 
 
-def check_not_read(flag: str, path: Path, inputs: Iterable[str | os.PathLike]):
+def check_not_read(flag: str, path: Path, inputs: Iterable[files.StrPath]):
   """Raises `UserError` if a file that the command reads would be replaced, under any name."""
   for name in inputs:
     read = files.as_path(name)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.errors import Preempted, UserError
 from transformer.system.machine import named_gpus
@@ -71,7 +73,7 @@ def join():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same.
 
 
-def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
+def slurm_gpus(environ: Mapping) -> list[int] | None:
   """Returns the indices of a process's GPUs among the visible ones, if Slurm started it.
 
   JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
@@ -94,7 +96,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
       'command in the script of the job'
     )
   # Such as 2(x3): 2 tasks on each of 3 nodes.
-  tasks = int(environ['SLURM_STEP_TASKS_PER_NODE'].partition('(')[0].partition(',')[0])
+  tasks = int(re.split(r'\D', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
   share, left = divmod(len(visible), tasks)
   if left:
     raise UserError(
@@ -118,15 +120,14 @@ def from_first(make: Callable[[], Any]) -> Any:
   if jax.process_count() == 1:
     return make()
   failed = None
-  message = b''
+  answer = {}
   if is_first():
     try:
-      message = json.dumps({'value': make()}).encode()
+      answer = {'value': make()}
     except BaseException as error:  # The others wait for an answer in any case.
       failed = error
-      message = json.dumps(
-        {'stop': str(error) if isinstance(error, Preempted) else None}
-      ).encode()
+      answer = {'stop': str(error) if isinstance(error, Preempted) else None}
+  message = json.dumps(answer).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
   content = np.frombuffer(message.ljust(size), np.uint8)
   answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
@@ -146,9 +147,8 @@ def check_same(content: bytes, what: str):
   )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
-      f'all processes must read the same {what}; that of process '
-      f'{", ".join(map(str, others))} differs from that of process 0; put it on '
-      f'storage that all hosts see, or make its copies equal'
+      f'all processes must read the same {what}; that of processes {others} differs from that of '
+      f'process 0; put it on storage that all hosts see, or make its copies equal'
     )
 
 
@@ -169,7 +169,7 @@ def least(number: int | None) -> int | None:
   return None if smallest < 0 else int(smallest)
 
 
-def place(arrays, sharding: jax.sharding.NamedSharding):
+def place(arrays, sharding: NamedSharding):
   """Returns whole NumPy arrays as arrays that span the processes; each process places its part.
 
   A single process gets `arrays` back: its compiled programs move them to the devices.
@@ -191,11 +191,10 @@ class StopAgreement:
   at the step before. A sum over the devices combines them; it runs in parallel with the step.
   """
 
-  def __init__(self, mesh: jax.sharding.Mesh):
-    axes = jax.sharding.PartitionSpec(mesh.axis_names)
+  def __init__(self, mesh: Mesh):
     self._size = mesh.size
-    self._sharding = jax.sharding.NamedSharding(mesh, axes)
-    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    everywhere = NamedSharding(mesh, PartitionSpec())
     self._sum = jax.jit(jax.numpy.sum, out_shardings=everywhere)
     self._pending = None
 

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import jax
 from jax import export
@@ -34,11 +33,8 @@ def register_tuples(*kinds: type):
 
 
 def keep_traced(
-  function: Callable[..., Any],
-  about: str,
-  modules: Iterable[str],
-  arguments: Sequence[Any],
-) -> Callable[..., Any]:
+  function: Callable, about: str, modules: Iterable[str], arguments: Sequence
+) -> Callable:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
   Only programs for one CPU are kept, and only where JAX keeps its own, in a folder of this machine;

@@ -22,12 +22,11 @@ class Rows(NamedTuple):
 class _Filling(NamedTuple):
   """A way to fill a row, which is repeated a number of `times`.
 
-  In the t-th of its rows, slot i takes pair `starts[i] + t · steps[i]` of `kinds[i]`.
+  `slots` is [3, slots]: the kind of each slot, its start and its step. In the t-th of the rows, a
+  slot takes pair `start + t · step` of its kind.
   """
 
-  kinds: np.ndarray
-  starts: np.ndarray
-  steps: np.ndarray
+  slots: np.ndarray
   times: int
 
 
@@ -48,9 +47,9 @@ class Packing:
     self._pairs = np.argsort(kinds, kind='stable').astype(np.int32)  # Ordered by kind.
     kinds, self._counts = np.unique(kinds, return_counts=True)
     self._firsts = np.cumsum(self._counts) - self._counts
-    source, target = np.divmod(kinds, target_capacity + 1)
-    capacities = (source_capacity, target_capacity)
-    self._fillings = _fillings(source, target, self._counts, *capacities)
+    lengths = np.array(np.divmod(kinds, target_capacity + 1))
+    capacities = np.array([source_capacity, target_capacity])
+    self._fillings = _fillings(lengths, self._counts, capacities)
     self._first_rows = np.cumsum([0, *(filling.times for filling in self._fillings)])
     self.num_rows = int(self._first_rows[-1])
 
@@ -61,79 +60,57 @@ class Packing:
     rows of one key together hold every pair once.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
-    rows = permute(np.asarray(rows, np.int64), self.num_rows, rows_key)
-    kinds = [np.zeros(0, np.int64)]
-    numbers = [np.zeros(0, np.int64)]
-    sizes = np.zeros(len(rows), np.int64)
+    rows = permute(rows, self.num_rows, rows_key)
     places = np.searchsorted(self._first_rows, rows, side='right') - 1
-    repetitions = rows - self._first_rows[places]
-    for row, place in enumerate(places):
-      filling = self._fillings[place]
-      kinds.append(filling.kinds)
-      numbers.append(filling.starts + repetitions[row] * filling.steps)
-      sizes[row] = len(filling.kinds)
-    kind = np.concatenate(kinds)
+    fillings = [self._fillings[place].slots for place in places]
+    sizes = np.array([slots.shape[1] for slots in fillings], np.int64)
+    nothing = np.zeros((3, 0), np.int64)
+    kind, start, step = np.concatenate([nothing, *fillings], axis=1)
+    number = start + np.repeat(rows - self._first_rows[places], sizes) * step
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
     kind_key = mix(pairs_key + kind.astype(np.uint64))
-    number = permute(np.concatenate(numbers), self._counts[kind], kind_key)
+    number = permute(number, self._counts[kind], kind_key)
     return Rows(self._pairs[self._firsts[kind] + number], sizes)
 
 
 def _fillings(
-  source: np.ndarray,
-  target: np.ndarray,
-  counts: np.ndarray,
-  source_capacity: int,
-  target_capacity: int,
+  lengths: np.ndarray, counts: np.ndarray, capacities: np.ndarray
 ) -> list[_Filling]:
-  """Returns ways to fill rows, until no pair is left, given the lengths and counts of kinds.
+  """Returns ways to fill rows, until no pair is left.
 
-  The largest remaining pair opens a row. The pair with the largest dot product with the
-  remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
+  Kinds have `lengths` [2, kinds], of source and target, and `counts` [kinds] pairs; a row has
+  `capacities` [2]. The largest remaining pair opens a row. The pair with the largest dot product
+  with the remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
   """
-  size = -np.maximum(source / source_capacity, target / target_capacity)
+  size = -(lengths / capacities[:, None]).max(axis=0)
   order = np.argsort(size, kind='stable')  # The largest kind first.
   left = counts.copy()
   fillings = []
   while len(order := order[left[order] > 0]):
-    kinds = _fill(
-      size[order],
-      source[order],
-      target[order],
-      left[order],
-      source_capacity,
-      target_capacity,
-    )
-    kinds = order[kinds]
+    kinds = order[
+      _fill(size[order], np.take(lengths, order, axis=1), left[order], capacities)
+    ]
     steps = np.bincount(kinds, minlength=len(counts))
     times = int((left[kinds] // steps[kinds]).min())
     same_before = [np.count_nonzero(kinds[:i] == kind) for i, kind in enumerate(kinds)]
     starts = counts[kinds] - left[kinds] + same_before
-    fillings.append(_Filling(kinds, starts, steps[kinds], times))
+    fillings.append(_Filling(np.array([kinds, starts, steps[kinds]]), times))
     left -= times * steps
   return fillings
 
 
-def _fill(size, source, target, left, source_capacity, target_capacity) -> list[int]:
+def _fill(size, lengths, left, capacities) -> list[int]:
   """Returns the kinds in a row, of kinds whose numbers of pairs are `left`; counts `left` down."""
-  source_room = source_capacity
-  target_room = target_capacity
+  room = capacities
   kinds = []
-  best = 0
-  while best is not None:
+  fits = [0]
+  while len(fits):
+    best = fits[np.argmax(room @ np.take(lengths, fits, axis=1))]
     kinds.append(best)
     left[best] -= 1
-    source_room -= source[best]
-    target_room -= target[best]
+    room = room - lengths[:, best]
     # Skips the kinds that are larger than the room on both sides.
-    largest = max(source_room / source_capacity, target_room / target_capacity)
-    first = np.searchsorted(size, -largest)
-    fit = left[first:] > 0
-    fit &= source[first:] <= source_room
-    fit &= target[first:] <= target_room
-    fits = first + np.flatnonzero(fit)
-    best = None
-    if len(fits):
-      products = source[fits] * source_room + target[fits] * target_room
-      best = fits[np.argmax(products)]
+    first = np.searchsorted(size, -(room / capacities).max())
+    fit = (lengths[:, first:] <= room[:, None]).all(axis=0)
+    fits = first + np.flatnonzero(fit & (left[first:] > 0))
   return kinds

@@ -14,8 +14,8 @@ def permute(
   again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Each
   element may have its own size, int64 [elements], and key, uint64 [elements].
   """
-  size = np.broadcast_to(np.asarray(size, np.int64), index.shape)
-  key = np.broadcast_to(np.asarray(key, np.uint64), index.shape)
+  size = np.broadcast_to(np.int64(size), index.shape)
+  key = np.broadcast_to(np.uint64(key), index.shape)
   value = np.array(index, np.int64)
   left = np.ceil(np.sqrt(size)).astype(np.int64)
   right = -(-size // left)

@@ -33,8 +33,8 @@ def batch_shape(
 
   If the sources have more tokens than the targets, their side of a row is longer in proportion.
   """
-  source = sum(int(pairs.source.lengths.sum()) for pairs in corpora)
-  target = sum(int(pairs.target.lengths.sum()) for pairs in corpora)
+  source = sum(pairs.source.lengths.sum() for pairs in corpora)
+  target = sum(pairs.target.lengths.sum() for pairs in corpora)
   source_length = max_length
   if source > target:
     source_length = 8 * math.ceil(max_length * source / target / 8)
@@ -68,7 +68,6 @@ class TrainingBatches(BatchesByStep):
 
   Attributes:
     corpora: the encoded corpora that are used; pairs are numbered through all of them.
-    numbers: the number of each of `corpora`, as `Batch.corpora` has it, or None.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -80,9 +79,9 @@ class TrainingBatches(BatchesByStep):
     seed: int,
   ):
     """Plans batches over corpora, given how many times an epoch uses each of them."""
-    by_weight: dict[float, list[int]] = {}
-    for number, (corpus, weight) in enumerate(zip(corpora, weights, strict=True)):
-      if len(corpus) and weight:
+    by_weight = {}
+    for number, weight in enumerate(weights):
+      if weight and len(corpora[number]):
         by_weight.setdefault(weight, []).append(number)
     if not by_weight:
       raise UserError(
@@ -90,7 +89,7 @@ class TrainingBatches(BatchesByStep):
         'see the counts of what was dropped, and data.max_length'
       )
     numbers = list(itertools.chain(*by_weight.values()))
-    self.numbers = numbers if len(corpora) > 1 else None
+    self._numbers = np.array(numbers) if len(corpora) > 1 else None
     self.corpora = [corpora[number] for number in numbers]
     self._cycles = []
     for weight, group in by_weight.items():
@@ -98,36 +97,41 @@ class TrainingBatches(BatchesByStep):
       self._cycles.append(_Cycle(alike, weight, shape))
     self.shape = shape
     self._seed = seed
-    rows = sum(cycle.most_rows for cycle in self._cycles)
+    rows = sum(math.ceil(cycle.rows_in_epoch) for cycle in self._cycles)
     self.batches_in_epoch = math.ceil(rows / shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.deal(step)
-    return assemble(self.corpora, rows, self.shape, self.numbers)
+    return assemble(self.corpora, rows, self.shape, self.corpus_numbers(rows.pairs))
+
+  def corpus_numbers(self, pairs: np.ndarray) -> np.ndarray | None:
+    """Returns the number of each pair's corpus for `Batch.corpora`; None for a single corpus."""
+    if self._numbers is None:
+      return None
+    owner, _ = find(self.corpora, pairs)
+    return self._numbers[owner]
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
     """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
-    dealt = [Rows(nothing, nothing)]
-    rounds = [nothing]
+    dealt = [(nothing, nothing, nothing)]
     first_row = first_pair = 0
     for cycle in self._cycles:
-      start, stop = cycle.window(epoch)
+      start = math.floor(epoch * cycle.rows_in_epoch)
+      stop = math.floor((epoch + 1) * cycle.rows_in_epoch)
       # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
       first = start + (index - first_row) % self.batches_in_epoch
       places = np.arange(first, stop, self.batches_in_epoch)
-      numbers, places = np.divmod(places, cycle.packing.num_rows)
-      for number in np.unique(numbers):
-        of_round = places[numbers == number]
-        rows = cycle.packing.deal(of_round, self._seed, int(number))
-        dealt.append(Rows(rows.pairs + first_pair, rows.sizes))
-        rounds.append(np.full(len(rows.pairs), number))
+      rounds, places = np.divmod(places, cycle.packing.num_rows)
+      for number in np.unique(rounds):
+        rows = cycle.packing.deal(places[rounds == number], self._seed, int(number))
+        pairs = first_pair + rows.pairs
+        dealt.append((pairs, rows.sizes, np.full(len(pairs), number)))
       first_row += stop - start
       first_pair += cycle.num_pairs
-    pairs = np.concatenate([rows.pairs for rows in dealt])
-    sizes = np.concatenate([rows.sizes for rows in dealt])
-    return Rows(pairs, sizes), np.concatenate(rounds)
+    pairs, sizes, rounds = map(np.concatenate, zip(*dealt, strict=True))
+    return Rows(pairs, sizes), rounds
 
 
 class _Cycle:
@@ -142,18 +146,12 @@ class _Cycle:
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
-    self._rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
-    if self._rows_in_epoch < 1:
+    self.rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
+    if self.rows_in_epoch < 1:
       raise UserError(
         f'data.train_weights must take at least one row of each corpus; a weight of '
         f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
       )
-    self.most_rows = math.ceil(self._rows_in_epoch)
-
-  def window(self, epoch: int) -> tuple[int, int]:
-    """Returns the first row of an epoch and of the next, counted from the first epoch on."""
-    first = math.floor(epoch * self._rows_in_epoch)
-    return first, math.floor((epoch + 1) * self._rows_in_epoch)
 
 
 def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
@@ -166,11 +164,10 @@ def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
   """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
   packing = pack([pairs], shape)
-  places = np.arange(packing.num_rows)
+  rows = np.arange(packing.num_rows)
   batches = []
-  for first in range(0, packing.num_rows, shape.rows):
-    rows = packing.deal(places[first : first + shape.rows], 0)
-    batches.append(assemble([pairs], rows, shape))
+  for places in np.split(rows, range(shape.rows, len(rows), shape.rows)):
+    batches.append(assemble([pairs], packing.deal(places, 0), shape))
   return batches
 
 
@@ -178,56 +175,51 @@ def assemble(
   corpora: Sequence[EncodedPairs],
   rows: Rows,
   shape: Shape,
-  numbers: Sequence[int] | None = None,
+  numbers: np.ndarray | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
 
-  `numbers` has the number of each corpus for `Batch.corpora`; None leaves that out.
+  `numbers` has the number of each pair's corpus for `Batch.corpora`.
   """
-  num_rows, source_length, target_length = shape
-  of_pairs = None
-  if numbers is not None:
-    owner, _ = find(corpora, rows.pairs)
-    of_pairs = np.array(numbers)[owner]
-  source = _fill([pairs.source for pairs in corpora], rows, num_rows, source_length)
-  target = _fill(
-    [pairs.target for pairs in corpora], rows, num_rows, target_length, of_pairs
-  )
+  pairs = take_pairs(corpora, rows.pairs)
+  source = _fill(pairs.source, rows, shape.rows, shape.source_length)
+  target = _fill(pairs.target, rows, shape.rows, shape.target_length, numbers)
   return Batch(*source, *target)
 
 
 def _fill(
-  sides: Sequence[Sentences],
+  sentences: Sentences,
   rows: Rows,
   num_rows: int,
   length: int,
-  of_pairs: np.ndarray | None = None,
-) -> list[np.ndarray]:
-  """Returns the tokens, segments and positions of one side, and `of_pairs` by position if given."""
-  chosen = take(sides, rows.pairs)
-  lengths = chosen.lengths
-  row = np.repeat(np.repeat(np.arange(len(rows.sizes)), rows.sizes), lengths)
-  column = count_from_zero(np.bincount(row))
+  numbers: np.ndarray | None = None,
+) -> np.ndarray:
+  """Returns the tokens, segments and positions of one side, and `numbers` by position if given."""
+  lengths = sentences.lengths
+  row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+  used = np.arange(length) < np.bincount(row, lengths, num_rows)[:, None]
   segment = 1 + count_from_zero(rows.sizes)
-  values = [chosen.tokens, np.repeat(segment, lengths), count_from_zero(lengths)]
-  if of_pairs is not None:
-    values.append(np.repeat(of_pairs, lengths))
+  values = [sentences.tokens, np.repeat(segment, lengths), count_from_zero(lengths)]
+  if numbers is not None:
+    values.append(np.repeat(numbers, lengths))
   arrays = np.zeros((len(values), num_rows, length), np.int32)
-  for array, value in zip(arrays, values, strict=True):
-    array[row, column] = value
-  return list(arrays)
+  arrays[:, used] = values
+  return arrays
+
+
+def take_pairs(corpora: Sequence[EncodedPairs], numbers: np.ndarray) -> EncodedPairs:
+  """Returns some pairs, given their numbers through all corpora."""
+  source = take([pairs.source for pairs in corpora], numbers)
+  target = take([pairs.target for pairs in corpora], numbers)
+  return EncodedPairs(source, target, {})
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences end to end, given their numbers through all collections."""
   owner, within = find(sides, numbers)
   order = np.argsort(owner, kind='stable')
-  parts = [_copied(side, within[owner == place]) for place, side in enumerate(sides)]
-  return _copied(Sentences.concatenate(parts), np.argsort(order))
-
-
-def _copied(sentences: Sentences, numbers: np.ndarray) -> Sentences:
-  return Sentences.end_to_end(sentences.take(numbers), sentences.lengths[numbers])
+  parts = [side.take(within[owner == place]) for place, side in enumerate(sides)]
+  return Sentences.concatenate(parts).take(np.argsort(order))
 
 
 def find(

@@ -23,6 +23,7 @@ from transformer.data.batches.training_batches import (
   find,
   pack,
   take,
+  take_pairs,
 )
 from transformer.data.config import DataConfig
 from transformer.data.encoding import EncodedPairs, Sentences
@@ -88,10 +89,10 @@ def vary_pairs(
 
 
 class _Window(NamedTuple):
-  """Varied pairs by corpus, the numbers of these corpora, and the packing of all pairs."""
+  """Varied pairs, the number of each pair's corpus, and the packing of the pairs."""
 
-  corpora: list[EncodedPairs]
-  numbers: list[int] | None
+  pairs: EncodedPairs
+  numbers: np.ndarray | None
   packing: Packing
 
 
@@ -119,26 +120,21 @@ class VariedBatches(BatchesByStep):
     window = self._window(number)
     places = np.arange(index, window.packing.num_rows, self.real)
     rows = window.packing.deal(places[: self.shape.rows], self._seed, number)
-    return assemble(window.corpora, rows, self.shape, window.numbers)
+    numbers = None if window.numbers is None else window.numbers[rows.pairs]
+    return assemble([window.pairs], rows, self.shape, numbers)
 
   def _make_window(self, number: int) -> _Window:
-    steps = range(number * self.planned, (number + 1) * self.planned)
-    dealt = [self._plan.deal(step) for step in steps]
+    first = number * self.planned
+    dealt = [self._plan.deal(step) for step in range(first, first + self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
+    owner, _ = find(self._plan.corpora, pairs)
+    by_corpus = np.argsort(owner, kind='stable')
+    pairs = pairs[by_corpus]
     keys = np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64)
-    for part in (rounds, pairs):
+    for part in (rounds[by_corpus], pairs):
       keys = mix(keys) + part.astype(np.uint64)
-    keys = mix(keys)
-    owner, within = find(self._plan.corpora, pairs)
-    used = np.unique(owner)
-    corpora = []
-    for place in used:
-      here = owner == place
-      corpus = self._plan.corpora[place]
-      sides = (side.select(within[here]) for side in (corpus.source, corpus.target))
-      read = EncodedPairs(*sides, {})
-      longest = self.shape.target_length
-      corpora.append(vary_pairs(self._variations, read, keys[:, here], longest))
-    numbers = self._plan.numbers and [self._plan.numbers[place] for place in used]
-    return _Window(corpora, numbers, pack(corpora, self.shape))
+    read = take_pairs(self._plan.corpora, pairs)
+    varied = vary_pairs(self._variations, read, mix(keys), self.shape.target_length)
+    packing = pack([varied], self.shape)
+    return _Window(varied, self._plan.corpus_numbers(pairs), packing)

@@ -2,15 +2,19 @@
 
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from absl import logging
 
 from transformer import own_code
 from transformer.data.config import DataConfig
-from transformer.data.text.text_files import TextCorpus
 from transformer.errors import UserError, shown
+
+# TFDS takes a second to import, so that its class is imported where it is used.
+_CLASSES = {
+  'text': 'transformer.data.text.text_files:TextCorpus',
+  'tfds': 'transformer.data.text.tfds_sets:TfdsCorpus',
+}
 
 
 class Corpus:
@@ -22,7 +26,8 @@ class Corpus:
   def __init__(self, config: DataConfig, split: str):
     self._what = f'the source {config.source}, split {split!r},'
     with own_code.guarded(f'{self._what} cannot be opened'):
-      pairs = _class_of(config.source)(config, split)
+      source = _CLASSES.get(config.source, config.source)
+      pairs = own_code.load(source, 'source')(config, split)
       self.fingerprint = str(pairs.fingerprint)
       self._length = len(pairs)
     if not self._length:
@@ -31,18 +36,17 @@ class Corpus:
     self.name = getattr(pairs, 'name', f'{config.source}:{split}')
     self.notes = tuple(getattr(pairs, 'notes', ()))
     folder = getattr(pairs, 'folder', None)
-    self.folder = Path(folder) if folder else None
+    self.folder = folder and Path(folder)
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
-    self[
-      :1
-    ]  # A class whose pairs are no texts is refused before anything is learned from them.
+    # A class whose pairs are no texts is refused before anything is learned from them.
+    self[:1]
 
   def __len__(self) -> int:
     return self._length
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     """Returns consecutive pairs, each a source and a target sentence."""
     wanted = len(range(*pairs.indices(len(self))))
     with own_code.guarded(f'{self._what} cannot be read'):
@@ -54,16 +58,6 @@ class Corpus:
         f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}'
       )
     return sentences
-
-
-def _class_of(source: str) -> Callable:
-  if source == 'text':
-    return TextCorpus
-  if source == 'tfds':  # Its libraries take a second to import.
-    from transformer.data.text.tfds_sets import TfdsCorpus
-
-    return TfdsCorpus
-  return own_code.load(source, 'source')
 
 
 def open_corpus(

@@ -49,11 +49,11 @@ def check_several(lines: Sequence[str]):
     ) from error
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
+def read_lines(path: files.StrPath) -> list[str]:
   """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
   if path != STANDARD_INPUT:
     with _open(path) as file:
-      return list(iterate_lines(file, os.fspath(path)))
+      return list(iterate_lines(file, str(path)))
   if sys.stdin is None:
     raise UserError('standard input is closed; give it something, or name a file')
   return list(iterate_lines(sys.stdin.buffer, 'standard input'))
@@ -64,10 +64,7 @@ def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
   for number, data in enumerate(file, 1):
     if number == 1:
       data = data.removeprefix(_BYTE_ORDER_MARK)
-    try:
-      line = data.decode('utf-8')
-    except UnicodeDecodeError as error:
-      raise _not_utf8(name, number, error) from error
+    line = _decoded(data, name, number)
     if line:  # A file may hold a byte order mark alone.
       yield line.removesuffix('\r\n').removesuffix('\n')
 
@@ -107,7 +104,7 @@ class TextFile:
     data = os.pread(self._file.fileno(), last - first, first)
     if self._current_state() != self._state:
       raise UserError(f'{self.name} was changed while it was being read; start again')
-    lines = data.replace(b'\r\n', b'\n').decode('utf-8').split('\n')
+    lines = data.replace(b'\r\n', b'\n').decode().split('\n')
     return lines[start - group * _EVERY : stop - group * _EVERY]
 
   def _current_state(self) -> tuple[int, ...]:
@@ -125,11 +122,7 @@ class TextFile:
     self._starts = [file.tell()]
     while group := list(itertools.islice(file, _EVERY)):
       data = b''.join(group)
-      try:
-        data.decode('utf-8')
-      except UnicodeDecodeError as error:
-        line = self._lines + data.count(b'\n', 0, error.start) + 1
-        raise _not_utf8(self.name, line, error) from error
+      _decoded(data, self.name, self._lines + 1)
       if data.count(0) > _MOST_ZEROS * len(data):
         raise UserError(
           f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
@@ -176,7 +169,7 @@ class TextCorpus:
   def __len__(self) -> int:
     return min(self.lines)
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     start, stop, _ = pairs.indices(len(self))
     return list(
       zip(*(file.read(start, max(start, stop)) for file in self._files), strict=True)
@@ -189,7 +182,7 @@ def reopened(file: BinaryIO) -> BinaryIO:
   return open(f'/dev/fd/{file.fileno()}', 'rb')
 
 
-def _open(name: str | os.PathLike) -> BinaryIO:
+def _open(name: files.StrPath) -> BinaryIO:
   """Opens a file, or a temporary file with the content of a compressed one.
 
   Raises a `UserError` that says what is there if the file cannot be opened.
@@ -198,20 +191,16 @@ def _open(name: str | os.PathLike) -> BinaryIO:
   try:
     file = path.open('rb')
   except OSError as error:
-    names = [other.name for other in path.parent.glob('*')]
-    nearest = (
-      ', '.join(difflib.get_close_matches(path.name, names, n=5, cutoff=0))
-      or 'no files'
-    )
-    there = f'{path.parent} holds {nearest}'
-    if not path.parent.is_dir():
-      there = f'there is no folder {path.parent}'
+    there = f'there is no folder {path.parent}'
+    if path.parent.is_dir():
+      names = os.listdir(path.parent)
+      nearest = difflib.get_close_matches(path.name, names, n=5, cutoff=0)
+      there = f'{path.parent} holds {", ".join(nearest) or "no files"}'
     raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
   if path.suffix.lower() != '.gz':
     return file
-  failure = f'{name} cannot be unpacked; get the file again if it is damaged'
   with (
-    own_code.guarded(failure),
+    own_code.guarded(f'{name} cannot be unpacked; get the file again if it is damaged'),
     gzip.open(file) as text,
     file,
     tempfile.TemporaryFile() as content,
@@ -220,9 +209,14 @@ def _open(name: str | os.PathLike) -> BinaryIO:
     return reopened(content)
 
 
-def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
-  return UserError(
-    f'{name} must be UTF-8; line {line} is not, at the byte '
-    f'0x{error.object[error.start]:02x}; if it is compressed, its name must end in '
-    f'.gz; else convert it, such as with iconv -f UTF-16 -t UTF-8'
-  )
+def _decoded(data: bytes, name: str, first: int) -> str:
+  """Returns consecutive lines of a file as text; the first of them has number `first`."""
+  try:
+    return data.decode()
+  except UnicodeDecodeError as error:
+    line = first + data.count(b'\n', 0, error.start)
+    raise UserError(
+      f'{name} must be UTF-8; line {line} is not, at the byte 0x{data[error.start]:02x}; if '
+      f'it is compressed, its name must end in .gz; else convert it, such as with iconv -f UTF-16 '
+      f'-t UTF-8'
+    ) from error

@@ -38,25 +38,22 @@ class TfdsCorpus:
       )
     self._examples = builder.as_data_source(split)
     info = builder.info
-    sizes = {
-      key: [part.num_bytes, list(part.shard_lengths)]
-      for key, part in info.splits.items()
-    }
     record = {
       'set': info.full_name,
       'split': split,
-      'languages': list(self._languages),
-      'splits': sizes,
+      'languages': self._languages,
+      'splits': {
+        key: [part.num_bytes, part.shard_lengths] for key, part in info.splits.items()
+      },
     }
-    self.fingerprint = hashlib.sha256(
-      json.dumps(record, sort_keys=True).encode()
-    ).hexdigest()
+    content = json.dumps(record, sort_keys=True)
+    self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
     self.folder = Path(builder.data_path)
 
   def __len__(self) -> int:
     return len(self._examples)
 
-  def __getitem__(self, pairs: slice) -> list[tuple[str, str]]:
+  def __getitem__(self, pairs: slice) -> list[tuple]:
     source, target = self._languages
     examples = self._examples.__getitems__(range(*pairs.indices(len(self))))
     return [

@@ -69,9 +69,8 @@ def _make(
         'a run takes its vocabulary from train.init_from, which lacks some of data.symbols; leave '
         'them out, or give its weights another vocabulary, as docs/vocabulary.md shows'
       )
-    given = extended
-    _check_given(given, config, key, f'data.{key}' if path else 'train.init_from')
-    return given
+    _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
+    return extended
   size = config.sizes[key]
   name = key.replace('_', ' ')
   logging.info(
@@ -89,25 +88,15 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
   """Raises `UserError` for settings that a vocabulary, which `origin` gives, does not obey."""
   about = given.proto().trainer_spec
   is_unigram = about.model_type == TrainerSpec.UNIGRAM
-  size = config.sizes[key]
-  normalisation = given.normalisation
-  for name, fits, wanted, got in (
-    (
-      'vocabulary_kind',
-      is_unigram or config.vocabulary_kind == 'bpe',
-      'bpe',
-      'unigram',
-    ),
-    ('split_digits', about.split_digits or not config.split_digits, False, True),
-    (
-      'normalisation',
-      config.normalisation == normalisation,
-      normalisation,
-      config.normalisation,
-    ),
-    (f'{key}_size', size == given.size, given.size, size),
-  ):
-    if not fits:
+  fitting = {
+    'vocabulary_kind': config.vocabulary_kind if is_unigram else 'bpe',
+    'split_digits': config.split_digits and about.split_digits,
+    'normalisation': given.normalisation,
+    f'{key}_size': given.size,
+  }
+  for name, wanted in fitting.items():
+    got = config.sizes[key] if name == f'{key}_size' else getattr(config, name)
+    if got != wanted:
       raise UserError(
         f'a run takes its vocabulary from {origin}; set --config.data.{name}={wanted}; got {got}'
       )

@@ -1,10 +1,10 @@
 """The vocabulary of a run, which has a `source` and a `target`: a shared one, or two."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer import files
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
 from transformer.data.vocabulary.vocabulary import Vocabulary, read_model
 from transformer.errors import UserError
@@ -43,7 +43,7 @@ def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
 
 
 def from_model_files(
-  models: Mapping[str, bytes], place: str | os.PathLike
+  models: Mapping[str, bytes], place: files.StrPath
 ) -> RunVocabulary:
   """Returns the vocabulary of such models, as of `model_files`; an error names their place."""
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
@@ -57,14 +57,14 @@ def from_model_files(
   )
 
 
-def save(vocabulary: RunVocabulary, folder: str | os.PathLike):
+def save(vocabulary: RunVocabulary, folder: files.StrPath):
   """Writes the files of a vocabulary into a folder, each atomically."""
-  for name, side in _by_file(vocabulary).items():
-    side.save(Path(folder, name))
+  for name, model in model_files(vocabulary).items():
+    files.write(Path(folder, name), model)
 
 
 def load(
-  folder: str | os.PathLike, wanted: Mapping[str, str] | None = None
+  folder: files.StrPath, wanted: Mapping[str, str] | None = None
 ) -> RunVocabulary:
   """Reads the vocabulary of a run's directory, whose models must have the `wanted` fingerprints.
 
@@ -77,7 +77,7 @@ def load(
     {name: read_model(Path(folder, name)) for name in names}, folder
   )
   for name, digest in fingerprints(vocabulary).items():
-    if wanted is not None and digest != wanted.get(name):
+    if wanted and digest != wanted.get(name):
       raise UserError(
         f'{name}.model of {folder} is damaged, or is not the one that the run began '
         f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'

@@ -6,7 +6,6 @@ says so. Normalised text comes back as it was.
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -28,9 +27,6 @@ _BYTES = [f'<0x{byte:02X}>' for byte in range(256)]
 SPACE = '\u2581'
 _ESCAPE = '\U000f2581'
 ESCAPED = {_ESCAPE: _ESCAPE + '0', SPACE: _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
-_UNESCAPED = {escaped: character for character, escaped in ESCAPED.items()}
-_RESERVED = re.compile('|'.join(ESCAPED))
-_SEQUENCE = re.compile('|'.join(_UNESCAPED))
 
 # Of the training text; the rarest characters are spelt in bytes.
 _CHARACTER_COVERAGE = 0.99999
@@ -103,12 +99,6 @@ class Vocabulary:
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
 
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, Vocabulary) and other.fingerprint == self.fingerprint
-
-  def __hash__(self) -> int:
-    return hash(self.fingerprint)
-
   @classmethod
   def train(
     cls,
@@ -122,9 +112,8 @@ class Vocabulary:
     All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
     """
     config = config or DataConfig()
+    # An option that is written, even a false one, becomes a part of the model.
     more = {'split_digits': True} if config.split_digits else {}
-    if config.symbols:
-      more['user_defined_symbols'] = list(config.symbols)
     # A list, since SentencePiece would keep only the message of an error of an iterator.
     sentences = [_escape(sentence) for sentence in sentences]
     model = io.BytesIO()
@@ -150,6 +139,7 @@ class Vocabulary:
         max_sentence_length=_LONGEST_LINE,
         hard_vocab_limit=True,
         minloglevel=_ERRORS_ONLY,
+        user_defined_symbols=list(config.symbols),
         **more,
       )
     except RuntimeError as error:
@@ -159,15 +149,13 @@ class Vocabulary:
             f'{key}={size} {fact}; set --config.data.{key} to {limit} {nearest[1]}'
           ) from error
       raise
-    if not config.symbols:
-      return cls(model.getvalue())
     made = ModelProto.FromString(model.getvalue())
     # Symbols follow bytes.
     made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)
     return cls(made.SerializeToString(deterministic=True))
 
   @classmethod
-  def load(cls, path: str | os.PathLike) -> 'Vocabulary':
+  def load(cls, path: files.StrPath) -> 'Vocabulary':
     """Reads a file that `save` wrote."""
     return cls(read_model(path), f'the vocabulary {path}')
 
@@ -184,7 +172,7 @@ class Vocabulary:
       if piece.type == _Piece.USER_DEFINED
     }
 
-  def save(self, path: str | os.PathLike):
+  def save(self, path: files.StrPath):
     """Writes the model atomically."""
     files.write(path, self.model_bytes)
 
@@ -203,11 +191,11 @@ class Vocabulary:
     if EOS_ID in ids:
       ids = ids[: ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
-    return (
-      _SEQUENCE.sub(lambda match: _UNESCAPED[match[0]], text)
-      if _ESCAPE in text
-      else text
-    )
+    for character, escaped in reversed(
+      ESCAPED.items()
+    ):  # The escape character is the last.
+      text = text.replace(escaped, character)
+    return text
 
   def written(self, text: str) -> str:
     """Returns a text as it comes back: normalised, if the vocabulary does that."""
@@ -218,7 +206,7 @@ class Vocabulary:
     return self._processor.id_to_piece(int(token))
 
 
-def read_model(path: str | os.PathLike) -> bytes:
+def read_model(path: files.StrPath) -> bytes:
   """Reads the file of a vocabulary."""
   try:
     return files.as_path(path).read_bytes()
@@ -230,4 +218,6 @@ def read_model(path: str | os.PathLike) -> bytes:
 
 
 def _escape(sentence: str) -> str:
-  return _RESERVED.sub(lambda match: ESCAPED[match[0]], sentence)
+  for character, escaped in ESCAPED.items():
+    sentence = sentence.replace(character, escaped)
+  return sentence

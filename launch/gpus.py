@@ -1,0 +1,19 @@
+"""The GPUs of this machine, which launchers divide among processes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformer.system.machine import named_gpus
+
+_GPUS = Path('/proc/driver/nvidia/gpus')
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+  """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
+  if environment.get('JAX_PLATFORMS') == 'cpu':
+    return []
+  if 'CUDA_VISIBLE_DEVICES' in environment:
+    return named_gpus(environment)
+  return (
+    [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
+  )
