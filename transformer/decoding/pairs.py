@@ -118,5 +118,4 @@ def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
   length_T = padded_length(max(map(len, targets), default=1), most_T)
   source_BS = padded(sources, length_S, len(sources))
   target_BT = padded(targets, length_T, len(targets))
-  inputs = forced(source_BS, target_BT)
-  return Batch(*map(np.asarray, (*inputs[:3], target_BT, *inputs[4:])))
+  return Batch(*map(np.asarray, (*rows_of(source_BS), *rows_of(target_BT))))

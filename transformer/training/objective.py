@@ -135,16 +135,23 @@ class Forward(NamedTuple):
   losses: Mapping[str, jax.Array]
 
 
-def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
-  """Runs teacher forcing; without a random key there is no dropout."""
-  (x_BTD, output_ND), variables = model.apply(
-    {'params': params},
+def model_inputs(batch: Batch) -> tuple[Any, ...]:
+  """Returns the arguments of a model for teacher forcing on a batch."""
+  return (
     batch.source_tokens,
     batch.source_segments,
     batch.source_positions,
     shift_right(batch.target_tokens, batch.target_positions),
     batch.target_segments,
     batch.target_positions,
+  )
+
+
+def forward(model: Model, params, batch: Batch, dropout_key=None) -> Forward:
+  """Runs teacher forcing; without a random key there is no dropout."""
+  (x_BTD, output_ND), variables = model.apply(
+    {'params': params},
+    *model_inputs(batch),
     deterministic=dropout_key is None,
     rngs=None if dropout_key is None else {'dropout': dropout_key},
     mutable=[LOSSES],
