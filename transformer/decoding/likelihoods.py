@@ -11,10 +11,11 @@ from absl import logging
 
 from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
-from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
+from transformer.decoding.pairs import encode_pairs, longest, pair_batches, pair_rows
 from transformer.model.building import Model
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite
+from transformer.training.objective import model_inputs
 
 
 def token_log_probs(
@@ -58,7 +59,7 @@ def make_scorer(models: tuple[Model, ...]) -> Callable[..., jax.Array]:
 
   @jax.jit
   def score(params, source_BS, target_BT):
-    batch = forced(source_BS, target_BT)
+    batch = model_inputs(pair_rows(source_BS, target_BT))
     log_probs = [
       jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
       for model, own in zip(models, params, strict=True)

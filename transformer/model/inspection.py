@@ -116,20 +116,20 @@ def embeddings(model: Model, params, *batch) -> Embeddings:
 
 def given_embeddings(params, given: Embeddings, dtype: str) -> Any:
   """Returns a context in which a model reads `given` instead of embeddings of its tokens."""
-  calls = {'target_embedding': itertools.cycle(given)}
+  calls = {('target_embedding',): itertools.cycle(given)}
   if 'source_embedding' in params:
     source, target = map(itertools.repeat, given)
-    calls = {'source_embedding': source, 'target_embedding': target}
+    calls = {('source_embedding',): source, ('target_embedding',): target}
 
   def intercept(call, args, kwargs, context):
-    name = context.module.name
-    if _is_part(context.module, context.method_name) and name in calls:
-      return jnp.asarray(next(calls[name]), dtype)
+    path = context.module.path
+    if context.method_name == '__call__' and path in calls:
+      return jnp.asarray(next(calls[path]), dtype)
     return call(*args, **kwargs)
 
   return nn.intercept_methods(intercept)
 
 
-def _is_part(module: nn.Module, method: str) -> bool:
+def _is_part(module: nn.Module, method: str) -> Any:
   """Returns whether a call is one of an embedding or of a layer."""
-  return method == '__call__' and bool(_PART.fullmatch('/'.join(module.path)))
+  return method == '__call__' and _PART.fullmatch('/'.join(module.path))
