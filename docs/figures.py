@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from diagrams import architecture, attention  # The files beside this one.
+from inside_figures import lens, neighbours, positions, saliency
 from run_pages import run_page
 
 # Colours of Okabe and Ito, as on the attention page.
@@ -167,7 +168,10 @@ PAGES = {
   'notes-order': (sinusoids,),
   'paper': (architecture, attention),
 }
-PAGES_OF_A_RUN = {'notes-translation': (heads, lines)}
+PAGES_OF_A_RUN = {
+  'inside': (lens, saliency, neighbours, positions),
+  'notes-translation': (heads, lines),
+}
 
 
 def _heatmap(place, table, rows, columns, title, numbers=False):

@@ -1,7 +1,7 @@
-"""Makes the notebooks of the notes from their pages, for readers who want to change the code.
+"""Makes notebooks from pages, the notes and inside.md, for readers who want to change the code.
 
   python docs/notebook.py            # fails if a notebook is stale
-  python docs/notebook.py --write    # writes docs/notes*.ipynb
+  python docs/notebook.py --write    # writes docs/*.ipynb
 
 Text becomes text, a block of Python a cell, and the result that the page shows the output of the
 cell. Below a picture stands a cell that draws it from the names of the notebook.
@@ -17,9 +17,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from run_pages import BLOCK  # The file beside this one.
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PAGES = ('notes', 'notes-heads', 'notes-order', 'notes-translation')
+PAGES = ('inside', 'notes', 'notes-heads', 'notes-order', 'notes-translation')
 # The pages that need a run, and the command that trains it.
-_RUNS = {'notes-translation': 'bash launch/quickstart.sh'}
+_RUNS = dict.fromkeys(('inside', 'notes-translation'), 'bash launch/quickstart.sh')
 _OPEN = """{title}
 
 This notebook is [the page of that name]({page}.md), to play with: change a number, and run the

@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,8 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import decoding_for
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.translator import Translation, Translator
-from transformer.model.transformer import Transformer
+from transformer.model.config import ModelConfig
+from transformer.model.transformer import Transformer, init_params
 from transformer.trained_run import TrainedRun
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import smoothed
@@ -214,6 +216,84 @@ def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run
   assert run.encode([]).output.shape == (0, 0, run.config.model.model_dim)
 
 
+@pytest.mark.parametrize('side', ['encoder', 'decoder'])
+def test_layers_have_the_shape_and_mask_of_the_final_output(run, side):
+  sources, targets = ['a cat', 'the dog runs', ''], ['the old cat', '', 'a tree']
+  given = [sources] if side == 'encoder' else [sources, targets]
+  method = run.encode if side == 'encoder' else run.decode
+  final, layers = method(*given), method(*given, layers=True)
+  ids = run.vocabulary.encode_batch(given[-1])
+  np.testing.assert_array_equal(final.mask.sum(1), [len(line) + 1 for line in ids])
+  np.testing.assert_array_equal(final.mask, layers.mask)
+  assert list(layers.output) == ['embedding', f'{side}_0', f'{side}_1']
+  for output in (final.output, *layers.output.values()):
+    assert output.shape == (*final.mask.shape, run.config.model.model_dim)
+    assert not output[~final.mask].any() and output[final.mask].any(-1).all()
+
+
+def test_logits_of_the_last_layer_give_the_log_probability_of_each_token(run):
+  sources, targets = ['a cat', 'the dog runs'], ['the old cat', 'a']
+  output, mask = run.decode(sources, targets, layers=True)
+  log_probs = jax.nn.log_softmax(jax.jit(run.logits)(output['decoder_1']))
+  tokens = run.batch(sources, targets).target_tokens[:, : mask.shape[1]]
+  chosen = np.take_along_axis(np.asarray(log_probs), tokens[..., None], -1)[..., 0]
+  np.testing.assert_allclose(
+    (chosen * mask).sum(1), run.score(sources, targets), atol=ROUNDING
+  )
+
+
+def test_the_loss_of_a_batchs_embeddings_is_its_loss_and_follows_its_gradient(
+  run, batch
+):
+  given = run.embed(batch)
+  loss, gradient = jax.jit(jax.value_and_grad(run.loss_of_embeddings))(given, batch)
+  plain = jax.jit(functools.partial(run.loss, smoothing=0.0))(run.params, batch)
+  assert float(loss) == pytest.approx(float(plain), rel=1e-5)
+  assert not gradient.source[batch.source_segments == 0].any()
+  assert not gradient.target[batch.target_segments == 0].any()
+  # Along the gradient, the loss rises by the step times its length squared.
+  squares = sum(float(jnp.sum(leaf**2)) for leaf in gradient)
+  step = 1e-3 / squares**0.5
+
+  @jax.jit
+  def moved(distance):
+    other = jax.tree.map(lambda x, slope: x + distance * slope, given, gradient)
+    return run.loss_of_embeddings(other, batch)
+
+  difference = float(moved(step)) - float(moved(-step))
+  assert difference == pytest.approx(2 * step * squares, rel=0.02)
+
+
+class Unigram(nn.Module):
+  """A model without an encoder, layers and parts that have names."""
+
+  config: ModelConfig
+  vocabulary_size: int
+
+  @nn.compact
+  def __call__(self, *batch, deterministic=True):
+    shape = self.vocabulary_size, self.config.model_dim
+    table = self.param('table', nn.initializers.normal(1.0), shape)
+    return table[batch[3]], table
+
+
+@pytest.mark.parametrize(
+  ('call', 'fact'),
+  [
+    (lambda run: run.encode(['a']), 'has no encode'),
+    (lambda run: run.decode(['a'], ['b'], layers=True), 'no embedding or no layers'),
+    (lambda run: run.logits(np.zeros((1, 14))), 'has no layer_logits'),
+    (lambda run: run.embed(run.batch(['a'], ['b'])), 'has no encode'),
+  ],
+)
+def test_a_model_without_the_parts_says_so_in_one_line(run, call, fact):
+  model = Unigram(run.config.model, run.vocabulary.size)
+  other = dataclasses.replace(run, model=model, params=init_params(model, 0))
+  with pytest.raises(transformer.UserError, match=f'Unigram .*{fact}'):
+    call(other)
+  assert other.decode(['a'], ['b']).output.any()
+
+
 def test_attention_to_what_is_too_long_is_cut_and_told(run, caplog):
   found = run.attention('the old cat', LONG)
   most = MAX_LENGTH + DECODE.max_extra_length
@@ -358,6 +438,17 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
         ZEROS_OF(corpora=ZEROS[0, :, 1:]),
       )
     ),
+    (
+      lambda run: run.logits(np.zeros((2, 5))),
+      'has outputs [..., 14]; got shape (2, 5)',
+    ),
+    (
+      lambda run: run.loss_of_embeddings(
+        run.embed(run.batch(['a'], ['b'])), run.batch(['a', 'b'], ['b', 'a'])
+      ),
+      'embeddings must be as run.embed returns them',
+    ),
+    (lambda run: run.embed('x'), 'a Batch of integers is needed'),
     (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
   ],
 )

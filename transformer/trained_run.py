@@ -5,14 +5,14 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from transformer.data.batch import EOS_ID, PAD_ID, Batch, check_batch
+from transformer.data.batch import EOS_ID, Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
 from transformer.decoding.config import Decoding, decoding_for
@@ -20,18 +20,19 @@ from transformer.decoding.constraint import FREE, Constraint
 from transformer.decoding.ensemble import load_members
 from transformer.decoding.likelihoods import token_log_probs
 from transformer.decoding.translator import Translation, Translator
+from transformer.errors import UserError
+from transformer.model import inspection
 from transformer.model.attention_weights import Attention, attention_weights
+from transformer.model.inspection import Embeddings, Hidden
 from transformer.runs.loading import Run, check_finite
 from transformer.settings import check_range, converted
 from transformer.training.mesh import sentence_mesh
-from transformer.training.objective import Objective, make_objective, smoothed
-
-
-class Encoded(NamedTuple):
-  """What the encoder makes of lines of at most S tokens, end tokens included."""
-
-  output: np.ndarray  # float32 [line, S, D], zero where there is no token
-  mask: np.ndarray  # boolean [line, S], True at tokens
+from transformer.training.objective import (
+  Objective,
+  make_objective,
+  model_inputs,
+  smoothed,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -124,17 +125,30 @@ class TrainedRun(Run):
     sums = [sum(score for _, score in line) if line else np.nan for line in lines]
     return np.array(sums)
 
-  def encode(self, lines: Sequence[str]) -> Encoded:
-    """Returns the encoder's output for lines, which are one batch, with its mask."""
+  def encode(self, lines: Sequence[str], layers: bool = False) -> Hidden:
+    """Returns the encoder's output for lines, which are one batch, with its mask.
+
+    With `layers`, it is a dict by name, `embedding`, `encoder_0` and so on, before the final norm.
+    """
     check_several(lines)
-    ids, _ = self._fitting(lines, [''] * len(lines))
-    longest = max(map(len, ids), default=0)
-    length = pairs.padded_length(longest, self.config.data.max_length)
-    source_BS = pairs.padded(ids, length, len(ids))
-    states_BSD = jax.device_get(_states(self.model, self.params, source_BS))
-    mask_BS = source_BS[:, :longest] != PAD_ID
-    output_BSD = np.where(mask_BS[..., None], states_BSD[:, :longest], 0)
-    return Encoded(output_BSD, mask_BS)
+    batch = self.batch(lines, [''] * len(lines))
+    inputs = model_inputs(batch)[:3]
+    return inspection.hidden(self.model, self.params, *inputs, layers=layers)
+
+  def decode(
+    self, sources: Sequence[str], targets: Sequence[str], layers: bool = False
+  ) -> Hidden:
+    """Returns the decoder's output for pairs by teacher forcing, as `encode` does.
+
+    Position t predicts token t of the target from BOS and the tokens before it.
+    """
+    batch = self.batch(sources, targets)
+    inputs = model_inputs(batch)
+    return inspection.hidden(self.model, self.params, *inputs, layers=layers)
+
+  def logits(self, x_BTD: Any) -> jax.Array:
+    """Maps a layer's output [..., D] to float32 [..., N], by final norm and output projection."""
+    return inspection.layer_logits(self.model, self.params, x_BTD)
 
   def attention(self, source: str, target: str) -> Attention:
     """Returns the attention weights of all layers and heads for a line and its translation.
@@ -149,18 +163,25 @@ class TrainedRun(Run):
         logging.warning('%d tokens were cut to %d', len(ids), most)
         ids[most - 1 :] = [EOS_ID]
     batch = pairs.as_batch(encoded, longest)
-    tokens = batch.source_tokens, batch.target_tokens
-    weights = jax.device_get(_weights(self.model, self.params, *tokens))
+    weights = attention_weights(self.model, self.params, *model_inputs(batch))
+    encoder, decoder, cross = jax.device_get(weights)
     (sources,), (targets,) = encoded
+    s = slice(len(sources))
+    t = slice(len(targets))
     return Attention(
       list(map(self.vocabulary.source.piece, sources)),
       list(map(self.vocabulary.target.piece, targets)),
-      *weights.of_first(len(sources), len(targets)),
+      encoder[:, 0, :, s, s],
+      decoder[:, 0, :, t, t],
+      cross[:, 0, :, t, s],
     )
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
-    return pairs.as_batch(self._fitting(sources, targets), pairs.longest(self.config))
+    longest = pairs.longest(self.config)
+    encoded = pairs.encode_pairs(self.vocabulary, sources, targets)
+    pairs.check_fitting(encoded, longest)
+    return pairs.as_batch(encoded, longest)
 
   def loss(
     self,
@@ -183,17 +204,26 @@ class TrainedRun(Run):
     sums = objective.loss(self.model, params, batch, dropout_key, frozen=frozen)
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
 
+  def embed(self, batch: Batch) -> Embeddings:
+    """Returns the embeddings of a batch, a pure function of arrays."""
+    check_batch(batch)
+    return inspection.embeddings(self.model, self.params, *model_inputs(batch))
+
+  def loss_of_embeddings(
+    self, given: Embeddings, batch: Batch, smoothing: float = 0.0
+  ) -> jax.Array:
+    """Returns the cross entropy of a batch with other embeddings, which are as from `embed`."""
+    shapes = jax.tree.map(jnp.shape, jax.eval_shape(self.embed, batch))
+    if jax.tree.map(jnp.shape, given) != shapes:
+      raise UserError(f'embeddings must be as run.embed returns them: {shapes}')
+    with inspection.given_embeddings(self.params, given, self.config.model.dtype):
+      return self.loss(self.params, batch, smoothing=smoothing)
+
   @functools.cached_property
   def _objective(self) -> Objective:
     # The first call may come while a gradient is traced.
     with jax.ensure_compile_time_eval():
       return make_objective(self.config, self.vocabulary)
-
-  def _fitting(self, sources: Sequence[str], targets: Sequence[str]) -> pairs.Pairs:
-    """Returns the ids of pairs; raises `UserError` if one is too long."""
-    encoded = pairs.encode_pairs(self.vocabulary, sources, targets)
-    pairs.check_fitting(encoded, pairs.longest(self.config))
-    return encoded
 
 
 def load(
@@ -217,15 +247,3 @@ def load(
   """
   run, *others = load_members(workdir, str(checkpoint), average, ensemble, batch_size)
   return TrainedRun(**vars(run), others=tuple(others))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _states(model, params, source_BS):
-  rows = pairs.rows_of(source_BS)
-  output_BSD = model.apply({'params': params}, *rows, method='encode')
-  return output_BSD.astype(jnp.float32)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _weights(model, params, source_BS, target_BT):
-  return attention_weights(model, params, *pairs.forced(source_BS, target_BT))

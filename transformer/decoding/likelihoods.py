@@ -11,9 +11,10 @@ from absl import logging
 
 from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
-from transformer.decoding.pairs import encode_pairs, forced, longest, pair_batches
+from transformer.decoding.pairs import encode_pairs, longest, pair_batches, pair_rows
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite
+from transformer.training.objective import model_inputs
 
 
 def token_log_probs(
@@ -55,7 +56,7 @@ def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
 
   They are of the mean of the models' probabilities; `params` has the parameters of each model.
   """
-  batch = forced(source_BS, target_BT)
+  batch = model_inputs(pair_rows(source_BS, target_BT))
   log_probs = [
     jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
     for model, own in zip(models, params, strict=True)

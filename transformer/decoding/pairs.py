@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer.config import Config
-from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, Batch
+from transformer.data.batch import EOS_ID, PAD_ID, Batch
 from transformer.errors import UserError
 
 _SHORTEST_BUCKET = 16
@@ -100,11 +101,9 @@ def rows_of(tokens_BS) -> tuple:
   )
 
 
-def forced(source_BS, target_BT) -> tuple:
-  """Returns the Transformer's arguments for padded ids of texts and translations to be forced."""
-  _, *segments_and_positions = rows_of(target_BT)
-  before_BT = jnp.pad(target_BT, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
-  return *rows_of(source_BS), before_BT, *segments_and_positions
+def pair_rows(source_BS, target_BT) -> Batch:
+  """Returns padded ids of texts and their translations as a batch, a pair in each row."""
+  return Batch(*rows_of(source_BS), *rows_of(target_BT))
 
 
 def as_batch(pairs: Pairs, most: tuple) -> Batch:
@@ -115,4 +114,4 @@ def as_batch(pairs: Pairs, most: tuple) -> Batch:
   length_T = padded_length(max(map(len, targets), default=1), most_T)
   source_BS = padded(sources, length_S, len(sources))
   target_BT = padded(targets, length_T, len(targets))
-  return Batch(*map(np.asarray, (*rows_of(source_BS), *rows_of(target_BT))))
+  return jax.tree.map(np.asarray, pair_rows(source_BS, target_BT))

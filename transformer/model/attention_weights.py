@@ -1,5 +1,6 @@
 """The attention weights of every head of every layer."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -26,16 +27,6 @@ class AttentionWeights(NamedTuple):
   decoder: jax.Array
   cross: jax.Array
 
-  def of_first(self, source_length: int, target_length: int) -> 'AttentionWeights':
-    """Returns the weights of the batch's first pair, without the axis B and padding."""
-    s = slice(source_length)
-    t = slice(target_length)
-    return AttentionWeights(
-      self.encoder[:, 0, :, s, s],
-      self.decoder[:, 0, :, t, t],
-      self.cross[:, 0, :, t, s],
-    )
-
 
 class Attention(NamedTuple):
   """The weights of L layers of H heads for S tokens and their translation of T; rows sum to one.
@@ -50,6 +41,7 @@ class Attention(NamedTuple):
   cross: np.ndarray  # float32 [L, H, T, S]
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """Encodes and decodes a batch by teacher forcing, and returns all attention weights.
 

@@ -16,6 +16,7 @@ These are optional:
 
 - `encode(tokens_BS, segments_BS, positions_BS, *, deterministic=True)` returns the encoded source
   [B, S, D], for users of a run in Python.
+- `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for users of a run.
 - `flops(source_length, target_length)` returns what `flops.train_flops` does. Without it, no
   operations are counted.
 - `splits` is a mapping such as `splits.SPLITS`. Without it, each device has all parameters.
@@ -55,19 +56,22 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
     return Transformer(config, *sizes)
   spec = own_code.name_of(config.module)
   model = own_code.build(config.module, 'model', config, *sizes)
-  missing = [
-    name for name in ('start', 'step') if not callable(getattr(model, name, None))
-  ]
   if not isinstance(model, nn.Module):
     raise UserError(
       f'the model {spec} must be a class of Flax modules; got {shown(model)}'
     )
+  check_has(model, 'start', 'step')
+  return model
+
+
+def check_has(model: Model, *methods: str):
+  """Raises `UserError` if a model lacks one of the methods."""
+  missing = [name for name in methods if not callable(getattr(model, name, None))]
   if missing:
     raise UserError(
-      f'the model {spec} needs the methods __call__, start and step; it has no '
+      f'the model {type(model).__name__} needs the methods {" and ".join(methods)}; it has no '
       f'{" and no ".join(missing)}; transformer.model.building describes them'
     )
-  return model
 
 
 def modules_of(model: Model) -> list[str]:

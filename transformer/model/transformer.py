@@ -50,15 +50,13 @@ class Transformer(nn.Module):
     # With `norm=post`, each layer ends with a norm.
     self.encoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
     self.decoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
+    shape = (self.vocabulary_size, config.model_dim)
     if not config.tie_output:
       init = nn.initializers.normal(config.model_dim**-0.5)
-      shape = (self.vocabulary_size, config.model_dim)
       self.output = self.param('output', init, shape)
     self.output_bias = None
     if config.output_bias:
-      self.output_bias = self.param(
-        'output_bias', nn.initializers.zeros, (self.vocabulary_size,)
-      )
+      self.output_bias = self.param('output_bias', nn.initializers.zeros, shape[:1])
 
   def make_layer(self, cross: bool) -> Layer:
     """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
@@ -149,6 +147,10 @@ class Transformer(nn.Module):
       return logits_BTN
     return logits_BTN + jnp.broadcast_to(self.output_bias, logits_BTN.shape)
 
+  def layer_logits(self, x_BTD) -> jax.Array:
+    """Maps the output of a decoder layer [..., D] to scores, as if it were the last layer."""
+    return self.logits(self.decoder_norm(x_BTD.astype(self.config.dtype)))
+
   def __call__(self, *batch, deterministic=True) -> tuple[jax.Array, jax.Array]:
     """Encodes the source, and decodes the target by teacher forcing.
 
@@ -230,8 +232,7 @@ class Transformer(nn.Module):
     ):
       x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
       caches.append(cache)
-    logits_BWN = self.logits(self.decoder_norm(x_BWD))
-    return logits_BWN, DecoderState(lineage_BWT, tuple(caches))
+    return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
     """Returns what `model.flops.train_flops` counts, for a source token and a target token."""

@@ -121,6 +121,18 @@ def smoothed(smoothing: float) -> Objective:
   return Objective(loss)
 
 
+def model_inputs(batch: Batch) -> tuple[Any, ...]:
+  """Returns the arguments of a model for teacher forcing on a batch."""
+  return (
+    batch.source_tokens,
+    batch.source_segments,
+    batch.source_positions,
+    shift_right(batch.target_tokens, batch.target_positions),
+    batch.target_segments,
+    batch.target_positions,
+  )
+
+
 def forward(
   model: Model, params, batch: Batch, dropout_key=None
 ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
@@ -132,12 +144,7 @@ def forward(
   """
   (x_BTD, output_ND), variables = model.apply(
     {'params': params},
-    batch.source_tokens,
-    batch.source_segments,
-    batch.source_positions,
-    shift_right(batch.target_tokens, batch.target_positions),
-    batch.target_segments,
-    batch.target_positions,
+    *model_inputs(batch),
     deterministic=dropout_key is None,
     rngs=None if dropout_key is None else {'dropout': dropout_key},
     mutable=[LOSSES],

@@ -9,6 +9,12 @@ import pytest
 from tests.model.conftest import pack
 from tests.tools.architectures import tiny_models
 from transformer.errors import UserError
+from transformer.model.inspection import (
+  embeddings,
+  given_embeddings,
+  layer_logits,
+  outputs,
+)
 from transformer.tools.architectures.prefix_lm import PrefixLM
 
 MODULE = 'transformer.tools.architectures.prefix_lm:PrefixLM'
@@ -84,6 +90,33 @@ def test_neighbours_padding_and_caches_change_nothing(changes):
   model, params = tiny_models.build(PrefixLM, **changes)
   tiny_models.check_neighbours_and_padding_change_nothing(model, params)
   tiny_models.check_decoding_is_teacher_forcing(model, params)
+
+
+def test_layers_of_both_sides_and_gradients_of_their_embeddings_are_found(tiny):
+  model, params = tiny
+  batch = tiny_models.packed()
+  encoder = outputs(model, params, *batch[:3], layers=True)
+  decoder = outputs(model, params, *batch, layers=True)
+  assert list(encoder) == list(decoder) == ['embedding', 'decoder_0', 'decoder_1']
+  assert encoder['decoder_1'].shape[1] == 11 and decoder['decoder_1'].shape[1] == 17
+  np.testing.assert_allclose(
+    layer_logits(model, params, decoder['decoder_1']),
+    tiny_models.logits(model, params, batch),
+    rtol=1e-4,
+    atol=1e-4,
+  )
+
+  @jax.jit
+  @jax.grad
+  def slopes(given):
+    with given_embeddings(params, given, 'float32'):
+      x_BTD, _ = model.apply({'params': params}, *batch)
+    return jnp.sum(x_BTD[0, :7] ** 2)  # The first pair: 5 source tokens, 7 targets.
+
+  found = slopes(embeddings(model, params, *batch))
+  for side, length in ((found.source, 5), (found.target, 7)):
+    assert np.any(side[0, :length], axis=-1).all()
+    assert not np.any(side[0, length:]) and not np.any(side[1])
 
 
 def test_relative_positions_are_refused():

@@ -1,0 +1,135 @@
+"""Inside a model: the outputs of its layers, their logits, and embeddings given as arrays.
+
+Parts are found by their Flax names, as in `Transformer`: `source_embedding` and `target_embedding`,
+or only the second if both sides share it; `encoder_0`, `decoder_0` and so on.
+"""
+
+import functools
+import itertools
+import re
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.errors import UserError
+from transformer.model.building import Model, check_has
+
+_PART = re.compile(r'(source|target)_embedding|(encoder|decoder)_\d+')
+_compiled = functools.partial(jax.jit, static_argnums=0)
+
+
+class Embeddings(NamedTuple):
+  """The inputs of the first layers: scaled embeddings plus positions."""
+
+  source: Any  # [B, S, D]
+  target: (
+    Any  # [B, T, D], of the decoder's inputs: BOS is first, so row t predicts token t
+  )
+
+
+class Hidden(NamedTuple):
+  """The encoder's or decoder's outputs for lines of at most T tokens, EOS included."""
+
+  output: Any  # float32 [line, T, D], zero where there is no token; or a dict of these by name
+  mask: Any  # boolean [line, T], True at tokens
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames='layers')
+def outputs(model: Model, params, *inputs, layers: bool) -> Any:
+  """Returns the outputs of the encoder, or of the decoder by teacher forcing, [B, T, D].
+
+  Args:
+    *inputs: three arguments of the model, for the encoder, or all six, for the decoder.
+
+  Returns:
+    The final output; with `layers`, a dict by name: the outputs of the `embedding` and of each
+    layer, such as `encoder_0`, before the final norm.
+
+  Raises:
+    UserError: the model has no method `encode`, or no parts of these names.
+  """
+  encoding = len(inputs) == 3
+  method = 'encode' if encoding else '__call__'
+  check_has(model, method)
+  output, variables = model.apply(
+    {'params': params}, *inputs, method=method, capture_intermediates=_is_part
+  )
+  if not encoding:
+    output, _ = output
+    if model.config.output_bias:
+      output = output[..., : model.config.model_dim]
+  if not layers:
+    return output
+  found = OrderedDict()
+  for name, calls in variables.get('intermediates', {}).items():
+    if encoding or name.startswith(('target', 'decoder')):
+      # The decoder's call is the last one. A layer may also return its keys and values.
+      last, *_ = jax.tree.leaves(calls['__call__'][-1])
+      found[re.sub('(source|target)_', '', name)] = last
+  if 'embedding' not in found or len(found) == 1:
+    raise UserError(
+      f'the model {type(model).__name__} has no embedding or no layers that can be found; name '
+      f'them as Transformer does: transformer.model.inspection lists the names'
+    )
+  return found
+
+
+def hidden(model: Model, params, *inputs, layers: bool) -> Hidden:
+  """Returns `outputs` on the host."""
+  found = jax.device_get(outputs(model, params, *inputs, layers=layers))
+  mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the encoder, or of the decoder.
+  used_T = np.any(mask_BT, axis=0)
+
+  def trimmed(x_BTD):
+    return np.where(mask_BT[..., None], x_BTD, 0)[:, used_T].astype(np.float32)
+
+  return Hidden(jax.tree.map(trimmed, found), mask_BT[:, used_T])
+
+
+@_compiled
+def layer_logits(model: Model, params, x_BTD) -> Any:
+  """Maps the output of a layer [..., D] to logits, float32 [..., N], after the final norm.
+
+  Raises `UserError` if the model has no method `layer_logits`, or D is not `model_dim`.
+  """
+  check_has(model, 'layer_logits')
+  width = model.config.model_dim
+  if x_BTD.shape[-1] != width:
+    raise UserError(f'a layer has outputs [..., {width}]; got shape {x_BTD.shape}')
+  return model.apply({'params': params}, x_BTD, method='layer_logits')
+
+
+@_compiled
+def embeddings(model: Model, params, *batch) -> Embeddings:
+  """Returns the embeddings of a batch, given as the arguments of a model, float32.
+
+  Raises `UserError` as `outputs` does.
+  """
+  source = outputs(model, params, *batch[:3], layers=True)['embedding']
+  target = outputs(model, params, *batch, layers=True)['embedding']
+  return Embeddings(source.astype(jnp.float32), target.astype(jnp.float32))
+
+
+def given_embeddings(params, given: Embeddings, dtype: str) -> Any:
+  """Returns a context in which a model reads `given` instead of embeddings of its tokens."""
+  calls = {('target_embedding',): itertools.cycle(given)}
+  if 'source_embedding' in params:
+    source, target = map(itertools.repeat, given)
+    calls = {('source_embedding',): source, ('target_embedding',): target}
+
+  def intercept(call, args, kwargs, context):
+    path = context.module.path
+    if context.method_name == '__call__' and path in calls:
+      return jnp.asarray(next(calls[path]), dtype)
+    return call(*args, **kwargs)
+
+  return nn.intercept_methods(intercept)
+
+
+def _is_part(module: nn.Module, method: str) -> Any:
+  """Returns whether a call is one of an embedding or of a layer."""
+  return method == '__call__' and _PART.fullmatch('/'.join(module.path))
