@@ -12,6 +12,7 @@ from launch import table3_page, table3_rows, tables
 from launch.sweeping.means import means
 from launch.sweeping.results import table
 from tests import latex
+from tests.launch import sweep_house
 from tests.launch.sweep_house import GOOD
 from transformer.config import flatten
 
@@ -167,3 +168,29 @@ def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
   assert (row['seeds'], row['PPL'], row['BLEU']) == ('2', '16.5', '24.5')
   page = (tmp_path / 'table3.md').read_text('utf-8').splitlines()
   assert ' 2 | 16.50 ± 0.71 | ' in page[-1] and ' 24.50 ± 0.71 ' in page[-1]
+
+
+SEEDS = """
+def suggest(trial):
+  return {'optimizer.scale': 1.5, 'seed': trial.suggest_int('seed', 1, 1000)}
+"""
+
+
+@pytest.mark.long
+def test_a_sweep_that_is_done_prints_only_its_table(folder, tmp_path):
+  house = tmp_path / 'house'
+  sweep_house.build(house)
+  (tmp_path / 'space.py').write_text(SEEDS)
+  flags = [f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', '--trials=3']
+  flags.append('--config.train.steps=10')
+  tables_of = []
+  for more in ([], ['--format=csv'], ['--format=latex', '--mean_over_seeds']):
+    sweep = sweep_house.Sweep(house, tmp_path / 'sweep', *flags, *more)
+    sweep.start()
+    tables_of.append(sweep.end(0))
+  text, trials, latex_means = tables_of
+  assert len(sweep_house.rows_of(text)[1]) == 3
+  rows = list(csv.DictReader(trials.splitlines()))
+  assert [row['valid/bleu'] for row in rows] == ['15.0'] * 3
+  assert '1.5' in latex_means and ' 15 ± 0 ' in latex_means and ' 3 ' in latex_means
+  assert latex_means.splitlines()[-1] == r'\end{tabular}'
