@@ -6,8 +6,8 @@ from transformer.errors import UserError
 from transformer.tools._requirements import requirements
 from transformer.tools.audit.findings import IsForeign
 
-# Another language must be this many times as probable: few lines are too short for that, and none
-# of 12,000 lines of Tatoeba and Multi30k was taken for another language by mistake.
+# Another language must be this many times as probable. With 30, 98 % of the lines of Tatoeba in the
+# other language are found, and one of 48,000 lines was taken for another language by mistake.
 _SURE = 30
 _NO_LANGUAGE = 'zxx'  # numbers, markup
 
