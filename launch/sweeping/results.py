@@ -118,8 +118,8 @@ def page(
 def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   """Returns a header, and a row for each trial in order; the best one has a star.
 
-  Cells are text, or if they are `exact`, numbers with all digits. The column `checkpoints` is
-  there only if some were deleted.
+  Cells are text, or if they are `exact`, numbers with all digits and no star. The column
+  `checkpoints` is there only if some were deleted.
   """
   show = unchanged if exact else shown
   trials = sweep.all()
@@ -151,7 +151,8 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
     )
     seconds = attributes.get('seconds')
     settings = attributes.get('settings', {})
-    star = ' *' if best is not None and trial.number == best.number else ''
+    is_best = best is not None and trial.number == best.number
+    star = ' *' if is_best and not exact else ''
     rows.append(
       [
         f'{trial.number}{star}',
