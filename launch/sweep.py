@@ -9,6 +9,9 @@ launch/sweeping/space.py explains, and --config has the others. A trial's value 
 evaluation on the validation split. The pruner sees each evaluation before the last and may end the
 trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
+--format=markdown, latex or csv prints the table of trials in this form, also of a sweep that is
+done. --mean_over_seeds prints the mean and the deviation of trials that differ only in the seed.
+
 --keep_best=N deletes the checkpoints of trials that have ended, except those of the N best so far.
 All other files of a trial stay.
 
@@ -43,9 +46,9 @@ from transformer.system import command_line, outputs
 try:
   import optuna
 
-  from launch import child_process, sbatch
+  from launch import child_process, sbatch, tables
   from launch.config_file import given_settings
-  from launch.sweeping import checkpoints, results, space, workers
+  from launch.sweeping import checkpoints, means, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
 except ModuleNotFoundError as missing:
@@ -74,6 +77,17 @@ _KEEP_BEST = flags.DEFINE_integer(
   'keep_best',
   None,
   'Delete the checkpoints of trials that have ended, except so many best ones; default: keep all.',
+)
+_FORMAT = flags.DEFINE_enum(
+  'format',
+  'text',
+  ('text', *tables.FORMATS),
+  'Print the trials as a table for a paper or a spreadsheet.',
+)
+_MEANS = flags.DEFINE_bool(
+  'mean_over_seeds',
+  False,
+  'Print the mean and the deviation of complete trials that differ only in the seed.',
 )
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
 _SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
@@ -145,7 +159,7 @@ def _sweep(sweep: Sweep):
       return
     else:
       workers.run_workers(sweep, _local(), _command())
-  print(results.in_columns(results.table(sweep)))
+  print(_table(sweep))
   if sweep.best() is None:
     reasons = [
       trial.user_attrs['reason']
@@ -162,6 +176,15 @@ def _sweep(sweep: Sweep):
     sweep.folder / results.PAGE,
     sweep.folder / results.BEST,
   )
+
+
+def _table(sweep: Sweep) -> str:
+  """Returns the table of trials, or of their means, as the flags choose."""
+  style = _FORMAT.value
+  rows = results.table(sweep, exact=style == 'csv')
+  if _MEANS.value:
+    rows = means.means(sweep, style)
+  return results.in_columns(rows) if style == 'text' else tables.formatted(rows, style)
 
 
 def _work(sweep: Sweep):

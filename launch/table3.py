@@ -13,6 +13,9 @@ times as many steps, as in the paper. For a smaller machine, --scale=2 halves ev
 --layers=3 halves the layers of all rows. The fused attention of an NVIDIA GPU cannot take the heads
 of rows A1 and B; --config.model.attention=reference takes all.
 
+--seeds=3 trains each row with config.seed and the two seeds after it, these in WORKDIR/seedN/ROW;
+the table then has means and deviations. --format=markdown, latex or csv prints it for a paper.
+
 After each row, the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the names of
 its data. Started again, the command skips rows that are done and resumes a run that was stopped.
 """
@@ -32,7 +35,7 @@ from ml_collections import config_flags
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import child_process, table3_page
+from launch import child_process, table3_page, tables
 from launch.config_file import given_settings
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
@@ -56,6 +59,12 @@ _SCALE = flags.DEFINE_integer(
   'scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'
 )
 _LAYERS = flags.DEFINE_integer('layers', BASE_LAYERS, 'The layers of the base row.')
+_SEEDS = flags.DEFINE_integer(
+  'seeds', 1, 'The number of seeds of each row: config.seed and those after it.'
+)
+_FORMAT = flags.DEFINE_enum(
+  'format', None, tables.FORMATS, 'Print the table for a paper or a spreadsheet.'
+)
 _DRY_RUN = flags.DEFINE_bool(
   'dry_run', False, 'Print the commands, and start none of them.'
 )
@@ -75,20 +84,38 @@ def main(_):
       f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
       f'got {shown(",".join(unknown or names))}'
     )
-  shared_flags.check_at_least(1, _SCALE, _LAYERS)
+  shared_flags.check_at_least(1, _SCALE, _LAYERS, _SEEDS)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
-  rows = plan(
-    names, _CONFIG.value, given_settings(_CONFIG), _SCALE.value, _LAYERS.value
-  )
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
+  planned = _planned(names, workdir)
   if _DRY_RUN.value:
-    for row in rows:
-      for command in commands(row, filename, workdir):
-        print(shlex.join(command))
+    for folder, rows in planned.items():
+      for row in rows:
+        for command in commands(row, filename, folder):
+          print(shlex.join(command))
     return
   with child_process.stoppable():
-    run_rows(rows, filename, workdir, child_process.run)
+    for folder, rows in planned.items():
+      run_rows(rows, filename, folder, child_process.run)
+  results = _of_all_seeds(list(planned))
+  if len(planned) > 1:
+    files.write(workdir / _MARKDOWN, table3_page.page(results).encode())
+  if _FORMAT.value:
+    print(table3_page.table(results, _FORMAT.value))
+
+
+def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
+  """Returns the rows to train by the folder of their seed."""
+  given = given_settings(_CONFIG)
+  first = _CONFIG.value.seed
+  planned = {}
+  for number in range(_SEEDS.value):
+    seed = first + number
+    folder = workdir / f'seed{seed}' if number else workdir
+    settings = {**given, 'seed': seed} if number else given
+    planned[folder] = plan(names, _CONFIG.value, settings, _SCALE.value, _LAYERS.value)
+  return planned
 
 
 def commands(row: Row, filename: str, workdir: Path) -> tuple[list[str], list[str]]:
@@ -145,7 +172,8 @@ def _add(workdir: Path, name: str, result: dict[str, Any]):
     results = {**_read(workdir), name: result}
     results = {row: results[row] for row in PAPER if row in results}
     files.write_json(workdir / _JSON, results)
-    files.write(workdir / _MARKDOWN, table3_page.page(results).encode())
+    page = table3_page.page({row: [results[row]] for row in results})
+    files.write(workdir / _MARKDOWN, page.encode())
   finally:
     os.close(folder)
 
@@ -160,6 +188,15 @@ def _read(workdir: Path) -> dict[str, Any]:
       f'{path} should hold the rows that are done, and is damaged; remove it to '
       f'score the rows again'
     ) from error
+
+
+def _of_all_seeds(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+  """Returns the results of the rows that are done: by name, one for each seed."""
+  results = {}
+  for folder in folders:
+    for name, result in _read(folder).items():
+      results.setdefault(name, []).append(result)
+  return results
 
 
 def _result(row: Row, run: Path) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""The page of table 3: the figures of each row beside the paper's."""
+"""The page of table 3, and its table for a paper: the results of each row beside the paper's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from launch import tables
 
 _PREFACE = """# Table 3 of the paper, row by row
 
@@ -10,7 +12,8 @@ checkpoint on the validation split. The paper's columns are for newstest2013, af
 (`big`: 300,000) on WMT 2014 English to German. With other data or another scale, compare a row with
 the other rows, and not with the paper's figures. A scale of 1/4 means that model_dim, ff_dim,
 key_dim and value_dim are a quarter of the paper's. If the base row has fewer layers than the
-paper's 6, rows C1 to C3 have fewer in proportion.
+paper's 6, rows C1 to C3 have fewer in proportion. Of several seeds, the table has the mean and the
+standard deviation.
 
 """
 _COLUMNS = (
@@ -18,6 +21,7 @@ _COLUMNS = (
   'differs from base by',
   'scale',
   'steps',
+  'seeds',
   'PPL',
   'paper',
   'BLEU',
@@ -30,10 +34,11 @@ _COLUMNS = (
 )
 
 
-def page(results: Mapping[str, Any]) -> str:
-  """Returns the page with a table of the rows that are done, by name."""
+def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+  """Returns the page with a table of the rows that are done: by name, a result for each seed."""
   lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
-  for name, row in results.items():
+  for name, seeds in results.items():
+    row = seeds[0]
     settings = row['settings']
     paper = row['paper']
     data = row['data']
@@ -43,8 +48,6 @@ def page(results: Mapping[str, Any]) -> str:
       f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
       f'{settings["data.vocabulary_size"]:,}'
     )
-    # JSON has no infinity, which a perplexity may be.
-    perplexity = 'infinite' if row['perplexity'] is None else f'{row["perplexity"]:.2f}'
     prints = ', '.join(
       f'{what} {digest[:8]}'
       for what, digest in data['fingerprints'].items()
@@ -56,9 +59,10 @@ def page(results: Mapping[str, Any]) -> str:
         differences(row['differs']),
         '1' if row['scale'] == 1 else f'1/{row["scale"]}',
         f'{row["steps"]:,}',
-        perplexity,
+        str(len(seeds)),
+        *_over_seeds(seeds, 'perplexity', 'markdown'),
         f'{paper["perplexity"]:.2f}',
-        f'{row["bleu"]:.2f}',
+        *_over_seeds(seeds, 'bleu', 'markdown'),
         f'{paper["bleu"]:.1f}',
         f'{row["parameters"]:,}',
         str(paper['millions'] or ''),
@@ -68,6 +72,49 @@ def page(results: Mapping[str, Any]) -> str:
       )
     )
   return _PREFACE + ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+
+
+def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str:
+  """Returns the rows that are done as a table in one of `tables.FORMATS`.
+
+  `results` has a result for each seed, by the name of the row.
+  """
+  head = [
+    'row',
+    'differs from base by',
+    'parameters',
+    'seeds',
+    *tables.titles('PPL', style),
+    'PPL (paper)',
+    *tables.titles('BLEU', style),
+    'BLEU (paper)',
+  ]
+  rows = [head]
+  for name, seeds in results.items():
+    row = seeds[0]
+    parameters = row['parameters']
+    cells = [
+      name,
+      differences(row['differs']),
+      parameters if style == 'csv' else f'{parameters:,}',
+      len(seeds),
+      *_over_seeds(seeds, 'perplexity', style),
+      f'{row["paper"]["perplexity"]:.2f}',
+      *_over_seeds(seeds, 'bleu', style),
+      f'{row["paper"]["bleu"]:.1f}',
+    ]
+    rows.append(cells)
+  return tables.formatted(rows, style)
+
+
+def _over_seeds(
+  seeds: Sequence[Mapping[str, Any]], number: str, style: str
+) -> list[Any]:
+  """Returns the cells of a number over seeds, whose JSON is null if it is infinite."""
+  values = [row[number] for row in seeds]
+  if None in values:
+    return ['infinite', None] if style == 'csv' else ['infinite']
+  return tables.over_seeds(values, style, '.2f')
 
 
 def differences(differs: Mapping[str, Any]) -> str:

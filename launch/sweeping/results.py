@@ -115,11 +115,13 @@ def page(
   return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
 
 
-def table(sweep: Sweep) -> list[list[str]]:
+def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   """Returns a header, and a row for each trial in order; the best one has a star.
 
-  The column `checkpoints` is there only if some were deleted.
+  Cells are text, or if they are `exact`, numbers with all digits and no star. The column
+  `checkpoints` is there only if some were deleted.
   """
+  show = unchanged if exact else shown
   trials = sweep.all()
   best = sweep.best()
   kept = {}
@@ -149,15 +151,16 @@ def table(sweep: Sweep) -> list[list[str]]:
     )
     seconds = attributes.get('seconds')
     settings = attributes.get('settings', {})
-    star = ' *' if best is not None and trial.number == best.number else ''
+    is_best = best is not None and trial.number == best.number
+    star = ' *' if is_best and not exact else ''
     rows.append(
       [
         f'{trial.number}{star}',
         _STATES[trial.state],
-        _shown(value),
-        _shown(step),
+        show(value),
+        show(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
-        *(_shown(settings.get(name)) for name in names),
+        *(show(settings.get(name)) for name in names),
         *([kept[trial.number]] if kept else []),
         attributes.get('reason', ''),
       ]
@@ -188,7 +191,7 @@ def summary(sweep: Sweep) -> str:
   outcome = 'none is complete'
   if best is not None:
     outcome = (
-      f'the best is trial {best.number}, with {sweep.space.objective} {_shown(best.value)} at step '
+      f'the best is trial {best.number}, with {sweep.space.objective} {shown(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
   parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
@@ -213,7 +216,12 @@ space was {sweep.space.filename}; the trial's run is {run} on host
   return config_file(docstring, changed(sweep.config, settings), settings)
 
 
-def _shown(value: Any) -> str:
+def unchanged(value: Any) -> Any:
+  """Returns a value as a cell of a table with all digits."""
+  return value
+
+
+def shown(value: Any) -> str:
   """Returns a value as a cell of the table."""
   if value is None:
     return ''

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 
+from tests import latex
 from tests.tools.compare.test_comparison import GOOD, POOR, compared, write
 from transformer import files
 from transformer.config import Config
@@ -68,7 +70,30 @@ def test_a_table_has_the_numbers_of_the_json_and_nothing_else(command, tmp_path,
       ]
       assert f'{bleu:.2f}' in row and (p is None or f'{p:.4f}' in row)
   if style == 'latex':
-    assert lines[0].startswith(r'\begin{tabular}') and lines[-1] == r'\end{tabular}'
+    assert r'a\_1' in out
+    latex.check(out, tmp_path)
+
+
+@pytest.mark.parametrize('style', ['text', 'markdown', 'latex', 'csv'])
+def test_seeds_of_one_system_have_a_mean_and_a_deviation(command, tmp_path, style):
+  seeds = [write(tmp_path, 'a', GOOD), write(tmp_path, 'b', POOR)]
+  output = tmp_path / 'found.json'
+  status, out, err = command(','.join(seeds), f'--format={style}', f'--output={output}')
+  assert status == 0, err
+  (system,) = json.loads(output.read_text('utf-8'))['systems'].values()
+  bleu = system['scores']['BLEU']
+  scores = []
+  for run in seeds:
+    for path in Path(run).glob('eval/*alpha0.6.json'):
+      scores.append(json.loads(path.read_text('utf-8'))['bleu'])
+  assert bleu['seeds'] == scores and bleu['mean'] == statistics.fmean(scores)
+  if style == 'csv':
+    row = next(csv.DictReader(out.splitlines()))
+    assert float(row['mean']) == statistics.fmean(scores)
+    assert float(row['deviation']) == statistics.stdev(scores)
+  else:
+    assert f'{statistics.fmean(scores):.2f} ± {statistics.stdev(scores):.2f}' in out
+    assert 'p of' not in out
 
 
 def test_settings_of_a_config_file_and_of_a_colleagues_copy_are_compared(

@@ -2,15 +2,19 @@ r"""Reports faults in the text of a config, before a run trains on it.
 
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
+  python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --write=FOLDER
 
 The audit reads every pair of the training, validation and test text once, and changes no text.
-docs/data.md lists the findings.
+--write writes the text to another folder without the training pairs that have findings, except
+those of the kinds that --keep names. docs/data.md lists the kinds.
 
 The vocabulary is the one of the config's `train.init_from` or `data.vocabulary`; else the audit
 learns one as train.py does.
 """
 
 import itertools
+import shlex
+from pathlib import Path
 
 from absl import flags
 
@@ -18,17 +22,30 @@ from transformer import files
 from transformer.commands import shared_flags
 from transformer.commands.request import check_output
 from transformer.config import Config
+from transformer.data.config import DataConfig
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.evaluation.texts import split_files
 from transformer.system import command_line, outputs
-from transformer.tools.audit.report import as_json, audit, report_lines
+from transformer.tools.audit import languages, mending
+from transformer.tools.audit.report import Audited, as_json, audit, report_lines
 
 _CONFIG = shared_flags.define_config()
 _JSON = flags.DEFINE_string(
   'json', None, 'Also write the line numbers of all findings to this file.'
 )
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
+_LANGUAGES = flags.DEFINE_bool(
+  'languages', False, 'Also find lines in another language; needs py3langid.'
+)
+_WRITE = flags.DEFINE_string(
+  'write',
+  None,
+  'A new folder for the text without the training pairs that have findings.',
+)
+_KEEP = flags.DEFINE_list(
+  'keep', ['bytes'], 'Kinds of findings whose pairs --write keeps; empty: none.'
+)
 
 
 def main(_):
@@ -36,19 +53,42 @@ def main(_):
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
+  mending.check_kinds(_KEEP.value)
+  folder = None
+  if _WRITE.value is not None:
+    folder = files.as_path(_WRITE.value).absolute()
+    mending.check_folder(folder)
+  elif flags.FLAGS['keep'].present:
+    raise UserError('--keep is for the folder that is written; add --write=FOLDER')
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
   splits = [*data.train, *data.valid_sets.values(), data.test]
   read = itertools.chain(*(split_files(data, split) for split in splits if split))
   check_output(_JSON.value, read, flag='json')
+  is_foreign = None
+  if _LANGUAGES.value:
+    is_foreign = languages.identifier([data.source_language, data.target_language])
   origin = config.train.init_from
   earlier = vocabularies.load(files.as_path(origin)) if origin else None
   audited = {}
-  for name, corpus in audit(data, earlier):
+  for name, corpus in audit(data, earlier, is_foreign):
     audited[name] = corpus
     print(*report_lines(name, corpus, _EXAMPLES.value), sep='\n', end='\n\n')
   if _JSON.value:
     outputs.write(files.as_path(_JSON.value), files.as_json(as_json(audited)))
+  if folder is not None:
+    _write(folder, audited, data)
+
+
+def _write(folder: Path, audited: dict[str, Audited], data: DataConfig):
+  """Writes the text without its findings, and prints the counts and how to train on it."""
+  mended = mending.mend(audited, _KEEP.value)
+  settings = mending.write(folder, mended, data)
+  print(*mending.summary_lines(mended), sep='\n', end='\n\n')
+  print(
+    f'{folder} has the text, and in {mending.REMOVED} the lines that are not there;'
+  )
+  print(f'train on it with: {shlex.join(settings)}')
 
 
 start = command_line.starter(main)  # `attention-audit` calls it.

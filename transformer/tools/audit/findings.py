@@ -1,7 +1,7 @@
 """Reads a corpus once, and finds the pairs that a training may not want."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,38 @@ _RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
 _USUAL = 0.05  # the least fraction of letters in a script that a language is written in
 _BYTES = frozenset(BYTE_IDS)
 
-# The indices of pairs, ascending from 0, by what is odd about them.
-Findings = dict[str, np.ndarray]
+# The kinds of findings; a pair that is removed counts for the first of its kinds.
+KINDS = (
+  'blank',
+  'length',
+  'ratio',
+  'shift',
+  'copy',
+  'characters',
+  'bytes',
+  'script',
+  'language',
+  'shared_pair',
+  'shared_source',
+  'shared_target',
+  'repeat',
+)
+# Returns whether a line is in another language than the one with this code.
+IsForeign = Callable[[str, str], bool]
+
+
+class Finding(NamedTuple):
+  """The pairs of a corpus that are odd in one way.
+
+  Attributes:
+    kind: one of `KINDS`.
+    text: what is odd about the pairs.
+    indices: the indices of the pairs, ascending from 0.
+  """
+
+  kind: str
+  text: str
+  indices: np.ndarray
 
 
 class _Columns(NamedTuple):
@@ -34,6 +64,7 @@ class _Columns(NamedTuple):
     has_odd: whether characters are odd.
     has_bytes: whether the vocabulary spells characters in bytes.
     scripts: the script of most letters; empty without letters.
+    foreign: whether a line is in another language; False if languages are not identified.
   """
 
   keys: np.ndarray
@@ -42,16 +73,23 @@ class _Columns(NamedTuple):
   has_odd: np.ndarray
   has_bytes: np.ndarray
   scripts: np.ndarray
+  foreign: np.ndarray
 
 
 class Side:
   """The lines of one language of a corpus."""
 
-  def __init__(self, language: str, vocabulary: Vocabulary):
+  def __init__(
+    self,
+    language: str,
+    vocabulary: Vocabulary,
+    is_foreign: IsForeign | None = None,
+  ):
     """Starts without lines."""
     self.language = language
     self.letters: collections.Counter[str] = collections.Counter()  # by script
     self._vocabulary = vocabulary
+    self._is_foreign = is_foreign
     self._chunks: list[_Columns] = []
 
   def add(self, lines: Sequence[str]):
@@ -61,6 +99,10 @@ class Side:
       counts = count_scripts(line)
       self.letters.update(counts)
       scripts.append(max(counts, key=lambda script: counts[script], default=''))
+    foreign = np.zeros(len(lines), bool)
+    if self._is_foreign is not None:
+      for number, line in enumerate(lines):
+        foreign[number] = self._is_foreign(line, self.language)
     encoded = self._vocabulary.encode_batch(lines)
     columns = _Columns(
       keys=keys_of(lines),
@@ -69,6 +111,7 @@ class Side:
       has_odd=np.array([has_odd_characters(line) for line in lines], bool),
       has_bytes=np.array([not _BYTES.isdisjoint(ids) for ids in encoded], bool),
       scripts=np.array(scripts, object),
+      foreign=foreign,
     )
     self._chunks.append(columns)
 
@@ -84,18 +127,21 @@ class Side:
 
 
 def examine(
-  corpus: Corpus, config: DataConfig, vocabulary: RunVocabulary
-) -> tuple[Findings, list[Side], dict[str, np.ndarray]]:
+  corpus: Corpus,
+  config: DataConfig,
+  vocabulary: RunVocabulary,
+  is_foreign: IsForeign | None = None,
+) -> tuple[list[Finding], list[Side], dict[str, np.ndarray]]:
   """Reads a corpus once, a chunk at a time.
 
   Returns:
-    findings: the indices of pairs by what is odd about them.
+    findings: the odd pairs, in the order of `KINDS`; without `language` if `is_foreign` is None.
     sides: the source and the target.
     keys: int64 [pairs] of the `source`, the `target` and the `pair`; equal for equal text.
   """
   sides = [
-    Side(config.source_language, vocabulary.source),
-    Side(config.target_language, vocabulary.target),
+    Side(config.source_language, vocabulary.source, is_foreign),
+    Side(config.target_language, vocabulary.target, is_foreign),
   ]
   keys_of_pairs = []
   for first in range(0, max(len(corpus), 1), _CHUNK):
@@ -105,11 +151,17 @@ def examine(
     sides[1].add([target for _, target in pairs])
   source = sides[0].columns()
   target = sides[1].columns()
-  odd = _odd_lengths(source, target, config) | _odd_text(source, target)
+  findings = [
+    *_odd_lengths(source, target, config),
+    *_odd_text(source, target),
+  ]
   for side, columns in zip(sides, (source, target), strict=True):
-    what = f'{side.language}: most letters are of a script that is rare here'
-    odd[what] = side.is_rare(columns.scripts)
-  findings = {what: np.flatnonzero(is_odd) for what, is_odd in odd.items()}
+    text = f'{side.language}: most letters are of a script that is rare here'
+    findings.append(_finding('script', text, side.is_rare(columns.scripts)))
+  if is_foreign is not None:
+    for side, columns in zip(sides, (source, target), strict=True):
+      text = f'{side.language}: another language is far more probable'
+      findings.append(_finding('language', text, columns.foreign))
   keys = {
     'source': source.keys,
     'target': target.keys,
@@ -118,22 +170,27 @@ def examine(
   return findings, sides, keys
 
 
-def _odd_text(source: _Columns, target: _Columns) -> dict[str, np.ndarray]:
-  """Returns which pairs have odd text, bool [pairs], by what is odd."""
+def _finding(kind: str, text: str, is_odd: np.ndarray) -> Finding:
+  """Returns the pairs for which `is_odd`, bool [pairs], is True."""
+  return Finding(kind, text, np.flatnonzero(is_odd))
+
+
+def _odd_text(source: _Columns, target: _Columns) -> list[Finding]:
+  """Returns the pairs with odd text."""
   is_same = (source.keys == target.keys) & ~source.blank
   has_odd = source.has_odd | target.has_odd
   has_bytes = source.has_bytes | target.has_bytes
-  return {
-    'source equals target': is_same,
-    'control, invisible, private or broken characters': has_odd,
-    'characters that the vocabulary spells in bytes': has_bytes,
-  }
+  return [
+    _finding('copy', 'source equals target', is_same),
+    _finding('characters', 'control, invisible, private or broken characters', has_odd),
+    _finding('bytes', 'characters that the vocabulary spells in bytes', has_bytes),
+  ]
 
 
 def _odd_lengths(
   source: _Columns, target: _Columns, config: DataConfig
-) -> dict[str, np.ndarray]:
-  """Returns which pairs have odd lengths, bool [pairs], by what is odd.
+) -> list[Finding]:
+  """Returns the pairs with odd lengths.
 
   What training drops is counted as training does: a blank pair is neither too long nor uneven.
   """
@@ -148,16 +205,17 @@ def _odd_lengths(
     f'a side has more than {ratio:g} times the tokens of the other '
     f'(data.max_length_ratio drops the pair in training)'
   )
-  odd = {
-    'a side is blank (training drops the pair)': blank,
-    too_long: ~blank & (longer > config.max_length),
-    uneven: ~blank & differ_in_length(source.tokens, target.tokens, ratio),
-  }
+  is_uneven = ~blank & differ_in_length(source.tokens, target.tokens, ratio)
+  findings = [
+    _finding('blank', 'a side is blank (training drops the pair)', blank),
+    _finding('length', too_long, ~blank & (longer > config.max_length)),
+    _finding('ratio', uneven, is_uneven),
+  ]
   found = shifts(source.tokens, target.tokens)
   for shift in np.unique(found[found != 0]):
-    what = f'the two sides look shifted: line n is translated by line n{shift:+d}'
-    odd[what] = found == shift
-  return odd
+    text = f'the two sides look shifted: line n is translated by line n{shift:+d}'
+    findings.append(_finding('shift', text, found == shift))
+  return findings
 
 
 def keys_of(items: Sequence[str | tuple[str, str]]) -> np.ndarray:

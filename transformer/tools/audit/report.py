@@ -14,8 +14,10 @@ from transformer.data.vocabulary.making import make_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
-from transformer.tools.audit.findings import Findings, Side, examine
+from transformer.tools.audit.findings import Finding, IsForeign, Side, examine
 
+# The names of training corpora in the report begin with this.
+TRAIN = 'train/'
 _WIDTH = 44  # characters of a sentence that an example shows
 _PERCENTILES = (50, 99, 100)
 
@@ -24,18 +26,29 @@ class Audited(NamedTuple):
   """A corpus with what the audit found.
 
   Attributes:
+    split: the name of the corpus in the config.
     corpus: the pairs; files of different lengths end with the shorter one.
     about: lines of a report about the files and the two languages.
-    findings: the indices of pairs, from 0, by what is odd about them.
+    findings: the odd pairs, in the order of `findings.KINDS`.
+    keys: int64 [pairs] of the `source`, the `target` and the `pair`; equal for equal text.
   """
 
+  split: str
   corpus: Corpus
   about: list[str]
-  findings: Findings
+  findings: list[Finding]
+  keys: dict[str, np.ndarray]
+
+  @property
+  def is_aligned(self) -> bool:
+    """Whether both files have the same number of lines."""
+    return len(set(getattr(self.corpus, 'lines', ()))) < 2
 
 
 def audit(
-  config: DataConfig, earlier: RunVocabulary | None = None
+  config: DataConfig,
+  earlier: RunVocabulary | None = None,
+  is_foreign: IsForeign | None = None,
 ) -> Iterator[tuple[str, Audited]]:
   """Reads all the text of a config once; yields the name and the findings of each corpus.
 
@@ -46,20 +59,24 @@ def audit(
     config: the text, and the limits of lengths.
     earlier: the vocabulary of `train.init_from`, if there is one. The vocabulary is as training
       makes it.
+    is_foreign: whether a line is in another language; by default, no language is identified.
 
   Raises:
     UserError: a training text cannot be read.
   """
-  train = {f'train/{name}': _open(config, name) for name in config.train}
+  train = {f'{TRAIN}{split}': _open(config, split) for split in config.train}
   vocabulary = make_vocabulary(config, Corpora(train, {}), earlier)
   keys = []
-  for name, corpus in train.items():
-    findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
-    keys.append(keys_of_corpus)
-    repeats = _repeats(_joined(keys, 'pair'))
-    first = len(repeats) - len(corpus)
-    findings['the pair repeats an earlier one'] = np.flatnonzero(repeats[first:])
-    yield name, Audited(corpus, _about(corpus, sides), findings)
+  for split, (name, corpus) in zip(config.train, train.items(), strict=True):
+    examined = examine(corpus, config, vocabulary, is_foreign)
+    audited = _audited(split, corpus, *examined)
+    keys.append(audited.keys)
+    is_repeat = repeats(_joined(keys, 'pair'))
+    first = len(is_repeat) - len(corpus)
+    indices = np.flatnonzero(is_repeat[first:])
+    repeated = Finding('repeat', 'the pair repeats an earlier one', indices)
+    audited.findings.append(repeated)
+    yield name, audited
   splits = dict(config.valid_sets)
   if config.test:
     splits['test'] = config.test
@@ -69,11 +86,23 @@ def audit(
     except UserError as error:
       logging.warning('%s is not audited: %s', name, error)
       continue
-    findings, sides, keys_of_corpus = examine(corpus, config, vocabulary)
-    for part, ours in keys_of_corpus.items():
-      in_training = np.isin(ours, _joined(keys, part))
-      findings[f'the {part} is in training too'] = np.flatnonzero(in_training)
-    yield name, Audited(corpus, _about(corpus, sides), findings)
+    examined = examine(corpus, config, vocabulary, is_foreign)
+    audited = _audited(split, corpus, *examined)
+    for part, ours in audited.keys.items():
+      in_training = np.flatnonzero(np.isin(ours, _joined(keys, part)))
+      text = f'the {part} is in training too'
+      audited.findings.append(Finding(f'shared_{part}', text, in_training))
+    yield name, audited
+
+
+def _audited(
+  split: str,
+  corpus: Corpus,
+  findings: list[Finding],
+  sides: list[Side],
+  keys: dict[str, np.ndarray],
+) -> Audited:
+  return Audited(split, corpus, _about(corpus, sides), findings, keys)
 
 
 def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
@@ -88,7 +117,7 @@ def _open(config: DataConfig, split: str) -> Any:
   return open_corpus(config, split)
 
 
-def _repeats(keys: np.ndarray) -> np.ndarray:
+def repeats(keys: np.ndarray) -> np.ndarray:
   """Returns which keys there are earlier, too, bool [keys]."""
   repeats = np.ones(len(keys), bool)
   _, first_places = np.unique(keys, return_index=True)
@@ -131,15 +160,16 @@ def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
 
   Invisible characters are escaped. Each finding has the first `examples` lines, counted from 1.
   """
-  corpus, about, findings = audited
+  corpus = audited.corpus
   yield f'{name}: {corpus.name}, {len(corpus):,} pairs'
-  for line in about:
+  for line in audited.about:
     yield f'  {line}'
-  for what in sorted(findings, key=lambda what: -len(findings[what])):
-    indices = findings[what]
+  commonest = sorted(audited.findings, key=lambda finding: -len(finding.indices))
+  for kind, text, indices in commonest:
     if not len(indices):
       break
-    yield f'  {len(indices):>9,} {_percent(len(indices), len(corpus)):>9}  {what}'
+    share = _percent(len(indices), len(corpus))
+    yield f'  {len(indices):>9,} {share:>9}  {kind:13}  {text}'
     for index in indices[:examples].tolist():
       ((source, target),) = corpus[index : index + 1]
       yield f'        line {index + 1}: {shown(source, _WIDTH)} | {shown(target, _WIDTH)}'
@@ -148,10 +178,10 @@ def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
 def as_json(audited: Mapping[str, Audited]) -> dict[str, dict[str, list[int]]]:
   """Returns the lines of each finding in each corpus, counted from 1."""
   content = {}
-  for name, (_, _, findings) in audited.items():
+  for name, of_corpus in audited.items():
     content[name] = {}
-    for what, indices in findings.items():
-      content[name][what] = (indices + 1).tolist()
+    for _, text, indices in of_corpus.findings:
+      content[name][text] = (indices + 1).tolist()
   return content
 
 

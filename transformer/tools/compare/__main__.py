@@ -2,6 +2,7 @@
 
   python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
   python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
+  python -m transformer.tools.compare --text=test A1,A2,A3             # mean and deviation
   python -m transformer.tools.compare --format=latex RUN_A RUN_B       # or markdown, csv
   python -m transformer.tools.compare --settings RUN_A RUN_B           # or config files
   python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
@@ -56,9 +57,10 @@ def main(arguments: Sequence[str]):
     lines = settings.differences(*arguments[1:])
     print(*lines or ['all settings are equal'], sep='\n')
     return
-  if len(arguments) < 3:
+  if len(arguments) < 3 and ',' not in ''.join(arguments[1:]):
     raise UserError(
-      'two systems or more are needed, each a run, or runs with commas between them'
+      'two systems or more are needed, each a run, or runs with commas between them; '
+      'or one system of several runs'
     )
   shared_flags.check_at_least(0, _EXAMPLES)
   systems = scored_runs.read(arguments[1:], _TEXT.value)

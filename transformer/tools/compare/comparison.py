@@ -54,7 +54,8 @@ def compare(
       'scores': {metric: _statistics(metric, seeds) for metric in signatures},
       'p': {},
     }
-  _add_p_values(compared, systems, signatures)
+  if len(systems) > 1:
+    _add_p_values(compared, systems, signatures)
   return {
     'text': first.result.content['text'],
     'sentences': len(first.sentences),

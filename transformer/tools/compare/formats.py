@@ -24,7 +24,8 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
   names = compared['signatures']
   if style == 'csv':
     return _as_csv(compared)
-  head = ['system', *names, *(f'p of {name}' for name in names)]
+  tested = names if len(compared['systems']) > 1 else ()
+  head = ['system', *names, *(f'p of {name}' for name in tested)]
   rows = []
   for name, system in compared['systems'].items():
     row = [name]
@@ -32,7 +33,7 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
       row = [name.replace('|', r'\|')]
     for metric in names:
       row.append(mean_and_deviation(system['scores'][metric]))
-    for metric in names:
+    for metric in tested:
       # The baseline has no p, and no custom metric has.
       p = system['p'].get(metric)
       row.append('' if p is None else f'{p:.4f}')

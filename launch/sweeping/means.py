@@ -1,0 +1,36 @@
+"""The trials of a sweep that differ only in the seed: their mean and deviation."""
+
+import json
+from typing import Any
+
+from optuna.trial import TrialState
+
+from launch import tables
+from launch.sweeping.results import shown, unchanged
+from launch.sweeping.study import Sweep
+
+
+def means(sweep: Sweep, style: str) -> list[list[Any]]:
+  """Returns a header, and a row for each choice of settings other than `seed`.
+
+  A row has the settings, the number of complete trials with them, and the mean and the deviation
+  of their values, as cells for a table of this style (`tables.over_seeds`).
+  """
+  values: dict[str, list[float]] = {}
+  names = {}
+  for trial in sweep.all():
+    if trial.state == TrialState.COMPLETE:
+      settings = dict(trial.user_attrs.get('settings', {}))
+      settings.pop('seed', None)
+      names |= dict.fromkeys(settings)
+      choice = json.dumps(settings)
+      values.setdefault(choice, []).append(trial.value)
+  show = unchanged if style == 'csv' else shown
+  last_names = [name.rpartition('.')[2] for name in names]
+  rows = [[*last_names, 'seeds', *tables.titles(sweep.space.objective, style)]]
+  for choice, of_seeds in values.items():
+    settings = json.loads(choice)
+    cells = [show(settings.get(name)) for name in names]
+    spread = tables.over_seeds(of_seeds, style, '.4g')
+    rows.append([*cells, str(len(of_seeds)), *spread])
+  return rows

@@ -1,0 +1,197 @@
+"""Tables for a paper have the numbers of the results, and LaTeX compiles them."""
+
+import csv
+import json
+import math
+import runpy
+import statistics
+
+import pytest
+
+from launch import table3_page, table3_rows, tables
+from launch.sweeping.means import means
+from launch.sweeping.results import table
+from tests import latex
+from tests.launch import sweep_house
+from tests.launch.sweep_house import GOOD
+from transformer.config import flatten
+
+ODD = 'a_b & 50% #1 {x} ~^$ | \\y'
+ROWS = [['name', 'a|b'], [ODD, '1.50 ± 0.10'], ['plain', None]]
+
+
+def cells_of(line):
+  return [cell.strip() for cell in line.strip('|').split('|')]
+
+
+def test_special_characters_are_escaped(tmp_path):
+  written = tables.formatted(ROWS, 'latex')
+  for escaped in (r'a\_b \& 50\% \#1 \{x\}', r'\$', r'\textasciitilde'):
+    assert escaped in written
+  latex.check(written, tmp_path)
+  markdown = tables.formatted(ROWS, 'markdown').splitlines()
+  assert all(line.count('|') - line.count(r'\|') == 3 for line in markdown)
+  assert list(csv.reader(tables.formatted(ROWS, 'csv').splitlines())) == [
+    ['name', 'a|b'],
+    [ODD, '1.50 ± 0.10'],
+    ['plain', ''],
+  ]
+
+
+def sweep_over_seeds(begin):
+  """Returns a sweep of two values of dropout with three seeds each, of which one trial fails."""
+  space = GOOD.replace('0.0, 0.5)}', "0.0, 0.5), 'seed': trial.number}")
+  sweep = begin(space, 7)
+  values = iter([10.123456, 11.5, 13.75, 20.0, 21.0, 25.25, math.nan])
+  number = iter(range(7))
+
+  def end(trial):
+    trial.suggest_float('dropout', 0.0, 0.5)
+    place = next(number)
+    settings = {'model.dropout': 0.1 * (1 + place // 3), 'seed': place % 3}
+    trial.set_user_attr('settings', settings)
+    return next(values)
+
+  while sweep.run_next(end) is not None:
+    pass
+  return sweep
+
+
+@pytest.mark.parametrize('style', tables.FORMATS)
+def test_the_table_of_a_sweep_has_the_values_of_its_trials(begin, tmp_path, style):
+  sweep = sweep_over_seeds(begin)
+  written = tables.formatted(table(sweep, exact=style == 'csv'), style)
+  if style == 'csv':
+    rows = list(csv.DictReader(written.splitlines()))
+    assert [row['trial'] for row in rows] == ['0', '1', '2', '3', '4', '5', '6']
+    for row, trial in zip(rows, sweep.all(), strict=True):
+      assert row['valid/bleu'] == ('' if trial.value is None else str(trial.value))
+      settings = trial.user_attrs['settings']
+      assert row['dropout'] == str(settings['model.dropout'])
+    return
+  assert ' 10.12 ' in written and ' 25.25 ' in written and ' 5 * ' in written
+  if style == 'latex':
+    latex.check(written, tmp_path)
+
+
+@pytest.mark.parametrize('style', tables.FORMATS)
+def test_a_sweep_has_means_over_seeds(begin, tmp_path, style):
+  rows = means(sweep_over_seeds(begin), style)
+  written = tables.formatted(rows, style)
+  first = [10.123456, 11.5, 13.75]
+  if style == 'csv':
+    one, other = csv.DictReader(written.splitlines())
+    assert float(one['valid/bleu']) == statistics.fmean(first)
+    assert float(one['valid/bleu deviation']) == statistics.stdev(first)
+    assert (one['dropout'], one['seeds'], other['seeds']) == ('0.1', '3', '3')
+    return
+  assert '11.79 ± 1.831' in written and '22.08 ± 2.788' in written
+  if style == 'latex':
+    latex.check(written, tmp_path)
+
+
+def result(seed, perplexity, bleu, **differs):
+  """Returns a row of table3.json."""
+  return {
+    'differs': {'model.dropout': 0.0, 'train.a_b%': 1, **differs},
+    'scale': 4,
+    'steps': 800,
+    'perplexity': perplexity,
+    'bleu': bleu,
+    'signature': 'nrefs:1',
+    'parameters': 1_900_544,
+    'paper': {'perplexity': 4.92, 'bleu': 25.8, 'millions': 65},
+    'data': {'name': 'text', 'languages': ['en', 'de'], 'fingerprints': {}},
+    'commit': 'c0ffee00',
+    'settings': {
+      'seed': seed,
+      'model.num_layers': 3,
+      'model.norm': 'post',
+      'optimizer.schedule': 'paper',
+      'train.tokens_per_batch': 2048,
+      'data.vocabulary_size': 4000,
+    },
+  }
+
+
+@pytest.mark.parametrize('style', tables.FORMATS)
+def test_table_3_has_the_numbers_of_its_results(tmp_path, style):
+  base = [result(1, 12.454, 26.97), result(2, 12.58, 25.07), result(3, 12.31, 26.5)]
+  results = {
+    'base': base,
+    'E': [result(1, 12.07, 26.764)],
+    'big': [result(1, None, 0.0)],
+  }
+  written = table3_page.table(results, style)
+  if style == 'csv':
+    rows = {row['row']: row for row in csv.DictReader(written.splitlines())}
+    bleu = [row['bleu'] for row in base]
+    assert float(rows['base']['BLEU']) == statistics.fmean(bleu)
+    assert float(rows['base']['BLEU deviation']) == statistics.stdev(bleu)
+    assert (rows['base']['seeds'], rows['base']['parameters']) == ('3', '1900544')
+    assert (rows['E']['PPL'], rows['E']['PPL deviation']) == ('12.07', '')
+    assert (rows['E']['BLEU'], rows['big']['PPL']) == ('26.764', 'infinite')
+    return
+  for cell in ('12.45 ± 0.14', '26.18 ± 0.99', '26.76', 'infinite', '1,900,544'):
+    assert f' {cell} ' in written
+  if style == 'latex':
+    assert r'a\_b\% 1' in written
+    latex.check(written, tmp_path)
+  else:
+    assert cells_of(written.splitlines()[2])[-1] == '25.8'
+
+
+@pytest.fixture(scope='module')
+def launch(start_command):
+  yield from start_command('launch.table3')
+
+
+def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
+  config = f'{folder}/tiny.py'
+  flags = [f'--config={config}', f'--workdir={tmp_path}', '--rows=base', '--scale=64']
+  status, planned, err = launch(*flags, '--seeds=2', '--config.seed=4', '--dry_run')
+  assert status == 0, err
+  trained = planned.splitlines()[::2]
+  assert trained[0].endswith(f'--workdir={tmp_path}/base')
+  assert trained[1].endswith(f'--workdir={tmp_path}/seed5/base')
+  assert '--config.seed=4 ' in trained[0] and '--config.seed=5 ' in trained[1]
+  # The runs of both seeds are done, so nothing is trained.
+  settings = runpy.run_path(config)['get_config']()
+  for name, seed in (('', 4), ('seed5', 5)):
+    (row,) = table3_rows.plan(['base'], settings, {'seed': seed}, 64, 6)
+    done = result(seed, 12.0 + seed, 20.0 + seed)
+    done['settings'] = json.loads(json.dumps(flatten(row.settings.to_dict())))
+    (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / name / 'table3.json').write_text(json.dumps({'base': done}))
+  status, out, err = launch(*flags, '--seeds=2', '--config.seed=4', '--format=csv')
+  assert status == 0 and 'row base is done' in err, err
+  (row,) = csv.DictReader(out.splitlines())
+  assert (row['seeds'], row['PPL'], row['BLEU']) == ('2', '16.5', '24.5')
+  page = (tmp_path / 'table3.md').read_text('utf-8').splitlines()
+  assert ' 2 | 16.50 ± 0.71 | ' in page[-1] and ' 24.50 ± 0.71 ' in page[-1]
+
+
+SEEDS = """
+def suggest(trial):
+  return {'optimizer.scale': 1.5, 'seed': trial.suggest_int('seed', 1, 1000)}
+"""
+
+
+@pytest.mark.long
+def test_a_sweep_that_is_done_prints_only_its_table(folder, tmp_path):
+  house = tmp_path / 'house'
+  sweep_house.build(house)
+  (tmp_path / 'space.py').write_text(SEEDS)
+  flags = [f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', '--trials=3']
+  flags.append('--config.train.steps=10')
+  tables_of = []
+  for more in ([], ['--format=csv'], ['--format=latex', '--mean_over_seeds']):
+    sweep = sweep_house.Sweep(house, tmp_path / 'sweep', *flags, *more)
+    sweep.start()
+    tables_of.append(sweep.end(0))
+  text, trials, latex_means = tables_of
+  assert len(sweep_house.rows_of(text)[1]) == 3
+  rows = list(csv.DictReader(trials.splitlines()))
+  assert [row['valid/bleu'] for row in rows] == ['15.0'] * 3
+  assert '1.5' in latex_means and ' 15 ± 0 ' in latex_means and ' 3 ' in latex_means
+  assert latex_means.splitlines()[-1] == r'\end{tabular}'
