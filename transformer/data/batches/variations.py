@@ -106,7 +106,7 @@ class VariedBatches(BatchesByStep):
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[Named], seed: int):
     self.shape = plan.shape
-    self._plan = plan
+    self.plan = plan
     self._variations = variations
     self._seed = seed
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
@@ -123,22 +123,22 @@ class VariedBatches(BatchesByStep):
 
   def _make_window(self, number: int) -> _Window:
     steps = range(number * self.planned, (number + 1) * self.planned)
-    dealt = [self._plan.deal(step) for step in steps]
+    dealt = [self.plan.deal(step) for step in steps]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
     keys = np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64)
     for part in (rounds, pairs):
       keys = mix(keys) + part.astype(np.uint64)
     keys = mix(keys)
-    owner, within = find(self._plan.corpora, pairs)
+    owner, within = find(self.plan.corpora, pairs)
     used = np.unique(owner)
     corpora = []
     for place in used:
       here = owner == place
-      corpus = self._plan.corpora[place]
+      corpus = self.plan.corpora[place]
       sides = (side.select(within[here]) for side in (corpus.source, corpus.target))
       read = EncodedPairs(*sides, {})
       longest = self.shape.target_length
       corpora.append(vary_pairs(self._variations, read, keys[:, here], longest))
-    numbers = self._plan.numbers and [self._plan.numbers[place] for place in used]
+    numbers = self.plan.numbers and [self.plan.numbers[place] for place in used]
     return _Window(corpora, numbers, pack(corpora, self.shape))
