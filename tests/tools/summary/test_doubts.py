@@ -162,6 +162,10 @@ def test_a_validation_that_takes_longer_than_training_is_doubtful():
   ('settings', 'doubtful'),
   [
     ({**INVERSE_SQRT, 'optimizer.warmup_steps': 49}, 'optimizer.warmup_steps'),
+    (
+      {'optimizer.warmup_steps': 11_000, 'train.steps': 20_000},
+      'optimizer.warmup_steps',
+    ),
     ({'optimizer.scale': 4.1}, 'optimizer.scale'),
     ({'model.dropout': 0.5}, 'model.dropout'),
     ({'model.attention_dropout': 0.5}, 'model.attention_dropout'),

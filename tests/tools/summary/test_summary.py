@@ -115,6 +115,8 @@ def test_other_models_and_types_have_an_estimate(tmp_path):
     {**ON_A_GPU, 'model.num_layers': 5},
     {'data.vocabulary_size': 32_000},
     {**ON_A_GPU, 'train.objective': 'transformer.tools.r_drop:r_drop'},
+    {**ON_A_GPU, 'train.tokens_per_batch': 32_768},
+    {**ON_A_GPU, 'train.tokens_per_batch': 262_144, 'mesh.data': 4},
   ):
     for row in summarize(describe(changed(Config(), settings)), tmp_path)['chips']:
       if row['chip'] != 'cpu':

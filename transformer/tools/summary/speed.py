@@ -19,7 +19,8 @@ def step_time(job: Job, chip: str) -> tuple[float | None, str]:
   """Returns the seconds of a training step on `job.devices` chips, and what they are based on.
 
   The seconds are None if the operations of the model are unknown. The rate is that of the measured
-  model with the closest width. Several devices are assumed to divide the time evenly.
+  model with the closest width. Several devices are assumed to divide the time evenly, and to be as
+  fast with few tokens as with many: then it is an estimate.
   """
   if job.flops is None:
     return None, 'unknown, since the operations of the model are'
@@ -30,6 +31,10 @@ def step_time(job: Job, chip: str) -> tuple[float | None, str]:
   )
   seconds = job.flops / closest['flops_per_second'] / job.devices
   same = {name: getattr(model, name) for name in closest['model']}
-  if same == closest['model'] and not job.config.train.objective:
-    return seconds, f'measured: {closest["source"]}'
-  return seconds, f'estimate from {closest["source"]}'
+  is_measured = (
+    same == closest['model']
+    and job.devices == 1
+    and job.tokens_per_device >= closest['tokens']
+    and not job.config.train.objective
+  )
+  return seconds, f'{"measured" if is_measured else "estimate"}: {closest["source"]}'
