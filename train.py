@@ -52,6 +52,9 @@ _DEVICES = flags.DEFINE_integer(
 _PROCESSES = flags.DEFINE_integer(
   'processes', 1, 'With --devices: the processes that have them.'
 )
+_JSON = flags.DEFINE_bool(
+  'json', False, 'With --check: print the summary of the job as one JSON object.'
+)
 
 
 def main(_):
@@ -80,14 +83,17 @@ def main(_):
       _PROCESSES.value,
     )
   if _CHECK.value:
+    prepared = None
     state = 'is free for a run'
     if run_directory.has_begun(workdir):
       state = 'holds this run, which would go on'
     if _FILES.value:
       from transformer.experiment.preparation import check_run
 
-      if check_run(config, workdir):
+      prepared = check_run(config, workdir)
+      if prepared is None:
         state = 'holds this run, which is done'
+    _summarize(config, workdir, prepared)
     logging.info(
       'the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
       ', the config and the files that it names' if _FILES.value else ' and the config',
@@ -106,6 +112,18 @@ def main(_):
 
       processes.join()
     train_run(config, workdir, signals)
+
+
+def _summarize(config, workdir, prepared):
+  """Prints the summary of a job by the tool that writes it, if it is there."""
+  try:
+    from transformer.tools.summary.printing import print_summary
+  except ImportError as error:
+    if _JSON.value:
+      raise UserError(f'--json needs the tool for summaries: {error}') from error
+    logging.warning('no summary of the job without its tool: %s', error)
+    return
+  print_summary(config, workdir, _DEVICES.value, prepared, _JSON.value)
 
 
 start = command_line.starter(main)  # `attention-train` calls it.

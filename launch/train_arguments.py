@@ -23,12 +23,14 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
 def checked(arguments: Sequence[str], *more: str) -> list[str]:
   """Lets train.py check its arguments, with `more` for the check only, and print what is wrong.
 
+  Prints the summary of the job on standard error, since standard output is for the launcher.
+
   Returns:
     The arguments for each process.
   """
   if not arguments:
     raise UserError(_HINT)
   command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
-  if subprocess.run(command, check=False).returncode:
+  if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
     raise SystemExit(1)
   return ['--distributed', *arguments]

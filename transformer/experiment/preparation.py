@@ -155,18 +155,18 @@ def _flops(update: Update, shape: Shape) -> float | None:
   return rows * (of_source * source_length + of_target * target_length)
 
 
-def check_run(config: Config, workdir: Path) -> bool:
+def check_run(config: Config, workdir: Path) -> Preparation | None:
   """Does what a start does before it compiles, on one CPU device; writes nothing.
 
   The devices of a start are not looked at, nor whether another process trains in the directory.
-  Returns whether the run is done, so that a start would do nothing.
+  Returns None if the run is done, so that a start would do nothing.
   """
   jax.config.update('jax_platforms', 'cpu')
   run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
   if run.ended:
-    return True
+    return None
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
   # An objective may fail where it is used.
   prepared.update.lower(prepared.encoded.batches.shape)
-  return False
+  return prepared

@@ -107,7 +107,7 @@ class VariedBatches(BatchesByStep):
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[Named], seed: int):
     self.shape = plan.shape
-    self._plan = plan
+    self.plan = plan
     self._variations = variations
     self._seed = seed
     self._window = functools.lru_cache(maxsize=2)(self._make_window)
@@ -125,16 +125,16 @@ class VariedBatches(BatchesByStep):
 
   def _make_window(self, number: int) -> _Window:
     first = number * self.planned
-    dealt = [self._plan.deal(step) for step in range(first, first + self.planned)]
+    dealt = [self.plan.deal(step) for step in range(first, first + self.planned)]
     pairs = np.concatenate([rows.pairs for rows, _ in dealt])
     rounds = np.concatenate([numbers for _, numbers in dealt])
-    owner, _ = find(self._plan.corpora, pairs)
+    owner, _ = find(self.plan.corpora, pairs)
     by_corpus = np.argsort(owner, kind='stable')
     pairs = pairs[by_corpus]
     keys = np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64)
     for part in (rounds[by_corpus], pairs):
       keys = mix(keys) + part.astype(np.uint64)
-    read = take_pairs(self._plan.corpora, pairs)
+    read = take_pairs(self.plan.corpora, pairs)
     varied = vary_pairs(self._variations, read, mix(keys), self.shape.target_length)
     packing = pack([varied], self.shape)
-    return _Window(varied, self._plan.corpus_numbers(pairs), packing)
+    return _Window(varied, self.plan.corpus_numbers(pairs), packing)

@@ -1,0 +1,69 @@
+r"""Summarizes a job before it is queued: sizes, memory, time, disk space and doubtful settings.
+
+  python -m transformer.tools.summary --config=configs/wmt14.py:big --nofiles --devices=8 \
+      --config.train.tokens_per_batch=393216 --chip=h100
+  python -m transformer.tools.summary --config=configs/text.py --config.data.dir=DIR --json
+
+Nothing is trained or written, and no device is used. The text is read and encoded, as by `train.py
+--check`, unless --nofiles says that it is on another machine. Without --chip, the times of
+all known chips are compared. docs/summary.md explains the lines and the doubts.
+"""
+
+import tempfile
+from pathlib import Path
+
+from absl import flags
+
+from transformer import files
+from transformer.commands import shared_flags
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.system import command_line
+
+_CONFIG = shared_flags.define_config()
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'The directory of the run, for the disk and a begun run; may be new.'
+)
+_CHIP = flags.DEFINE_string(
+  'chip', None, 'A chip, such as h100, v5e or cpu; default: all.'
+)
+_DEVICES = flags.DEFINE_integer(
+  'devices', None, 'The number of devices; default: as few as config.mesh needs.'
+)
+_FILES = flags.DEFINE_bool('files', True, 'Read the text that the config names.')
+_JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
+
+
+def main(_):
+  """Prints the summary of the job of the command line."""
+  if _CONFIG.value is None:
+    raise UserError('--config=configs/NAME.py is needed')
+  if _DEVICES.value is not None:
+    shared_flags.check_at_least(1, _DEVICES)
+  config = Config.from_dict(_CONFIG.value.to_dict())
+  # JAX is imported only now, so that --help and a mistake answer at once.
+  from transformer.experiment.preparation import check_run
+  from transformer.tools.summary.printing import print_summary
+  from transformer.tools.summary.speed import CHIPS
+
+  if _CHIP.value is not None and _CHIP.value not in CHIPS:
+    raise UserError(f'--chip must be one of {", ".join(CHIPS)}; got {_CHIP.value}')
+  workdir = files.as_path(_WORKDIR.value or '.')
+  prepared = None
+  if _FILES.value:
+    with tempfile.TemporaryDirectory() as folder:
+      prepared = check_run(config, workdir if _WORKDIR.value else Path(folder, 'run'))
+  print_summary(
+    config,
+    workdir,
+    _DEVICES.value,
+    prepared,
+    as_json=_JSON.value,
+    chip=_CHIP.value,
+  )
+
+
+start = command_line.starter(main)  # `attention-summary` calls it.
+
+if __name__ == '__main__':
+  start()

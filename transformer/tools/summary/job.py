@@ -1,0 +1,153 @@
+"""The facts of a job: its model, its text and what a device gets, without any computation."""
+
+import dataclasses
+import math
+import types
+
+import jax
+
+from transformer.config import Config
+from transformer.errors import UserError
+from transformer.experiment.preparation import Preparation
+from transformer.model.building import build_model
+from transformer.model.flops import update_flops
+from transformer.training.config import MeshConfig
+from transformer.training.mesh import check_shares, make_mesh
+from transformer.training.update import Update, make_update
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+  """The text of a job, counted.
+
+  Attributes:
+    pairs: training pairs that are kept.
+    too_long: training pairs that are dropped because a side exceeds `data.max_length`.
+    source_tokens: tokens of the kept pairs, EOS included; also `target_tokens`.
+    validation_pairs: pairs of all validation sets.
+    steps_per_epoch: training steps that use every row of the packed text once.
+  """
+
+  pairs: int
+  too_long: int
+  source_tokens: int
+  target_tokens: int
+  validation_pairs: int
+  steps_per_epoch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """What is known of a job before it starts.
+
+  Attributes:
+    devices: the number of devices that share the batch.
+    shape: rows, source positions and target positions of a batch.
+    text: None if the files were not read.
+    parameters: number of parameters; None if the model cannot be built here.
+    state_bytes: bytes of parameters, moments and averages, over all devices; or None.
+    flops: operations of a training step, without the products inside attention; or None.
+  """
+
+  config: Config
+  devices: int
+  shape: tuple[int, int, int]
+  text: Text | None = None
+  parameters: int | None = None
+  state_bytes: int | None = None
+  flops: float | None = None
+
+  @property
+  def rows_per_device(self) -> int:
+    """The rows that go through the model of a device at a time."""
+    mesh = self.config.mesh
+    splits = self.devices // mesh.tensor
+    if mesh.tensor == -1:
+      splits = mesh.data * mesh.fsdp
+    return self.config.rows_at_once // splits
+
+  @property
+  def tokens_per_device(self) -> int:
+    """The target positions that go through the model of a device at a time."""
+    return self.rows_per_device * self.config.data.max_length
+
+
+def describe(
+  config: Config, devices: int | None = None, prepared: Preparation | None = None
+) -> Job:
+  """Returns the facts of a job on `devices`, by default as few as its mesh needs.
+
+  Without `prepared`, the text is unknown, and the vocabulary has the size of the config. Raises
+  `UserError` if the devices cannot share a batch.
+  """
+  mesh = config.mesh
+  if devices is None:
+    # A size of -1 is at least 1.
+    devices = math.prod(max(size, 1) for size in (mesh.data, mesh.fsdp, mesh.tensor))
+  sentences = config.decode.batch_size
+  check_shares(mesh, config.rows_at_once, sentences, devices, processes=1)
+  if prepared:
+    job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
+    return _with_model(job, prepared.update)
+  length = config.data.max_length
+  rows = config.train.tokens_per_batch // length
+  job = Job(config, devices, (rows, length, length))
+  try:
+    update = _update_without_text(config)
+  except UserError:  # A plugin may be on other machines only.
+    return job
+  return _with_model(job, update)
+
+
+def _update_without_text(config: Config) -> Update:
+  """Returns the training step of a vocabulary that has the size of the config."""
+  sizes = config.data.sizes
+  target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
+  source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
+  vocabulary = types.SimpleNamespace(source=source, target=target)
+  mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
+  return make_update(config, build_model(config.model, vocabulary), mesh)
+
+
+def _with_model(job: Job, update: Update) -> Job:
+  """Adds the facts of a training step to a job."""
+  objective = update.objective
+  by_token = update_flops(update.model, objective.passes, objective.extra_models)
+  flops = None
+  # A custom objective is built only with the vocabulary.
+  if by_token is not None and (job.text or not job.config.train.objective):
+    rows, source_length, target_length = job.shape
+    of_source, of_target = by_token
+    flops = rows * (of_source * source_length + of_target * target_length)
+  state = jax.tree.leaves(update.state)
+  return dataclasses.replace(
+    job,
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
+    flops=flops,
+  )
+
+
+def _count(prepared: Preparation) -> Text:
+  """Counts the text of a run."""
+  encoded = prepared.encoded
+  # Augmented batches have the plan of the batches before.
+  plan = getattr(encoded.batches, 'plan', encoded.batches)
+  kept = 0
+  too_long = 0
+  validation_pairs = 0
+  for name, counts in encoded.counts.items():
+    if name.startswith('train/'):
+      kept += counts['kept']
+      too_long += counts['dropped: source too long']
+      too_long += counts['dropped: target too long']
+    else:
+      validation_pairs += counts['kept']
+  return Text(
+    pairs=kept,
+    too_long=too_long,
+    source_tokens=int(sum(pairs.source.lengths.sum() for pairs in plan.corpora)),
+    target_tokens=int(sum(pairs.target.lengths.sum() for pairs in plan.corpora)),
+    validation_pairs=validation_pairs,
+    steps_per_epoch=plan.batches_in_epoch,
+  )

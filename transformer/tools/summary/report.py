@@ -1,0 +1,101 @@
+"""The summary of a job, as JSON data and as lines of text."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformer.tools.summary.doubts import doubts
+from transformer.tools.summary.job import Job
+from transformer.tools.summary.memory import FORMULA, needed_bytes
+from transformer.tools.summary.speed import CHIPS, step_time
+
+_MORE_CHECKPOINTS = 2  # The best one, and one that is being written.
+_FITS = {True: 'fits', False: 'too small', None: '-'}
+
+
+def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any]:
+  """Returns the summary of a job as JSON data; None is unknown.
+
+  Args:
+    workdir: the directory of the run, whose disk the checkpoints fill.
+    chip: a name in chips.json; None compares all chips.
+  """
+  train = job.config.train
+  checkpoints = train.keep + _MORE_CHECKPOINTS
+  disk = job.state_bytes and checkpoints * job.state_bytes
+  free = _free(workdir)
+  facts = {'parameters': job.parameters}
+  if job.text:
+    facts |= dataclasses.asdict(job.text)
+    facts['epochs'] = round(train.steps / job.text.steps_per_epoch, 1)
+  facts |= {
+    'steps': train.steps,
+    'tokens_per_batch': train.tokens_per_batch,
+    'devices': job.devices,
+    'rows_per_device': job.rows_per_device,
+    'tokens_per_device': job.tokens_per_device,
+    'memory_per_device_bytes': needed_bytes(job),
+    'memory_is_from': FORMULA,
+    'checkpoints': checkpoints,
+    'checkpoints_disk_bytes': disk,
+    'free_disk_bytes': free,
+  }
+
+  seconds = None
+  if chip:
+    seconds, _ = step_time(job, chip)
+  return {
+    'job': facts,
+    'chips': [_on_chip(job, name) for name in ([chip] if chip else CHIPS)],
+    'doubts': doubts(job, seconds, is_full=disk is not None and disk > free),
+  }
+
+
+def _free(workdir: Path) -> int:
+  """Returns the free bytes of the disk that has, or will have, a directory."""
+  folder = workdir.absolute()
+  while not folder.is_dir():
+    folder = folder.parent
+  return shutil.disk_usage(folder).free
+
+
+def _on_chip(job: Job, chip: str) -> dict[str, Any]:
+  """Returns what is known of a job on a kind of device."""
+  seconds, basis = step_time(job, chip)
+  need = needed_bytes(job)
+  size = CHIPS[chip]['memory']
+  return {
+    'chip': chip,
+    'fits': need <= size if need and size else None,
+    'seconds': seconds and seconds * job.config.train.steps,
+    'time_is_from': basis,
+  }
+
+
+def as_text(summary: dict[str, Any]) -> list[str]:
+  """Returns the lines of what `summarize` returns; unknown facts are left out."""
+  lines = []
+  for name, value in summary['job'].items():
+    label = name.removesuffix('_bytes').replace('_', ' ')
+    if name.endswith('_bytes') and value:
+      value = f'{value / 1e9:,.2f} GB'
+    elif isinstance(value, (int, float)):
+      value = f'{value:,}'
+    if value is not None:
+      lines.append(f'{label:<20}{value}')
+
+  lines += ['', 'chip        memory      all steps']
+  for row in summary['chips']:
+    time = 'unknown'
+    if row['seconds']:
+      time = f'{row["seconds"] / 3600:,.2f} hours'
+    fits = _FITS[row['fits']]
+    lines.append(f'{row["chip"]:<12}{fits:<12}{time:<16}{row["time_is_from"]}')
+
+  lines.append('')
+  for doubt in summary['doubts']:
+    lines.append(f'doubt: {doubt["finding"]}')
+    if doubt['usual']:
+      lines.append(f'  usual: {doubt["usual"]}')
+  return lines if summary['doubts'] else [*lines, 'no doubtful settings']

@@ -1,0 +1,40 @@
+"""The time of a training step on a chip: from a measured rate, or an estimate.
+
+chips.json has the chips. `memory` is in bytes: 75 % of a GPU's, as JAX takes, and all of a TPU's.
+`rates` has the operations per second of trained models, from their target tokens per second, or
+those that are assumed; each has its source. `flops.train_flops` counts the operations.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformer.tools.summary.job import Job
+
+_FILE = Path(__file__).with_name('chips.json')
+CHIPS: dict[str, dict[str, Any]] = json.loads(_FILE.read_text('utf-8'))
+
+
+def step_time(job: Job, chip: str) -> tuple[float | None, str]:
+  """Returns the seconds of a training step on `job.devices` chips, and what they are based on.
+
+  The seconds are None if the operations of the model are unknown. The rate is that of the measured
+  model with the closest width. Several devices are assumed to divide the time evenly, and to be as
+  fast with few tokens as with many: then it is an estimate.
+  """
+  if job.flops is None:
+    return None, 'unknown, since the operations of the model are'
+  model = job.config.model
+  rates = CHIPS[chip]['rates']
+  closest = min(
+    rates, key=lambda rate: abs(rate['model']['model_dim'] - model.model_dim)
+  )
+  seconds = job.flops / closest['flops_per_second'] / job.devices
+  same = {name: getattr(model, name) for name in closest['model']}
+  is_measured = (
+    same == closest['model']
+    and job.devices == 1
+    and job.tokens_per_device >= closest['tokens']
+    and not job.config.train.objective
+  )
+  return seconds, f'{"measured" if is_measured else "estimate"}: {closest["source"]}'
