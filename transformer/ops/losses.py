@@ -38,8 +38,7 @@ def _token_losses(logits, targets, smoothing):
   if smoothing:
     uniform = log_normaliser - logits_sum / logits.shape[-1]
     loss = (1.0 - smoothing) * nll + smoothing * uniform
-  probabilities = jnp.exp(logits - peak[..., None]) / total[..., None]
-  return (loss, nll), (probabilities, targets)
+  return (loss, nll), (jnp.exp(logits - peak[..., None]) / total[..., None], targets)
 
 
 def softmax_sums(logits_BTN) -> tuple:
@@ -185,15 +184,17 @@ def _chunks(positions, arrays):
 
 
 def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
+  projection_ND = output_ND.astype(x_BTD.dtype)  # Once, not in each chunk.
+
   def add_chunk(carry, chunk):
     (loss_sum, nll_sum), gradient_DN = carry
     x, (weights, given) = chunk
-    logits = linear.logits(x, output_ND)
+    logits = linear.logits(x, projection_ND)
     loss, gradient_of, nll = jax.vjp(
       lambda y: function(y, given, whole), logits, has_aux=True
     )
     error = gradient_of(weights)[0].astype(x.dtype)
-    gradient_x = jnp.einsum('...N,ND->...D', error, output_ND.astype(x.dtype))
+    gradient_x = jnp.einsum('...N,ND->...D', error, projection_ND)
     # [D, N], not [N, D], so that XLA transposes the smaller factor.
     gradient_DN += jnp.einsum(
       'BTD,BTN->DN', x, error, preferred_element_type=jnp.float32
