@@ -28,18 +28,53 @@ def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple:
 
 
 def _token_losses(logits, targets, smoothing):
-  peak = jnp.max(logits, axis=-1, keepdims=True)
-  exponentials = jnp.exp(logits - peak)
-  total = jnp.sum(exponentials, axis=-1, keepdims=True)
-  log_normaliser = (peak + jnp.log(total))[..., 0]
+  peak, total, logits_sum = jax.lax.platform_dependent(
+    logits, cuda=softmax_sums_in_one_pass, default=softmax_sums
+  )
+  log_normaliser = peak + jnp.log(total)
   nll = (
     log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
   )
   loss = nll
   if smoothing:
-    uniform = log_normaliser - jnp.mean(logits, axis=-1)
+    uniform = log_normaliser - logits_sum / logits.shape[-1]
     loss = (1.0 - smoothing) * nll + smoothing * uniform
-  return (loss, nll), (exponentials / total, targets)
+  return (loss, nll), (jnp.exp(logits - peak[..., None]) / total[..., None], targets)
+
+
+def softmax_sums(logits_BTN) -> tuple:
+  """Returns the maximum m of each position, the sum of exp(logits − m), and the sum of logits."""
+  peak_BT = jnp.max(logits_BTN, axis=-1)
+  exponentials_BTN = jnp.exp(logits_BTN - peak_BT[..., None])
+  return peak_BT, jnp.sum(exponentials_BTN, axis=-1), jnp.sum(logits_BTN, axis=-1)
+
+
+@jax.custom_jvp
+def softmax_sums_in_one_pass(logits_BTN) -> tuple:
+  """Returns `softmax_sums` of float32 from one reduction, so that a GPU reads the logits once."""
+  lowest = jnp.finfo(jnp.float32).min
+  # Two groups whose maximum is -inf could not be combined.
+  peaks = jnp.maximum(logits_BTN, lowest)
+  return jax.lax.reduce(
+    (peaks, jnp.ones_like(peaks), logits_BTN),
+    (lowest, 0.0, 0.0),
+    _combine,
+    [logits_BTN.ndim - 1],
+  )
+
+
+def _combine(left, right):
+  """Returns the sums of two groups of logits together."""
+  left_peak, left_total, left_sum = left
+  right_peak, right_total, right_sum = right
+  peak = jnp.maximum(left_peak, right_peak)
+  left_total *= jnp.exp(left_peak - peak)
+  right_total *= jnp.exp(right_peak - peak)
+  return peak, left_total + right_total, left_sum + right_sum
+
+
+# The derivative of the combining function could not be transposed.
+softmax_sums_in_one_pass.defjvp(functools.partial(jax.jvp, softmax_sums))
 
 
 def _token_losses_backward(smoothing, saved, cotangents):
@@ -143,15 +178,17 @@ def _chunks(positions, arrays):
 
 
 def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
+  projection_ND = output_ND.astype(x_BTD.dtype)  # Once, not in each chunk.
+
   def add_chunk(carry, chunk):
     (loss_sum, nll_sum), gradient_DN = carry
     x, (weights, given) = chunk
-    logits = linear.logits(x, output_ND)
+    logits = linear.logits(x, projection_ND)
     loss, gradient_of, nll = jax.vjp(
       lambda y: function(y, given, whole), logits, has_aux=True
     )
     error = gradient_of(weights)[0].astype(x.dtype)
-    gradient_x = jnp.einsum('...N,ND->...D', error, output_ND.astype(x.dtype))
+    gradient_x = jnp.einsum('...N,ND->...D', error, projection_ND)
     # [D, N], not [N, D], so that XLA transposes the smaller factor.
     gradient_DN += jnp.einsum(
       'BTD,BTN->DN', x, error, preferred_element_type=jnp.float32
