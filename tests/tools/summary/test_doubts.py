@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-from transformer.commands.config_file import changed
+from launch.config_file import changed
 from transformer.config import Config
 from transformer.tools.summary.doubts import doubts
 from transformer.tools.summary.job import Job, Text, describe

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.config_file import changed
 from transformer import files
-from transformer.commands.config_file import changed
 from transformer.config import Config
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
