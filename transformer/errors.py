@@ -58,7 +58,7 @@ def type_and_message(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def optional(missing: str, warn: Callable) -> Iterator[None]:
+def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work goes on.
 
   `missing` says what there is not, such as `no translations in eval/`.

@@ -103,7 +103,7 @@ _FLAGS = {
 _DEFAULTS = {'checkpoint': 'best', 'average': 1}
 
 
-def define(*names: str) -> list:
+def define(*names: str) -> list[flags.FlagHolder]:
   """Defines flags of a request by name; all if none is named."""
   holders = []
   for name in names or _FLAGS:

@@ -38,12 +38,12 @@ class Constraint:
     return [None] * len(limits)
 
   @staticmethod
-  def start(rows, shape: tuple) -> Any:
+  def start(rows, shape: tuple[int, int]) -> Any:
     """Returns the state of hypotheses before their first token, leaves [B, W, ...] as `shape`."""
     return ()
 
   @staticmethod
-  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple:
+  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
     """Returns the log-probabilities, with −inf for tokens that must not follow, and the new state.
 
     There are `t` tokens so far. `state` does not know the last of them yet, `last_BW`, which is the
@@ -66,7 +66,7 @@ def obeying(
   tables,
   step,
   cache: Any,
-  shape: tuple,
+  shape: tuple[int, int],
 ):
   """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
 

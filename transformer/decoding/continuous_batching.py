@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+# The bucket of sentences, and the number of their tokens so far.
+Place = tuple[Any, int]
 # A batch goes on while at least this share of its rows is unfinished; another one waits for others.
 _FULL = 0.75
 
@@ -28,7 +30,7 @@ class SearchBatch(NamedTuple):
 
   bucket: Any
   t: int
-  rows: Mapping
+  rows: Mapping[int, Any]
   state: Any = None
 
 
@@ -38,7 +40,7 @@ Searched = tuple[SearchBatch, Mapping]
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  search: Callable,
+  search: Callable[[SearchBatch, bool], Searched],
   size: int,
   threads: int,
   refills: bool,
@@ -57,9 +59,8 @@ def search_batches(
   After an error, or Ctrl-C, no other batch begins.
   """
   new = list(batches)
-  # By place, which is the bucket of sentences and the number of their tokens so far.
-  waiting: dict = {}
-  running: dict = {}
+  waiting: dict[Place, SearchBatch] = {}
+  running: dict[concurrent.futures.Future, Place] = {}
   least = _FULL * size if refills else 1
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
@@ -83,9 +84,9 @@ def search_batches(
 
 
 def _take(
-  new: list,
-  waiting: dict,
-  running: Collection,
+  new: list[SearchBatch],
+  waiting: dict[Place, SearchBatch],
+  running: Collection[Place],
 ) -> SearchBatch | None:
   """Takes the next batch to compute: a new one, or one that no other can fill up."""
   if new:
@@ -97,7 +98,9 @@ def _take(
   return None
 
 
-def _filled(batch: SearchBatch, waiting: dict, size: int) -> SearchBatch:
+def _filled(
+  batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
+) -> SearchBatch:
   """Moves sentences that wait at a batch's place to unused rows of the batch."""
   place = batch.bucket, batch.t
   other = waiting.pop(place)

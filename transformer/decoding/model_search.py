@@ -40,7 +40,7 @@ class ModelSearch:
   decoding: Decoding
   constraint: type[Constraint] = Constraint  # what translations must obey
 
-  def start(self, params: Sequence, source_BS) -> tuple:
+  def start(self, params: Sequence, source_BS) -> tuple[tuple, tuple]:
     """Encodes padded source ids, with their end tokens; `params` has those of each model.
 
     Returns:
@@ -147,7 +147,7 @@ def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
   return np.asarray(jax.random.key_data(fold_in(key, np.array(numbers, np.uint32))))
 
 
-def mean_probability(log_probs: Sequence) -> jax.Array:
+def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
   """Returns the logarithm of the mean of distributions, given as log-probabilities."""
   if len(log_probs) == 1:
     return log_probs[0]

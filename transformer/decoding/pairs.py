@@ -20,7 +20,7 @@ def padded_length(length: int, most: int) -> int:
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
-def longest(config: Config) -> tuple:
+def longest(config: Config) -> tuple[int, int]:
   """Returns the most tokens of a source and of a translation by a search, with end tokens."""
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
 
@@ -41,7 +41,7 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
   return source_ids, target_ids
 
 
-def check_fitting(pairs: Pairs, most: tuple):
+def check_fitting(pairs: Pairs, most: tuple[int, int]):
   """Raises `UserError` if a text is longer than in a search."""
   for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
     for number, ids in enumerate(side, 1):
@@ -52,7 +52,7 @@ def check_fitting(pairs: Pairs, most: tuple):
         )
 
 
-def padded(sentences: Sequence, length: int, rows: int) -> np.ndarray:
+def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.ndarray:
   """Returns the ids of sentences as int32 [rows, length]."""
   tokens = np.full((rows, length), PAD_ID, np.int32)
   for row, ids in enumerate(sentences):
@@ -70,7 +70,9 @@ def batched(keyed: Iterable[tuple], size: int) -> Iterator[tuple]:
       yield key, items[first : first + size]
 
 
-def pair_batches(pairs: Pairs, most: tuple, batch_size: int) -> Iterator[tuple]:
+def pair_batches(
+  pairs: Pairs, most: tuple[int, int], batch_size: int
+) -> Iterator[tuple]:
   """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
 
   The shapes of a pair's arrays depend only on the pair and on the numbers that are given. So what
@@ -91,7 +93,7 @@ def pair_batches(pairs: Pairs, most: tuple, batch_size: int) -> Iterator[tuple]:
     yield rows, source_BS, target_BT
 
 
-def rows_of(tokens_BS) -> tuple:
+def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
   """Returns the encoder's arguments for padded ids of sentences, one in each row."""
   positions_S = jnp.arange(tokens_BS.shape[1], dtype=jnp.int32)
   return (
@@ -106,7 +108,7 @@ def pair_rows(source_BS, target_BT) -> Batch:
   return Batch(*rows_of(source_BS), *rows_of(target_BT))
 
 
-def as_batch(pairs: Pairs, most: tuple) -> Batch:
+def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
   """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
   sources, targets = pairs
   most_S, most_T = most

@@ -93,7 +93,7 @@ class SearchPrograms:
 
   def advance(
     self, params, tables, state: BatchState, length: int, t: int, pauses: bool
-  ) -> tuple:
+  ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
     """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
 
     It stops where the cache is full; and with `pauses` where sentences are often finished, too.

@@ -52,7 +52,7 @@ class Translation(NamedTuple):
   text: str
   score: float
   cut: bool
-  nbest: tuple
+  nbest: tuple[tuple[str, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)

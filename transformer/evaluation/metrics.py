@@ -29,7 +29,10 @@ def corpus_score(
 
 
 def score_text(
-  name: str, translations: Sequence[str], references: Sequence, tokenize: str
+  name: str,
+  translations: Sequence[str],
+  references: Sequence[Sequence[str]],
+  tokenize: str,
 ) -> Score:
   """Computes a metric of all sentences, its interval, and that of each sentence by itself.
 

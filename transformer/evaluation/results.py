@@ -39,7 +39,7 @@ class Result(NamedTuple):
   content: Mapping
 
   @property
-  def how(self) -> dict:
+  def how(self) -> dict[str, str]:
     """The names and values that tell the results of one text apart."""
     content = self.content
     decode = content['decode']
@@ -154,7 +154,7 @@ def decode_facts(decoding: Decoding) -> dict:
   return options
 
 
-def _digests_of(run) -> list:
+def _digests_of(run) -> list[str | None]:
   """Returns the digest of each checkpoint in `run.steps`."""
   checkpoints = run.workdir / run_directory.CHECKPOINTS
   return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]

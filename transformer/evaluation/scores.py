@@ -37,7 +37,7 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
   )
 
 
-def interval_95(scores: Sequence[float]) -> tuple:
+def interval_95(scores: Sequence[float]) -> tuple[float, float]:
   """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
@@ -63,7 +63,7 @@ def own_scores(
   metric: OwnMetric,
   sources: Sequence[str],
   translations: Sequence[str],
-  references: Sequence,
+  references: Sequence[Sequence[str]],
 ) -> list[Score]:
   """Returns the scores of a metric; raises `UserError` if it fails or a number is not finite."""
   with own_code.guarded(f'the metric {metric.spec} failed'):

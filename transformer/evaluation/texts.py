@@ -19,7 +19,7 @@ class Text(NamedTuple):
 
   name: str  # in results
   sources: list[str]
-  references: list
+  references: list[list[str]]
   # For custom metrics, instead of the references.
   gold: Sequence[str] | None = None
 

@@ -81,7 +81,7 @@ def dot_product_attention(
 
 def attention_with_weights(
   q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
-) -> tuple:
+) -> tuple[jax.Array, jax.Array]:
   """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   return _attention(_scaled(q_BTHK, scale), k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)

@@ -48,7 +48,7 @@ class Policy(NamedTuple):
       live ones of the largest preference are the result. None takes all.
   """
 
-  choose: Callable
+  choose: Callable[..., Choice]
   state: Any = ()
   preference: Callable | None = None
 

@@ -57,7 +57,7 @@ def logits(x_BTD, output_ND) -> jax.Array:
   )
 
 
-def with_bias(x_BTD, output_ND, bias_N) -> tuple:
+def with_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
   """Returns factors whose product is x · outputᵀ + bias.
 
   The bias is one more column of the output projection, and x has ones there. So the loss, which

@@ -17,7 +17,7 @@ _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple:
+def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple[jax.Array, jax.Array]:
   """Returns the cross entropy of each position against smoothed labels, and the plain one.
 
   The target distribution is (1 − ε) on the right token plus ε / N on every token of the vocabulary,
@@ -92,7 +92,7 @@ token_losses.defvjp(_token_losses, _token_losses_backward)
 
 def smoothed_cross_entropy(
   x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *, devices=1
-) -> dict:
+) -> dict[str, jax.Array]:
   """Cross entropy of a linear output layer against label-smoothed targets.
 
   Args:
@@ -111,7 +111,7 @@ def smoothed_cross_entropy(
 
 def chunked_loss(
   function: Callable, x_BTD, output_ND, weights_BT, by_position, whole=(), *, devices=1
-) -> dict:
+) -> dict[str, jax.Array]:
   """Sums a loss of logits that are computed for one chunk of positions after another.
 
   Both gradients are computed with the loss. The whole [B, T, N] array never exists: moving it

@@ -156,7 +156,7 @@ class Search(NamedTuple):
 
   start: Any
   add_token: Callable
-  finish: Callable
+  finish: Callable[[Any], Hypotheses]
   options: SearchOptions
 
 

@@ -13,13 +13,15 @@ import jax.numpy as jnp
 from transformer.ops.axes import padded_axis
 
 
-def top_k(x_BX, count) -> tuple:
+def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
   """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
   values_BC, _, where_BC = top_sums(x_BX[:, None], [], count)
   return values_BC, where_BC
 
 
-def top_sums(x_BWX, terms: Sequence, count) -> tuple:
+def top_sums(
+  x_BWX, terms: Sequence[jax.Array], count
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns the largest sums of each b, and their places.
 
   The sums are those of `add_terms`. Equal sums keep the order of w, then that of i. Long rows are
@@ -58,14 +60,14 @@ def top_sums(x_BWX, terms: Sequence, count) -> tuple:
   )
 
 
-def add_terms(x_BWX, terms: Sequence) -> jax.Array:
+def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
   """Returns x[b, w, i] plus each of the terms [b, w], one after the other."""
   for term_BW in terms:
     x_BWX = x_BWX + term_BW[:, :, None]
   return x_BWX
 
 
-def normalised(logits_BWN) -> tuple:
+def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
   """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
 
   So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from

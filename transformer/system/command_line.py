@@ -35,13 +35,13 @@ _OUT_OF_MEMORY = (
 )
 
 
-def starter(main: Callable, **options) -> Callable:
+def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
   """Returns what starts a command, with the options of `run`."""
   return functools.partial(run, main, **options)
 
 
 def run(
-  main: Callable,
+  main: Callable[[Sequence[str]], None],
   takes_arguments: bool = False,
   hint: str = '',
   launches: bool = False,

@@ -29,7 +29,7 @@ def usable_cores() -> int:
   return os.cpu_count() or 1
 
 
-def named_gpus(environment: Mapping) -> list[str]:
+def named_gpus(environment: Mapping[str, str]) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
   value = environment.get('CUDA_VISIBLE_DEVICES', '')
   visible = re.split(r'(?:^|,)\s*-', value)[0]

@@ -73,7 +73,7 @@ def join():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same.
 
 
-def slurm_gpus(environ: Mapping) -> list[int] | None:
+def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   """Returns the indices of a process's GPUs among the visible ones, if Slurm started it.
 
   JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
