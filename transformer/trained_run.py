@@ -1,4 +1,4 @@
-"""A trained run in Python: it translates, scores, encodes, attends and gives a loss."""
+"""A trained run in Python: it translates, scores, shows its layers and gives a loss."""
 
 import dataclasses
 import functools

@@ -110,10 +110,8 @@ def pair_rows(source_BS, target_BT) -> Batch:
 
 def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
   """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
-  sources, targets = pairs
-  most_S, most_T = most
-  length_S = padded_length(max(map(len, sources), default=1), most_S)
-  length_T = padded_length(max(map(len, targets), default=1), most_T)
-  source_BS = padded(sources, length_S, len(sources))
-  target_BT = padded(targets, length_T, len(targets))
-  return jax.tree.map(np.asarray, pair_rows(source_BS, target_BT))
+  sides = []
+  for ids, limit in zip(pairs, most, strict=True):
+    length = padded_length(max(map(len, ids), default=1), limit)
+    sides.append(padded(ids, length, len(ids)))
+  return jax.tree.map(np.asarray, pair_rows(*sides))
