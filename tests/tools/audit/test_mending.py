@@ -28,7 +28,7 @@ def vocabulary():
 
 
 def content(folder):
-  return {path.name: path.read_bytes() for path in folder.iterdir()}
+  return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def pairs_of(folder, prefix):
