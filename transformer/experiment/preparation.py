@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import optax
 from jax.sharding import Mesh
 
 from transformer import files, own_code
@@ -135,7 +134,7 @@ def record_start(run: OpenRun, prepared: Preparation):
   record.write_record(
     run.workdir,
     reproducible,
-    parameters=optax.tree.size(update.state.params),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
     counts=prepared.encoded.counts,
     flops_per_update=_flops(update, prepared.encoded.batches.shape),
     **prepared.facts,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import optax
 from absl import logging
 from tqdm import tqdm
 
@@ -66,10 +65,10 @@ class Report:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(
       f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
-      f'device(s), {optax.tree.size(update.state.params):,} parameters, {rows} rows of '
-      f'{length} target positions a batch'
+      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
     )
 
   def _open(self, config: Config, step: int, written: Mapping):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 Evaluations = Sequence[Mapping]
 # The key of an evaluation in a history that names another metric, by `train.best_by`.
 BEST_BY = 'best_by'
-_DEFAULT = 'bleu'
 # Below this BLEU or F1, differences come from a few words that are right by chance.
 _LEAST = 1.0
 _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
@@ -16,7 +15,7 @@ _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
   """Returns the name and the value of the metric that chooses checkpoints."""
-  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  best_by = evaluation.get(BEST_BY) or 'bleu'
   name, _, metric = best_by.rpartition('/')
   return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[f'valid/{best_by}']
 
@@ -41,7 +40,7 @@ def is_out_of_patience(evaluations: Evaluations, patience: int) -> bool:
 
 def _rank(evaluation: Mapping) -> tuple[float, ...]:
   """Orders evaluations; NaN comes last."""
-  best_by = evaluation.get(BEST_BY, _DEFAULT)
+  best_by = evaluation.get(BEST_BY) or 'bleu'
   name, slash, metric = best_by.rpartition('/')
   score = evaluation[f'valid/{best_by}']
   loss = evaluation[f'valid/{name}{slash}loss']

@@ -139,8 +139,6 @@ def save_run(
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
   """
   # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
-  import optax
-
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
 
@@ -163,7 +161,7 @@ def save_run(
     workdir,
     config.train.reproducible,
     data=vocabularies.fingerprints(vocabulary),
-    parameters=optax.tree.size(params),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
     **{run_directory.WEIGHTS_ALONE: steps},
   )
 
