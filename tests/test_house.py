@@ -111,7 +111,7 @@ def test_the_house_is_read():
   }  # Tools may be absent.
   assert 'transformer.runs.run_directory' in IMPORTS['transformer.runs.loading']
   # Inside a function.
-  assert 'transformer.data.text.tfds_sets' in IMPORTS['transformer.data.text.sources']
+  assert 'transformer.runs.checkpoint_writer' in IMPORTS['transformer.runs.loading']
 
 
 def test_rooms_and_foundations_import_only_what_is_before_them():

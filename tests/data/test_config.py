@@ -47,7 +47,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(
       ({'train': ('a', 'b'), 'train_weights': weights}, fact)
       for weights, fact in (
-        ((1.0,), 'a weight for each of the 2 corpora of data.train, at least 0'),
+        ((1.0,), 'a weight for each corpus of data.train, at least 0'),
         ((1.0, -1.0), 'one of them above 0; got (1.0, -1.0)'),
       )
     ),

@@ -140,8 +140,8 @@ class DataConfig:
       or not 0 < sum(weights) < math.inf
     ):
       raise UserError(
-        f'data.train_weights must hold a weight for each of the {len(self.train)} corpora of '
-        f'data.train, at least 0 and one of them above 0; got {shown(weights)}'
+        f'data.train_weights must hold a weight for each corpus of data.train, at least 0 and one '
+        f'of them above 0; got {shown(weights)}'
       )
     for symbol in self.symbols:
       if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:

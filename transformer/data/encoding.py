@@ -63,9 +63,7 @@ class Sentences:
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences; their tokens stay where they are."""
-    return dataclasses.replace(
-      self, starts=self.starts[sentences], lengths=self.lengths[sentences]
-    )
+    return Sentences(self.tokens, self.starts[sentences], self.lengths[sentences])
 
   def take(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences, copied end to end."""
@@ -98,7 +96,7 @@ def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple]:
 
 
 def encode_lines(
-  lines: Sequence[str], vocabulary: Vocabulary, dtype=np.int32
+  lines: Sequence[str], vocabulary: Vocabulary, dtype: np.dtype
 ) -> Sentences:
   """Encodes lines of a text with end tokens, on all cores; a blank line has no other token."""
   shown = ['' if is_blank(line) else line for line in lines]

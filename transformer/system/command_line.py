@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import app, flags, logging
 
@@ -167,7 +166,7 @@ def workdir(arguments: Sequence[str]) -> str | None:
   return _taken('workdir', arguments)[0]
 
 
-def _taken(name: str, arguments: Sequence[str]) -> tuple[Any, list[str]]:
+def _taken(name: str, arguments: Sequence[str]) -> tuple:
   """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
   parser.add_argument(

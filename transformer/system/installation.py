@@ -62,7 +62,10 @@ def find_config(value: str) -> str:
   ours = folder() / name
   if path.parent == Path('configs') and not path.exists() and ours.is_file():
     path = ours
-  for place in (path.absolute().parent.parent, Path.cwd(), folder()):
+  places = [Path.cwd(), folder()]
+  if path.absolute().parent.name == 'configs':
+    places.insert(0, path.absolute().parents[1])
+  for place in places:
     if (place / 'configs').is_dir() and str(place) not in sys.path:
       sys.path.append(str(place))
   return f'{path}{colon}{argument}'

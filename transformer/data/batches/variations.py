@@ -33,7 +33,6 @@ from transformer.errors import UserError
 
 # (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
 Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
-Named = tuple[str, Vary]
 
 # Planned batches whose pairs are varied and packed together.
 _PLANNED = 64
@@ -56,8 +55,8 @@ def replaced(
   return take([sentences, changed], numbers)
 
 
-def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Named]:
-  """Returns the variations that `data.variations` names."""
+def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[tuple]:
+  """Returns the variations that `data.variations` names, each as (name, `Vary`)."""
   return [
     (own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary))
     for part in data.variations
@@ -65,7 +64,7 @@ def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[Named]:
 
 
 def vary_pairs(
-  variations: Sequence[Named], pairs: EncodedPairs, keys: np.ndarray, longest: int
+  variations: Sequence[tuple], pairs: EncodedPairs, keys: np.ndarray, longest: int
 ) -> EncodedPairs:
   """Returns pairs, varied by their uint64 keys [2, pairs].
 
@@ -83,7 +82,7 @@ def vary_pairs(
         f'the variation {name} must return two Sentences, each as many as it got'
       )
     is_long = np.maximum(varied[0].lengths, varied[1].lengths) > longest
-    chosen = np.arange(len(pairs)) + np.where(is_long, len(pairs), 0)
+    chosen = np.arange(len(pairs)) + len(pairs) * is_long
     sides = [take(both, chosen) for both in zip(varied, sides, strict=True)]
   return EncodedPairs(*sides, {})
 
@@ -105,7 +104,7 @@ class VariedBatches(BatchesByStep):
   surplus is left out.
   """
 
-  def __init__(self, plan: TrainingBatches, variations: Sequence[Named], seed: int):
+  def __init__(self, plan: TrainingBatches, variations: Sequence[tuple], seed: int):
     self.shape = plan.shape
     self.plan = plan
     self._variations = variations

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from unittest import mock
 
@@ -63,14 +62,16 @@ class TfdsCorpus:
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
-  failure = 'a TFDS set must be named like set/config or set/config:version'
   with (
-    own_code.guarded(f'{failure}; {shown(name)} cannot be opened'),
+    own_code.guarded(
+      f'a TFDS set must be named like set/config or set/config:version; {shown(name)} cannot be '
+      f'opened'
+    ),
     mock.patch.object(_features, 'cls_from_name', staticmethod(_class_of_tfds)),
   ):
     try:
       return read_only_builder.builder_from_files(
-        name, data_dir=os.fspath(files.as_path(data_dir)) if data_dir else None
+        name, data_dir=str(files.as_path(data_dir)) if data_dir else None
       )
     except tfds.core.DatasetNotFoundError:
       return None

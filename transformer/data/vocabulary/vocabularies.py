@@ -51,9 +51,8 @@ def from_model_files(
       sides = [Vocabulary(models[name], f'{name} of {place}') for name in names]
       return sides[0] if len(sides) == 1 else SeparateVocabularies(*sides)
   raise UserError(
-    f'{place} should hold {SHARED_VOCABULARY[0]}, or '
-    f'{" and ".join(SEPARATE_VOCABULARIES)}; it holds '
-    f'{" and ".join(models) or "neither"}; restore it from a copy'
+    f'{place} should hold vocabulary.model, or vocabulary.source.model and '
+    f'vocabulary.target.model; it holds {" and ".join(models) or "neither"}; restore it from a copy'
   )
 
 
