@@ -38,8 +38,8 @@ _DISTRIBUTED = flags.DEFINE_bool(
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Check the flags, the config, the directory, the text '
-  'and all else as a start does before it compiles; train nothing.',
+  'Check the flags, the config, the directory, the text and all else as a start does before it '
+  'compiles, and print a summary of the job; train nothing.',
 )
 _FILES = flags.DEFINE_bool(
   'files',
