@@ -95,10 +95,11 @@ def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
     return Compiled(facts, None, flops, math.nan, '')
   analysis = compiled.cost_analysis() or {}
   xla_flops = analysis.get('flops', math.nan)
-  return Compiled(facts, _memory(compiled), flops, xla_flops, compiled.as_text())
+  return Compiled(facts, memory_of(compiled), flops, xla_flops, compiled.as_text())
 
 
-def _memory(compiled) -> dict[str, int]:
+def memory_of(compiled) -> dict[str, int]:
+  """Returns the bytes of a compiled program, see `Compiled.memory`."""
   memory = compiled.memory_analysis()
   parts = {
     'arguments': memory.argument_size_in_bytes,
