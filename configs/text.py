@@ -1,30 +1,64 @@
 r"""Your own text: line-aligned files train, valid and test in one folder.
 
-  python train.py --config=configs/text.py --workdir=runs/mine --config.data.dir=DIR \
+  python train.py --config=configs/text.py:small,en-de:mytext --workdir=runs/mine
+  python train.py --config=configs/text.py --workdir=runs/mine --config.data.dir=mytext \
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/mine
 
-A model of 9 million parameters, for about ten thousand to a million pairs. It is meant for a GPU.
-For two CPU cores, make it smaller:
+`small` is a first run on two CPU cores: it counts the pairs of the folder after the second colon
+and chooses its sizes for 10,000 to 200,000. docs/data.md has its minutes and BLEU. Without en-de,
+it takes the two languages of train.* in alphabetical order.
 
-      --config.model.model_dim=128 --config.model.ff_dim=512 \
-      --config.train.tokens_per_batch=4096 --config.train.steps=4000
-
-| on two CPU cores (20a1d23) | target tokens a second | all updates |
+| pairs | vocabulary | dropout |
 | --- | --- | --- |
-| this model | 1,600 | 27 hours |
-| the smaller one | 3,800 | 72 minutes |
+| up to 15,000 | 2,000 | 0.3 |
+| up to 60,000 | 3,000 | 0.2 |
+| more | 4,000 | 0.1 |
 
-On an NVIDIA GPU, add --config.model.dtype=bfloat16 --config.model.attention=cudnn.
+The second command trains 9 million parameters, for about ten thousand to a million pairs. It is
+meant for a GPU; two CPU cores take 27 hours (20a1d23). On an NVIDIA GPU, add
+--config.model.dtype=bfloat16 --config.model.attention=cudnn.
 
 The BLEU to expect depends on the text. Any other key can be set in the same way.
 """
 
+import itertools
+from pathlib import Path
+
 from configs import base
+from transformer.data.config import DataConfig
+from transformer.data.text.sources import open_corpus
+from transformer.errors import UserError
+
+# Of `small`: the largest number of pairs, the size of the vocabulary, and the dropout rate.
+_TIERS = (
+  (15_000, 2000, 0.3),
+  (60_000, 3000, 0.2),
+  (float('inf'), 4000, 0.1),
+)
+# Sentences of so many bytes have about 64 pieces; rows of 128 are for text with many longer ones.
+_SHORT_BYTES = 160
+_MANY_LONG = 0.02
 
 
-def get_config():
-  """Returns the settings."""
+def get_config(which: str = ''):
+  """Returns the settings of a model for a GPU, or of a `small` one for two CPU cores.
+
+  Args:
+    which: empty, or `small:FOLDER` or `small,SOURCE-TARGET:FOLDER`: sizes are chosen from the
+      number of pairs in the training files of FOLDER. Without SOURCE-TARGET, the two languages of
+      the files are in alphabetical order.
+
+  Raises:
+    UserError: `which` has another form, or FOLDER lacks training files or pairs.
+  """
+  size, _, folder = which.partition(':')
+  size, _, direction = size.partition(',')
+  if which and (size != 'small' or not folder):
+    raise UserError(
+      'configs/text.py takes small with a folder of text, such as '
+      f'configs/text.py:small,en-de:mytext; got {which!r}'
+    )
   config = base.get_config()
   config.data.source = 'text'
   config.data.dir = 'data/text'
@@ -54,4 +88,70 @@ def get_config():
   config.train.eval_every = 1000
   config.train.checkpoint_every = 1000
   config.train.patience = 5
+  if which:
+    _shrink(config, folder, direction)
   return config
+
+
+def _shrink(config, folder: str, direction: str):
+  """Sets the data of a config to a folder, and its sizes for two CPU cores."""
+  source, target = _languages(folder, direction)
+  config.data.dir = folder
+  config.data.source_language = source
+  config.data.target_language = target
+  corpus = open_corpus(DataConfig(**config.data.to_dict()), 'train')
+  tiers = (tier for tier in _TIERS if len(corpus) <= tier[0])
+  _, config.data.vocabulary_size, config.model.dropout = next(tiers)
+  sides = itertools.chain.from_iterable(corpus[:])
+  long = sum(len(side.encode()) > _SHORT_BYTES for side in sides)
+  config.data.max_length = 128 if long > _MANY_LONG * len(corpus) else 64
+
+  config.model.num_layers = 3
+  config.model.model_dim = 128
+  config.model.ff_dim = 512
+  config.model.positions = 'rotary'
+
+  config.optimizer.algorithm = 'muon'
+  config.optimizer.weight_decay = 0.1
+  config.optimizer.schedule = 'cosine'
+  config.optimizer.peak_learning_rate = 7e-3
+  config.optimizer.warmup_steps = 150
+
+  config.train.steps = 1800
+  config.train.tokens_per_batch = 2048
+  config.train.ema_decay = 0.99
+  config.train.log_every = 50
+  config.train.eval_every = 300
+  config.train.checkpoint_every = 300
+  config.train.keep = 1
+  config.train.patience = 3
+
+
+def _languages(folder: str, direction: str) -> tuple[str, str]:
+  """Returns the source and the target language of a folder's training files."""
+  path = Path(folder).expanduser()
+  if not path.is_dir():
+    raise UserError(
+      f'there is no folder {folder}; put train, valid and test of both languages into one, such '
+      'as train.en'
+    )
+  names = [file.name.removesuffix('.gz') for file in path.glob('train.*')]
+  languages = sorted({name.removeprefix('train.') for name in names})
+  directions = {
+    f'{source}-{target}': (source, target)
+    for source, target in itertools.permutations(languages, 2)
+  }
+  found = ', '.join(languages) or 'none'
+  if not directions:
+    raise UserError(
+      f'{folder} must hold training files of two languages, such as train.en and train.de; it '
+      f'has those of: {found}'
+    )
+  if not direction and len(languages) == 2:
+    direction = f'{languages[0]}-{languages[1]}'
+  if direction not in directions:
+    raise UserError(
+      f'{folder} has training files of {found}; choose two of them, such as '
+      f'configs/text.py:small,{next(iter(directions))}:{folder}'
+    )
+  return directions[direction]

@@ -124,6 +124,7 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
     ('tatoeba', 'gpu or cpu'),
     ('multi30k', 'student, forward or back'),
     ('architectures', 'transformer, grouped_query, mixture or prefix_lm'),
+    ('text', 'small with a folder of text'),
   ],
 )
 def test_another_argument_of_a_config_is_refused(name, kinds):
