@@ -87,7 +87,7 @@ def random_weights(folder: str):
             'make_decoding',
             (DECODING, folder, beam_size, kind),
           )
-          for kind in ('float32', 'int8')
+          for kind in ('float32', 'bfloat16', 'int8')
         ),
         *(flax if _FLAX.value else []),
       ],

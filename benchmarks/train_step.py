@@ -1,6 +1,6 @@
 """Times an update of this project beside other toolkits'; all systems take turns in one run.
 
-  python benchmarks/train_step.py                      # on a CPU: tiny and base, float32
+  python benchmarks/train_step.py                      # on a CPU: tiny, base; float32, bfloat16
   python benchmarks/train_step.py --flax=DIR           # with a clone of google/flax beside it
   python benchmarks/train_step.py --size=base --turns=3
   python benchmarks/train_step.py                      # on a GPU: base and big, bfloat16
@@ -12,6 +12,7 @@ Packages: jax, flax, optax and absl for this project, benchmarks/requirements.tx
 system without its package is left out and named.
 """
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -44,9 +45,15 @@ _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/
 def systems(work: Work, on_a_gpu: bool) -> list[System]:
   """Returns the systems: this project first, then the other toolkits."""
 
-  def pytorch(name, compiled, paper_dropout):
+  def pytorch(name, compiled, paper_dropout, work=work):
     return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
 
+  narrow = work._replace(model=dataclasses.replace(work.model, dtype='bfloat16'))
+  on_a_cpu = [
+    System('this project, bfloat16', 'this_project', 'make_update', (narrow,)),
+    pytorch('PyTorch, dropout as in the paper, bfloat16', False, True, narrow),
+    pytorch('PyTorch, both, bfloat16', True, True, narrow),
+  ]
   exact = [
     System(
       'this project, `train.reproducible`', 'this_project', 'make_update', (work, True)
@@ -62,6 +69,7 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
     pytorch('the same, `torch.compile`', True, False),
     pytorch('the same, dropout as in the paper', False, True),
     pytorch('the same, both', True, True),
+    *([] if on_a_gpu else on_a_cpu),
     *(flax if _FLAX.value else []),
   ]
 

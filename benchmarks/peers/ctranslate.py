@@ -19,7 +19,14 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
 
   Returns:
     The function to time.
+
+  Raises:
+    ValueError: the processor does not compute in this type.
   """
+  # CTranslate2 would take another type instead.
+  supported = ctranslate2.get_supported_compute_types('cpu')
+  if compute_type not in supported:
+    raise ValueError(f'CTranslate2 has {sorted(supported)} on this processor')
   translator = ctranslate2.Translator(
     folder,
     compute_type=compute_type,
