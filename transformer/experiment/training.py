@@ -27,6 +27,7 @@ from transformer.runs.evaluations import (
   is_out_of_patience,
 )
 from transformer.system import processes
+from transformer.system.bfloat16 import advise_bfloat16
 from transformer.system.installation import spell_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
@@ -53,6 +54,9 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     name, search = _compile_search(validation, update.state.best_params)
     compiled = compile_within_memory(update, batches.shape, name, search)
     processes.from_first(lambda: record_start(run, prepared))
+    if not run.begun:
+      model = config.model
+      processes.from_first(lambda: advise_bfloat16(model.dtype, model.model_dim))
     if run.step is None:
       state = update.first_state(prepared.origin and prepared.origin.params)
     else:
