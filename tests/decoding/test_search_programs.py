@@ -75,3 +75,26 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
     (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32)
   )
   assert found.lengths.tolist() == [lengths]
+
+
+def equations(jaxpr):
+  """Yields the equations of a traced function, those of its parts too."""
+  for equation in jaxpr.eqns:
+    yield equation
+    for leaf in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, 'eqns')):
+      if hasattr(leaf, 'eqns'):
+        yield from equations(leaf)
+
+
+@pytest.mark.parametrize('beams', [1, 3])
+def test_a_search_in_16_bits_converts_no_matrix_at_every_step(beams):
+  params = jax.eval_shape(lambda: init_params(MODEL, 5))
+  matrices = {leaf.shape for leaf in jax.tree.leaves(params) if leaf.ndim > 1}
+  search = whole_search(MODEL, Decoding(beam_size=beams, dtype='bfloat16'))
+  traced = jax.make_jaxpr(search)(params, *sources())
+  loops = [each for each in equations(traced) if each.primitive.name == 'while']
+  assert loops
+  for loop in loops:
+    for each in equations(loop.params['body_jaxpr']):
+      if each.primitive.name == 'convert_element_type':
+        assert each.invars[0].aval.shape not in matrices

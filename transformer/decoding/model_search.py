@@ -123,6 +123,8 @@ class ModelSearch:
     for model, own in zip(self.models, params, strict=True):
       if self.decoding.dtype != Decoding.dtype:
         model = model.clone(config=model.config.with_dtype(self.decoding.dtype))
+      if hasattr(model, 'search_params'):
+        own = model.search_params(own)
       applies.append(functools.partial(model.apply, {'params': own}))
     return applies
 

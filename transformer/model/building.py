@@ -17,6 +17,8 @@ These are optional:
 - `encode(tokens_BS, segments_BS, positions_BS, *, deterministic=True)` returns the encoded source
   [B, S, D], for users of a run in Python.
 - `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for users of a run.
+- `search_params(params)` returns the parameters that `start` and `step` get, such as matrices that
+  are rounded once and not at each step.
 - `flops(source_length, target_length)` returns what `flops.train_flops` does. Without it, no
   operations are counted.
 - `splits` is a mapping such as `splits.SPLITS`. Without it, each device has all parameters.

@@ -1,4 +1,8 @@
-"""The mesh axes that split the Transformer's parameters."""
+"""The Transformer's matrices by name: the mesh axes that split them, and their type in a search."""
+
+from typing import Any
+
+import jax
 
 # For each parameter, by the last names on its path: the mesh axes that split its axes. The paths of
 # an optimizer's moments end with the same names, so these rules hold for them too.
@@ -16,3 +20,17 @@ SPLITS = {
   ('output',): ('tensor', 'fsdp'),
   ('output_bias',): ('tensor',),
 }
+
+
+def convert_matrices(params, dtype) -> Any:
+  """Returns parameters with the matrices of `SPLITS` in another type, and all others unchanged.
+
+  Layers convert their matrices at every step of a search, in which XLA repeats the conversion.
+  """
+
+  def converted(path, leaf):
+    names = tuple(key.key for key in path[-2:])
+    is_matrix = leaf.ndim > 1 and (names in SPLITS or names[-1:] in SPLITS)
+    return leaf.astype(dtype) if is_matrix else leaf
+
+  return jax.tree_util.tree_map_with_path(converted, params)

@@ -12,7 +12,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, normalisation
 from transformer.model.search_state import DecoderState, KVCache, Source
-from transformer.model.splits import SPLITS
+from transformer.model.splits import SPLITS, convert_matrices
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
@@ -48,8 +48,8 @@ class Transformer(nn.Module):
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
     # With `norm=post`, each layer ends with a norm.
-    self.encoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
-    self.decoder_norm = normalisation(config) if config.norm == 'pre' else _unchanged
+    self.encoder_norm = normalisation(config) if config.norm == 'pre' else lambda x: x
+    self.decoder_norm = normalisation(config) if config.norm == 'pre' else lambda x: x
     shape = (self.vocabulary_size, config.model_dim)
     if not config.tie_output:
       init = nn.initializers.normal(config.model_dim**-0.5)
@@ -234,13 +234,13 @@ class Transformer(nn.Module):
       caches.append(cache)
     return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 
+  def search_params(self, params) -> Any:
+    """Returns parameters for searches, with matrices of the type that layers convert them to."""
+    return convert_matrices(params, self.config.dtype)
+
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
     """Returns what `model.flops.train_flops` counts, for a source token and a target token."""
     return train_flops(self.config, self.vocabulary_size, source_length, target_length)
-
-
-def _unchanged(x_BTD):
-  return x_BTD
 
 
 def init_params(model: nn.Module, seed: int) -> Any:
