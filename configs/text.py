@@ -7,7 +7,7 @@ r"""Your own text: line-aligned files train, valid and test in one folder.
 
 `small` is a first run on two CPU cores: it counts the pairs of the folder after the second colon
 and chooses its sizes for 10,000 to 200,000. docs/data.md has its minutes and BLEU. Without en-de,
-it takes the two languages of train.* in alphabetical order.
+it takes the two languages of train.* in alphabetical order. The folder must be on this machine.
 
 | pairs | vocabulary | dropout |
 | --- | --- | --- |
@@ -16,7 +16,8 @@ it takes the two languages of train.* in alphabetical order.
 | more | 4,000 | 0.1 |
 
 The second command trains 9 million parameters, for about ten thousand to a million pairs. It is
-meant for a GPU; two CPU cores take 27 hours (20a1d23). On an NVIDIA GPU, add
+meant for a GPU. Two CPU cores train 1,600 target tokens a second, for 27 hours; with widths of 128
+and 512 and batches of 4,096 tokens, they train 3,800 (20a1d23). On an NVIDIA GPU, add
 --config.model.dtype=bfloat16 --config.model.attention=cudnn.
 
 The BLEU to expect depends on the text. Any other key can be set in the same way.
@@ -39,6 +40,7 @@ _TIERS = (
 # Sentences of so many bytes have about 64 pieces; rows of 128 are for text with many longer ones.
 _SHORT_BYTES = 160
 _MANY_LONG = 0.02
+_READ = 20_000  # Pairs read together.
 
 
 def get_config(which: str = ''):
@@ -102,8 +104,10 @@ def _shrink(config, folder: str, direction: str):
   corpus = open_corpus(DataConfig(**config.data.to_dict()), 'train')
   tiers = (tier for tier in _TIERS if len(corpus) <= tier[0])
   _, config.data.vocabulary_size, config.model.dropout = next(tiers)
-  sides = itertools.chain.from_iterable(corpus[:])
-  long = sum(len(side.encode()) > _SHORT_BYTES for side in sides)
+  long = 0
+  for first in range(0, len(corpus), _READ):
+    sides = itertools.chain.from_iterable(corpus[first : first + _READ])
+    long += sum(len(side.encode()) > _SHORT_BYTES for side in sides)
   config.data.max_length = 128 if long > _MANY_LONG * len(corpus) else 64
 
   config.model.num_layers = 3

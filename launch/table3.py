@@ -98,9 +98,8 @@ def main(_):
   with child_process.stoppable():
     for folder, rows in planned.items():
       run_rows(rows, filename, folder, child_process.run)
-  results = _of_all_seeds(list(planned))
-  if len(planned) > 1:
-    files.write(workdir / _MARKDOWN, table3_page.page(results).encode())
+      results = _of_all_seeds(list(planned))
+      files.write(workdir / _MARKDOWN, table3_page.page(results).encode())
   if _FORMAT.value:
     print(table3_page.table(results, _FORMAT.value))
 

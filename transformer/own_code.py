@@ -2,10 +2,10 @@
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import math
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,15 +23,14 @@ def load(spec: str, kind: str) -> Callable:
 
   `kind` is what it is, for people, such as `metric`.
   """
-  _module_of(spec, kind)
+  module = _module_of(spec, kind)
   with guarded(
-    f'the {kind} {spec} cannot be imported; its module must be installed, or lie in the working '
-    f'directory'
+    f'the {kind} {spec} cannot be imported; its module must be installed, or be in {os.getcwd()}'
   ):
-    part = pkgutil.resolve_name(spec)
+    part = getattr(importlib.import_module(module), spec.partition(':')[2], None)
   if not callable(part):
     raise UserError(
-      f'the {kind} {spec} must be a function or a class; got {shown(part)}'
+      f'the {kind} {spec} must be a function or a class of {module}; got {shown(part)}'
     )
   return part
 

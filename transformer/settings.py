@@ -47,7 +47,7 @@ def check_range(name: str, value: Any, **limits: Any):
     raise UserError(
       f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}'
     )
-  if type(value) not in (int, float):
+  if not isinstance(value, int | float) or isinstance(value, bool):
     return
   if value > _LARGEST and not {'below', 'most'} & limits.keys():
     limits['most'] = _LARGEST

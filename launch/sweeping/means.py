@@ -23,7 +23,7 @@ def means(sweep: Sweep, style: str) -> list[list[Any]]:
       settings = dict(trial.user_attrs.get('settings', {}))
       settings.pop('seed', None)
       names |= dict.fromkeys(settings)
-      choice = json.dumps(settings)
+      choice = json.dumps(settings, sort_keys=True)
       values.setdefault(choice, []).append(trial.value)
   show = unchanged if style == 'csv' else shown
   last_names = [name.rpartition('.')[2] for name in names]

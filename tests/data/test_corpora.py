@@ -101,11 +101,11 @@ def epoch(batches):
   return [batches[step] for step in range(batches.batches_in_epoch)]
 
 
-@pytest.mark.parametrize('places', [1, 7, 1000])
+@pytest.mark.parametrize('chunk', [1, 7, 1000])
 def test_the_vocabulary_sees_every_training_sentence_and_no_other(
-  folder, monkeypatch, places
+  folder, monkeypatch, chunk
 ):
-  monkeypatch.setattr(corpora_module, '_PLACES', places)
+  monkeypatch.setattr(corpora_module, '_CHUNK', chunk)
   corpora = open_corpora(config_of(folder))
   expected = [
     side for corpus in corpora.train.values() for pair in corpus[:] for side in pair

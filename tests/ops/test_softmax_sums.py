@@ -146,3 +146,11 @@ def test_only_the_program_for_gpus_has_one_reduction(platform, times):
   traced = jax.jit(lambda y: token_losses(y, targets, 0.1)).trace(logits)
   text = traced.lower(lowering_platforms=(platform,)).as_text()
   assert len(re.findall(r'stablehlo\.reduce\(.*tensor<2x7x1009xf32>', text)) == times
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float64'])
+def test_losses_have_the_type_of_the_logits(dtype):
+  with jax.enable_x64(dtype == 'float64'):
+    logits = jnp.asarray(logits_BTN()[:, :, :11], dtype)
+    loss, nll = jax.jit(token_losses)(logits, jnp.zeros((2, 7), jnp.int32), 0.1)
+    assert loss.dtype == nll.dtype == dtype

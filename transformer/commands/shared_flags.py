@@ -36,7 +36,7 @@ _INTEGER = flags.DEFINE_integer
 _FLOAT = flags.DEFINE_float
 _BOOL = flags.DEFINE_bool
 _PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
-# Each field of `Request` by its name: what defines its flag, and the help text.
+# Each flag of a request by its name: what defines it, and the help text.
 _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
   'split': (

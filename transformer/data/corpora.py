@@ -20,6 +20,7 @@ from transformer.data.encoding import encode_for_scoring, keep_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 
+_CHUNK = 20_000  # pairs read together
 _MANY = 0.05  # share of dropped pairs that is worth a warning
 _PLACES = 10_000  # the most places that a sample of the pairs is read from
 
@@ -42,13 +43,15 @@ class Corpora(NamedTuple):
     """
     total = sum(map(len, self.train.values()))
     places = min(at_most, _PLACES)
+    length = at_most // places
+    firsts = [place * total // places for place in range(places)]
     if total <= at_most:
-      places = 1
-      at_most = total
-    for place in range(places):
+      length = _CHUNK
+      firsts = range(0, total, _CHUNK)
+    for first in firsts:
       # Numbered through all corpora.
-      start = place * total // places
-      stop = start + at_most // places
+      start = first
+      stop = first + length
       for corpus in self.train.values():
         pairs = corpus[max(start, 0) : max(stop, 0)]
         yield from itertools.chain.from_iterable(pairs)
@@ -94,7 +97,11 @@ def encode_corpora(
   }
   counts = {key: pairs.counts for key, pairs in (train | valid).items()}
   for key, numbers in counts.items():
-    shown = [f'{what} {number:,}' for what, number in numbers.items() if number]
+    shown = [
+      f'{what} {number:,}'
+      for what, number in numbers.items()
+      if number or what == 'kept'
+    ]
     logging.info('pairs of %s: %s', key, ', '.join(shown))
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))

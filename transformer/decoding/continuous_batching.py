@@ -54,18 +54,24 @@ def search_batches(
     size: number of rows of a batch.
     threads: number of batches that are computed side by side.
     refills: whether batches are filled up with the rest of others. Without it, each is searched to
-      its end, so that several processes with a thread each run the same programs in the same order.
+      its end in this thread, so that several processes run the same programs in the same order.
 
   After an error, or Ctrl-C, no other batch begins.
   """
   new = list(batches)
+  if not refills:
+    while new:
+      batch = new.pop()
+      while batch.rows:
+        batch, results = search(batch, False)
+        yield results
+    return
   waiting: dict[Place, SearchBatch] = {}
   running: dict[concurrent.futures.Future, Place] = {}
-  least = _FULL * size if refills else 1
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
       while len(running) < threads and (batch := _take(new, waiting, running.values())):
-        running[executor.submit(search, batch, refills)] = batch.bucket, batch.t
+        running[executor.submit(search, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
       ).done:
@@ -73,10 +79,10 @@ def search_batches(
         batch, results = future.result()
         yield results
         place = batch.bucket, batch.t
-        if 0 < len(batch.rows) < least and place in waiting:
+        if 0 < len(batch.rows) < _FULL * size and place in waiting:
           batch = _filled(batch, waiting, size)
-        if len(batch.rows) >= least:
-          running[executor.submit(search, batch, refills)] = place
+        if len(batch.rows) >= _FULL * size:
+          running[executor.submit(search, batch, True)] = place
         elif batch.rows:
           waiting[place] = batch
       # The state of a batch that is over would stay in memory during the next.

@@ -39,7 +39,7 @@ class Result(NamedTuple):
   content: Mapping
 
   @property
-  def how(self) -> dict[str, str]:
+  def how(self) -> dict:
     """The names and values that tell the results of one text apart."""
     content = self.content
     decode = content['decode']
@@ -49,7 +49,8 @@ class Result(NamedTuple):
     if len(steps) > 1:
       how['average'] = len(steps)
     if others:  # A digest distinguishes ensembles of the same size.
-      digest = _digest(map('{} {}'.format, others, content['ensemble_steps']))
+      members = zip(others, content['ensemble_steps'], strict=True)
+      digest = _digest(f'{other} {member_steps}' for other, member_steps in members)
       how['ensemble'] = f'{1 + len(others)}.{digest}'
     how['samples' if decode['sample'] else 'beam'] = decode['beam_size']
     how['alpha'] = f'{decode["alpha"]:g}'

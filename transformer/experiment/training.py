@@ -78,8 +78,7 @@ def train(
 ) -> tuple[int, Evaluations]:
   """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
 
-  `state` is the state to begin with, or that of the step of the run. `signals` stop the run, by
-  `Preempted`.
+  `state` is the first state, or the restored one. `signals` stop the run, by `Preempted`.
   """
   signals = signals or Signals()
   update = compiled.update

@@ -70,9 +70,10 @@ def check_has(model: Model, *methods: str):
   """Raises `UserError` if a model lacks one of the methods."""
   missing = [name for name in methods if not callable(getattr(model, name, None))]
   if missing:
+    spec = model.config.module or type(model).__name__
     raise UserError(
-      f'the model {type(model).__name__} needs the methods {" and ".join(methods)}; it has no '
-      f'{" and no ".join(missing)}; transformer.model.building describes them'
+      f'the model {own_code.name_of(spec)} needs {" and ".join(methods)}, and has no '
+      f'{" and no ".join(missing)}; transformer.model.building describes the methods of a model'
     )
 
 

@@ -19,16 +19,18 @@ from transformer.errors import UserError
 from transformer.model.building import Model, check_has
 
 _PART = re.compile(r'(source|target)_embedding|(encoder|decoder)_\d+')
-_compiled = functools.partial(jax.jit, static_argnums=0)
 
 
 class Embeddings(NamedTuple):
-  """The inputs of the first layers: scaled embeddings plus positions."""
+  """The inputs of the first layers: scaled embeddings plus positions.
 
-  source: Any  # [B, S, D]
-  target: (
-    Any  # [B, T, D], of the decoder's inputs: BOS is first, so row t predicts token t
-  )
+  Attributes:
+    source: [B, S, D].
+    target: [B, T, D], of the decoder's inputs: BOS is first, so row t predicts token t.
+  """
+
+  source: Any
+  target: Any
 
 
 class Hidden(NamedTuple):
@@ -90,7 +92,7 @@ def hidden(model: Model, params, *inputs, layers: bool) -> Hidden:
   return Hidden(jax.tree.map(trimmed, found), mask_BT[:, used_T])
 
 
-@_compiled
+@functools.partial(jax.jit, static_argnums=0)
 def layer_logits(model: Model, params, x_BTD) -> Any:
   """Maps the output of a layer [..., D] to logits, float32 [..., N], after the final norm.
 
@@ -103,7 +105,7 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
   return model.apply({'params': params}, x_BTD, method='layer_logits')
 
 
-@_compiled
+@functools.partial(jax.jit, static_argnums=0)
 def embeddings(model: Model, params, *batch) -> Embeddings:
   """Returns the embeddings of a batch, given as the arguments of a model, float32.
 

@@ -51,13 +51,14 @@ def softmax_sums(logits_BTN) -> tuple:
 
 @jax.custom_jvp
 def softmax_sums_in_one_pass(logits_BTN) -> tuple:
-  """Returns `softmax_sums` of float32 from one reduction, so that a GPU reads the logits once."""
-  lowest = jnp.finfo(jnp.float32).min
+  """Returns `softmax_sums` from one reduction, so that a GPU reads the logits once."""
+  lowest = jnp.array(jnp.finfo(logits_BTN.dtype).min)
+  zero = jnp.zeros_like(lowest)
   # Two groups whose maximum is -inf could not be combined.
   peaks = jnp.maximum(logits_BTN, lowest)
   return jax.lax.reduce(
     (peaks, jnp.ones_like(peaks), logits_BTN),
-    (lowest, 0.0, 0.0),
+    (lowest, zero, zero),
     _combine,
     [logits_BTN.ndim - 1],
   )

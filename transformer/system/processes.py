@@ -120,14 +120,14 @@ def from_first(make: Callable[[], Any]) -> Any:
   if jax.process_count() == 1:
     return make()
   failed = None
-  answer = {}
+  message = b''
   if is_first():
     try:
-      answer = {'value': make()}
+      message = json.dumps({'value': make()}).encode()
     except BaseException as error:  # The others wait for an answer in any case.
       failed = error
-      answer = {'stop': str(error) if isinstance(error, Preempted) else None}
-  message = json.dumps(answer).encode()
+      stop = str(error) if isinstance(error, Preempted) else None
+      message = json.dumps({'stop': stop}).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
   content = np.frombuffer(message.ljust(size), np.uint8)
   answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
@@ -147,8 +147,8 @@ def check_same(content: bytes, what: str):
   )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
-      f'all processes must read the same {what}; that of processes {others} differs from that of '
-      f'process 0; put it on storage that all hosts see, or make its copies equal'
+      f'all processes must read the same {what}; processes {others} read another than process 0; '
+      f'put it on storage that all hosts see, or make its copies equal'
     )
 
 

@@ -171,7 +171,7 @@ def _parts(batch: Batch, number: int) -> Batch:
 def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
   """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
 
-  The sums are those of the default objective, without smoothing or dropout.
+  The sums are as from the default objective, without smoothing or dropout.
   """
 
   def eval_step(params, batch: Batch):

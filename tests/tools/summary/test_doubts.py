@@ -19,7 +19,7 @@ ARGUMENTS = {
   'quickstart': ('',),
   'table3': ('',),
   'tatoeba': ('gpu', 'cpu'),
-  'text': ('',),
+  'text': ('', 'small:'),
   'wmt14': ('base', 'big', 'big,en-fr', 'big,fr-en'),
 }
 BIG = {
@@ -55,7 +55,11 @@ def settings_of(found):
   ('name', 'argument'),
   [(name, each) for name, several in ARGUMENTS.items() for each in several],
 )
-def test_no_setting_of_our_configs_is_doubtful(name, argument):
+def test_no_setting_of_our_configs_is_doubtful(name, argument, tmp_path):
+  if argument == 'small:':
+    for language in 'de', 'en':
+      (tmp_path / f'train.{language}').write_text('a b\n' * 20_000, 'utf-8')
+    argument += str(tmp_path)
   module = importlib.import_module(f'configs.{name}')
   tree = module.get_config(*[argument] if argument else []).to_dict()
   assert doubts(describe(Config.from_dict(tree))) == []

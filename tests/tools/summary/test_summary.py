@@ -46,9 +46,10 @@ def test_a_check_prints_what_the_run_then_has(train, folder, trained, tmp_path):
   assert found['job']['target_tokens'] > found['job']['pairs']
   epochs = found['job']['steps'] / found['job']['steps_per_epoch']
   assert found['job']['epochs'] == round(epochs, 1)
-  size = sum(path.stat().st_size for path in (trained / 'checkpoints').rglob('*'))
+  steps = [path for path in (trained / 'checkpoints').iterdir() if path.name.isdigit()]
+  size = sum(path.stat().st_size for path in steps[0].rglob('*'))
   one = found['job']['checkpoints_disk_bytes'] / found['job']['checkpoints']
-  assert one <= size
+  assert one <= size <= one + 500_000  # Each has files of metadata, too.
 
   status, text, err = train(*start)
   assert status == 0, err
@@ -141,7 +142,8 @@ def test_rates_are_those_of_the_measured_tokens_and_have_a_source():
         _, page = rate['source'].rstrip(')').split(', ')[-2:]
         words = (ROOT / page).read_text('utf-8')
         tokens = f'{rate["tokens_per_second"]:,}'
-        assert tokens in words or '4.57' in words
+        # On a CPU, the page has the seconds of a step of 2,048 tokens.
+        assert tokens in words or (tokens == '448' and '| 4.57, ' in words)
 
 
 @pytest.mark.parametrize(('size', 'measured'), [({}, 16.8e9), (BIG, 34.2e9)])

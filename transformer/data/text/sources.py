@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import pkgutil
+from collections.abc import Callable
 from pathlib import Path
 
 from absl import logging
@@ -26,8 +28,7 @@ class Corpus:
   def __init__(self, config: DataConfig, split: str):
     self._what = f'the source {config.source}, split {split!r},'
     with own_code.guarded(f'{self._what} cannot be opened'):
-      source = _CLASSES.get(config.source, config.source)
-      pairs = own_code.load(source, 'source')(config, split)
+      pairs = _class_of(config.source)(config, split)
       self.fingerprint = str(pairs.fingerprint)
       self._length = len(pairs)
     if not self._length:
@@ -36,11 +37,11 @@ class Corpus:
     self.name = getattr(pairs, 'name', f'{config.source}:{split}')
     self.notes = tuple(getattr(pairs, 'notes', ()))
     folder = getattr(pairs, 'folder', None)
-    self.folder = folder and Path(folder)
+    self.folder = Path(folder) if folder else None
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
-    # A class whose pairs are no texts is refused before anything is learned from them.
+    # A class whose pairs are no texts is rejected before anything is learned from them.
     self[:1]
 
   def __len__(self) -> int:
@@ -58,6 +59,12 @@ class Corpus:
         f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}'
       )
     return sentences
+
+
+def _class_of(source: str) -> Callable:
+  if source in _CLASSES:
+    return pkgutil.resolve_name(_CLASSES[source])
+  return own_code.load(source, 'source')
 
 
 def open_corpus(

@@ -193,7 +193,7 @@ def _open(name: files.StrPath) -> BinaryIO:
   except OSError as error:
     there = f'there is no folder {path.parent}'
     if path.parent.is_dir():
-      names = os.listdir(path.parent)
+      names = [entry.name for entry in path.parent.glob('*')]
       nearest = difflib.get_close_matches(path.name, names, n=5, cutoff=0)
       there = f'{path.parent} holds {", ".join(nearest) or "no files"}'
     raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error

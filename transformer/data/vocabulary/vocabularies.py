@@ -76,7 +76,7 @@ def load(
     {name: read_model(Path(folder, name)) for name in names}, folder
   )
   for name, digest in fingerprints(vocabulary).items():
-    if wanted and digest != wanted.get(name):
+    if wanted is not None and digest != wanted.get(name):
       raise UserError(
         f'{name}.model of {folder} is damaged, or is not the one that the run began '
         f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'

@@ -67,7 +67,7 @@ def doubts(
       (
         'train.keep',
         'needs more disk space than is free',
-        'a disk with space for two more',
+        'fewer checkpoints, or another disk',
       )
     )
 

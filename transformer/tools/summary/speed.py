@@ -18,9 +18,9 @@ CHIPS: dict[str, dict[str, Any]] = json.loads(_FILE.read_text('utf-8'))
 def step_time(job: Job, chip: str) -> tuple[float | None, str]:
   """Returns the seconds of a training step on `job.devices` chips, and what they are based on.
 
-  The seconds are None if the operations of the model are unknown. The rate is that of the measured
-  model with the closest width. Several devices are assumed to divide the time evenly, and to be as
-  fast with few tokens as with many: then it is an estimate.
+  The seconds are None if the operations of the model are unknown. The rate was measured for
+  the model with the closest width. Several devices are assumed to divide the time evenly, and to be
+  as fast with few tokens as with many: then it is an estimate.
   """
   if job.flops is None:
     return None, 'unknown, since the operations of the model are'
