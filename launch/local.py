@@ -48,12 +48,8 @@ _LOG = re.compile(r'[IW]\d{4} ')
 def main(arguments: Sequence[str]):
   """Wires flags to the processes."""
   shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
-  processes = _PROCESSES.value
-  gpus = visible_gpus(os.environ)
-  variables = environments(processes, _DEVICES.value, gpus)
-  devices = len(gpus) or processes * _DEVICES.value
-  train = checked(arguments[1:], f'--devices={devices}', f'--processes={processes}')
-  run([sys.executable, str(ROOT / 'train.py'), *train], variables)
+  variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
+  run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
 
 
 def environments(

@@ -45,6 +45,10 @@ def main(arguments: Sequence[str]):
       f'the {gpus} GPUs of the job must be divided evenly among --nodes × '
       f'--tasks-per-node = {processes} processes; change one of these numbers'
     )
+  folder = command_line.workdir(arguments[1:])
+  if folder is None and len(arguments) > 1:  # Without any, `checked` says what to give.
+    raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
+  # Standard output is for the script of --dry_run.
   train = sbatch.with_grace(
     [
       sys.executable,
@@ -52,12 +56,10 @@ def main(arguments: Sequence[str]):
       *checked(
         arguments[1:],
         *([f'--devices={gpus}', f'--processes={processes}'] if gpus else []),
+        summary=sys.stderr,
       ),
     ]
   )
-  folder = command_line.workdir(arguments[1:])
-  if folder is None:
-    raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
   script = sbatch.script(shlex.join(train), shlex.quote(folder))
   submission = sbatch.submission(
     'train',

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -20,10 +21,12 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
   command_line.run(main, takes_arguments=True, hint=_HINT, launches=True)
 
 
-def checked(arguments: Sequence[str], *more: str) -> list[str]:
+def checked(
+  arguments: Sequence[str], *more: str, summary: TextIO | int = subprocess.DEVNULL
+) -> list[str]:
   """Lets train.py check its arguments, with `more` for the check only, and print what is wrong.
 
-  Prints the summary of the job on standard error, since standard output is for the launcher.
+  The summary of the job goes to `summary`, by default nowhere.
 
   Returns:
     The arguments for each process.
@@ -31,6 +34,6 @@ def checked(arguments: Sequence[str], *more: str) -> list[str]:
   if not arguments:
     raise UserError(_HINT)
   command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
-  if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
+  if subprocess.run(command, check=False, stdout=summary).returncode:
     raise SystemExit(1)
   return ['--distributed', *arguments]

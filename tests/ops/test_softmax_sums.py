@@ -152,5 +152,6 @@ def test_only_the_program_for_gpus_has_one_reduction(platform, times):
 def test_losses_have_the_type_of_the_logits(dtype):
   with jax.enable_x64(dtype == 'float64'):
     logits = jnp.asarray(logits_BTN()[:, :, :11], dtype)
-    loss, nll = jax.jit(token_losses)(logits, jnp.zeros((2, 7), jnp.int32), 0.1)
+    targets = jnp.zeros((2, 7), jnp.int32)
+    loss, nll = jax.jit(token_losses, static_argnums=2)(logits, targets, 0.1)
     assert loss.dtype == nll.dtype == dtype

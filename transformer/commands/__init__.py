@@ -1,1 +1,1 @@
-"""What the commands share: flags, requests, files of settings, lines of text."""
+"""What the commands share: flags, requests, lines of text."""
