@@ -1,1 +1,1 @@
-"""Text in, batches of tokens out. This room knows text and integers, and no model."""
+"""Text in, token batches out. This package handles text and integers, not models."""

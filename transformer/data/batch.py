@@ -10,15 +10,15 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
 
 class Batch(NamedTuple):
-  """Rows of several sentence pairs each; all arrays are int32 [row, length].
+  """Packed rows of several sentence pairs each; all arrays are int32 [row, length].
 
-  The pairs of a row have segments 1, 2, … on both sides; segment 0 is padding. Positions
-  count from 0 within each sentence. Sentences end with `EOS_ID`. They have no begin token,
-  because the model shifts the target.
+  The pairs of a row have segment ids 1, 2, … on both sides; segment 0 is padding. Positions
+  restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS, because the
+  model shifts the target.
 
-  `corpora` has a number for each target position: the place, from 0, in `data.train` of the corpus
-  that the pair is from; 0 at padding. It is None where no corpora are mixed: in training on one
-  corpus, in validation, and in what `run.batch` returns.
+  `corpora` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
+  padding. It is None if no corpora are mixed: in training on one corpus, in validation, and in
+  the result of `run.batch`.
   """
 
   source_tokens: np.ndarray
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Any):
-  """Raises `UserError` unless the arrays of a batch are integers [row, length], a length a side."""
+  """Raises `UserError` unless all arrays are integer [row, length], with one length per side."""
   arrays = list(batch.arrays().values()) if isinstance(batch, Batch) else [None]
   if not all(
     np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays

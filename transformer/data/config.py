@@ -9,61 +9,63 @@ from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
 SOURCES = ('tfds', 'text')
-# What text becomes before it is cut, as SentencePiece names it.
+# SentencePiece's normalization rules, which are applied before segmentation.
 NORMALISATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
-# No white space but U+2581 first, no name of a control symbol or byte, and none of the characters
-# that are escaped or that a vocabulary is probed with.
+# No whitespace except a leading U+2581, no name of a control symbol or byte, and none of the
+# characters that vocabulary.py escapes or probes models with.
 _SYMBOL = re.compile(
   '(?!<(pad|/?s|unk|0x[0-9A-F]{2})>$)\u2581?[^\\s\u2581\u2585\U000f2581㏙]+'
 )
 # 256 bytes, four control symbols, and a few characters.
 SMALLEST_VOCABULARY = 264
-# The names of a run's vocabulary files.
+# File names of a run's vocabularies.
 SHARED_VOCABULARY = ('vocabulary.model',)
 SEPARATE_VOCABULARIES = ('vocabulary.source.model', 'vocabulary.target.model')
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-  """The text to read, and how to cut it into tokens.
+  """The corpora to read, and how to tokenize them.
 
   Attributes:
-    source: `tfds` for a TensorFlow Datasets translation set, `text` for a pair of line-aligned
-      UTF-8 files per split, or MODULE:CLASS for a source of your own, see docs/own-parts.md.
-    name: the set's TFDS name, such as `wmt14_translate/de-en`; unused for text.
-    dir: the folder of the set or of the files. Empty means TFDS's own default.
-    train: the corpora to train on: TFDS splits, prefixes of files, or names that your own source
-      understands. The files of text are `{dir}/{prefix}.{language}`.
+    source: `tfds` for a TensorFlow Datasets translation dataset, `text` for a pair of line-aligned
+      UTF-8 files per split, or MODULE:CLASS for a custom source, see docs/own-parts.md.
+    name: the TFDS name of the dataset, such as `wmt14_translate/de-en`; unused for text.
+    dir: the folder of the dataset or of the text files. Empty is TFDS's default folder.
+    train: the corpora to train on: TFDS splits, prefixes of text files, or splits of a custom
+      source. Text files are named `{dir}/{prefix}.{language}`.
     train_weights: for each corpus, how many times an epoch uses it; 0.5 uses half of the corpus,
-      and the other half in the next epoch; 0 leaves it out. Empty means once each.
-    valid: the split, or prefix, that chooses checkpoints; or several, such as
-      `('news', 'talks')`. The first is evaluated as `valid/bleu` and so on, and chooses checkpoints
-      unless `train.best_by` names another; the others as `valid/talks/bleu`.
-    test: the split, or prefix, that `eval.py` scores by default.
-    source_language: code of the language to translate from, as in names of files or in TFDS.
+      and the other half in the next epoch; 0 skips the corpus. Empty uses each corpus once.
+    valid: the validation split or prefix, or several, such as `('news', 'talks')`. Metrics of the
+      first are named `valid/bleu` and so on, and select the best checkpoint unless `train.best_by`
+      names a metric of another; metrics of the others are named `valid/talks/bleu`.
+    test: the split or prefix that `eval.py` scores by default.
+    source_language: code of the language to translate from, as in file names or in TFDS.
     target_language: code of the language to translate into.
-    shared_vocabulary: whether both languages share a vocabulary, as in the paper. Otherwise
-      each has its own, and `model.share_embeddings` must be False.
-    vocabulary_size: number of SentencePiece pieces, bytes and control symbols included; of the
-      target's vocabulary if they are separate.
-    source_vocabulary_size: likewise of the source's; None is `vocabulary_size`.
-    vocabulary: a vocabulary of `vocabulary_size` pieces to use instead of a new one, such as the
-      `vocabulary.model` of a run; docs/vocabulary.md says how other SentencePiece models are
-      converted. Empty trains one on the training text. It is the target's if they are separate.
-    source_vocabulary: likewise the source's.
-    vocabulary_kind: how a vocabulary is learned; `unigram` is by Kudo (2018).
-    split_digits: whether each digit is a piece of its own.
-    normalisation: what SentencePiece makes of text before it is cut; `_cf` folds case. A given
-      `vocabulary` has its own, which this must name.
-    symbols: texts that stay one token wherever they occur, such as placeholders, `('<name>',)`;
-      with U+2581 first, `▁<name>`, only after a space or at the start.
-    max_length: the most tokens of a sentence, end token included. A row of a batch has as
-      many target positions.
-    max_length_ratio: the largest ratio of the lengths of a training pair's two sides, at least 1,
-      in tokens, end tokens included. Pairs above it are dropped and counted; 0 drops none.
-    variations: your own functions that change training sentences at each use, such as noise in
-      sources or BPE-dropout, one after the other: for each MODULE:FUNCTION, or a tuple of that
-      and the numbers that it takes; see docs/own-parts.md.
+    shared_vocabulary: whether both languages share one vocabulary, as in the paper. If False,
+      each language has a separate vocabulary, and `model.share_embeddings` must be False.
+    vocabulary_size: number of SentencePiece pieces, bytes and control symbols included. With
+      separate vocabularies, the size of the target vocabulary.
+    source_vocabulary_size: with separate vocabularies, the size of the source vocabulary; None is
+      `vocabulary_size`.
+    vocabulary: a vocabulary file of `vocabulary_size` pieces to use instead of training one, such
+      as the `vocabulary.model` of a run; docs/vocabulary.md shows how to convert other
+      SentencePiece models. Empty trains one on the training text. With separate vocabularies, the
+      target vocabulary.
+    source_vocabulary: with separate vocabularies, the file of the source vocabulary.
+    vocabulary_kind: the algorithm that trains a vocabulary; `unigram` is by Kudo (2018).
+    split_digits: whether each digit is a separate piece.
+    normalisation: SentencePiece's normalization rule, applied before segmentation; `_cf` folds
+      case. It must match the rule of a given `vocabulary`.
+    symbols: user-defined symbols, strings that are always one token, such as placeholders,
+      `('<name>',)`; with U+2581 first, `▁<name>`, only after a space or at the start.
+    max_length: maximum tokens per sentence, EOS included; also target positions per row of a
+      batch.
+    max_length_ratio: maximum ratio, at least 1, of the lengths of a training pair's two sides in
+      tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
+    variations: augmentations, custom functions that change training sentences at each use, such as
+      noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a
+      tuple of that and the numbers that it takes; see docs/own-parts.md.
   """
 
   source: str = 'tfds'
@@ -90,7 +92,7 @@ class DataConfig:
 
   @property
   def valid_sets(self) -> dict[str, str]:
-    """The validation sets by the beginning of their metrics' names, the deciding one first."""
+    """The validation splits by the prefix of their metrics: `valid` first, then `valid/NAME`."""
     if isinstance(self.valid, str):
       return {'valid': self.valid}
     return {
@@ -105,7 +107,7 @@ class DataConfig:
 
   @property
   def sizes(self) -> dict[str, int]:
-    """The number of pieces of each vocabulary, by the key that may name its file."""
+    """The number of pieces of each vocabulary, by the setting that may name its file."""
     if self.shared_vocabulary:
       return {'vocabulary': self.vocabulary_size}
     return {

@@ -1,4 +1,4 @@
-"""All the text of a run: opened, encoded, counted and fingerprinted."""
+"""Opens, encodes, counts and fingerprints the corpora of a run."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -20,26 +20,27 @@ from transformer.data.encoding import encode_for_scoring, keep_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 
-_CHUNK = 20_000  # pairs read together
-_MANY = 0.05  # share of dropped pairs that is worth a warning
-_PLACES = 10_000  # the most places that a sample of the pairs is read from
+_CHUNK = 20_000  # pairs per read
+_MANY = 0.05  # warns if a larger fraction of the pairs is dropped
+_PLACES = 10_000  # maximum number of places that a sample of the pairs is read from
 
 
 class Corpora(NamedTuple):
-  """The open corpora of a run by `train/NAME`, and by the keys of the config's `valid_sets`."""
+  """The open corpora of a run, keyed by `train/NAME`, and as `DataConfig.valid_sets`."""
 
   train: Mapping[str, Corpus]
   valid: Mapping[str, Corpus]
 
   def fingerprints(self) -> dict[str, str]:
-    """Returns the SHA-256 of every corpus."""
+    """Returns the SHA-256 of each corpus, by key."""
     corpora = {**self.train, **self.valid}
     return {key: corpus.fingerprint for key, corpus in corpora.items()}
 
   def training_text(self, at_most: int) -> Iterator[str]:
-    """Yields training sentences, each source before its target, in the order of the corpora.
+    """Yields training sentences in the order of the corpora, each source before its target.
 
-    Of more than `at_most` pairs, yields always the same: short runs from places spread evenly.
+    If there are more than `at_most` pairs, yields a fixed sample of about `at_most`: short runs of
+    pairs from evenly spaced places.
     """
     total = sum(map(len, self.train.values()))
     places = min(at_most, _PLACES)
@@ -49,7 +50,7 @@ class Corpora(NamedTuple):
       length = _CHUNK
       firsts = range(0, total, _CHUNK)
     for first in firsts:
-      # Numbered through all corpora.
+      # Indices into the concatenated corpora.
       start = first
       stop = first + length
       for corpus in self.train.values():
@@ -60,7 +61,7 @@ class Corpora(NamedTuple):
 
 
 class EncodedCorpora(NamedTuple):
-  """The encoded text of a run."""
+  """The batches of a run, and the pair counts of each corpus."""
 
   batches: BatchesByStep
   valid_batches: dict[str, list[Batch]]
@@ -68,7 +69,7 @@ class EncodedCorpora(NamedTuple):
 
 
 def open_corpora(config: DataConfig) -> Corpora:
-  """Opens the corpora for training and validation."""
+  """Opens the training and validation corpora."""
   return Corpora(
     {f'train/{name}': open_corpus(config, name) for name in config.train},
     {key: open_corpus(config, name) for key, name in config.valid_sets.items()},
@@ -83,9 +84,9 @@ def encode_corpora(
   seed: int,
   keep: bool = True,
 ) -> EncodedCorpora:
-  """Encodes and packs the corpora of a run; no pair to train on is a `UserError`.
+  """Encodes and packs the corpora of a run; `keep` caches the encoded text on disk.
 
-  `keep` stores the encoded text on disk.
+  Raises `UserError` if no training pair is left.
   """
   train = {}
   for key, corpus in corpora.train.items():

@@ -1,9 +1,9 @@
-"""Encoded corpora on disk: encoded once, then read a sentence at a time.
+"""A cache of encoded corpora on disk: encoded once, then read a sentence at a time.
 
-An encoding is the folder `encoded/KEY/` beside its corpus. The key is a digest of the corpus and
-the vocabulary. Files have the tokens of all sentences, end to end, and their lengths, as raw
-numbers; `about.json` has digests. Tokens are mapped into memory: the system drops what was read of
-them where memory is short.
+An encoding is the folder `encoded/KEY/` next to its corpus. KEY is a digest of the corpus and the
+vocabulary. Its files hold the concatenated tokens of all sentences, and the lengths of the
+sentences, as raw integers; `about.json` holds the digests of these files. Tokens are
+memory-mapped, so the system can evict them when memory is short.
 """
 
 import fcntl
@@ -30,10 +30,10 @@ _NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 def load_or_encode(
   corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
 ) -> list[Sentences]:
-  """Returns what `encode_in_memory` returns, but encodes a corpus with a `folder` only once.
+  """Returns the result of `encode_in_memory`, cached on disk if the corpus has a `folder`.
 
-  One process makes the encoding and others wait. A damaged one is made again. Where nothing can be
-  written, the corpus is encoded in memory, with a warning. `keep=False` writes nothing.
+  One process writes the encoding while others wait. A corrupted encoding is rebuilt. If writing
+  fails, encodes the corpus in memory and logs a warning. `keep=False` writes nothing.
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)
@@ -53,7 +53,7 @@ def load_or_encode(
         if not read(place, dtype):
           write(place, encode(corpus, vocabulary), len(corpus))
       sides = read(place, dtype)
-    except (OSError, UserError) as error:  # A mistake in the text is met again.
+    except (OSError, UserError) as error:  # Errors in the text are raised again below.
       logging.warning(
         '%s is encoded in memory, for this run alone: %s', corpus.name, error
       )
@@ -61,13 +61,13 @@ def load_or_encode(
 
 
 def write(place: Path, chunks: Iterable[tuple], pairs: int):
-  """Writes an encoding from the two sides of all pairs; it gets its name once it is complete."""
+  """Writes an encoding from chunks (source, target) of all pairs; renamed once complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged, and is made again', place)
   for left in (
     place,
     *place.parent.glob(f'{place.name}.*.tmp'),
-  ):  # A killed process left these.
+  ):  # Leftovers of a killed process.
     shutil.rmtree(left, ignore_errors=True)
   with files.new_folder(place) as folder:
     done = 0
@@ -84,7 +84,7 @@ def write(place: Path, chunks: Iterable[tuple], pairs: int):
 
 
 def read(place: Path, dtype: np.dtype) -> list[Sentences] | None:
-  """Returns the two sides of an encoding, whose tokens stay on disk; None if it is not whole."""
+  """Returns both sides of an encoding, tokens memory-mapped; None if missing or corrupted."""
   try:
     if files.read_sealed(place / _ABOUT, 'digests') != _digests(place):
       return None

@@ -1,4 +1,4 @@
-"""Sentence pairs as token ids, held in flat arrays."""
+"""Sentence pairs as token ids in flat arrays."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,7 @@ from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
-_CHUNK = 20_000  # pairs encoded together
+_CHUNK = 20_000  # pairs per chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sentences:
   Attributes:
     tokens: `[tokens]` uint16 or int32.
     starts: `[sentences]` int64.
-    lengths: `[sentences]` int32; the length of an encoded sentence includes its end token.
+    lengths: `[sentences]` int32; the length of an encoded sentence includes EOS.
   """
 
   tokens: np.ndarray
@@ -31,26 +31,26 @@ class Sentences:
 
   @classmethod
   def end_to_end(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
-    """Wraps sentences that lie in `tokens` one after the other, without gaps."""
+    """Wraps sentences that are stored in `tokens` in order, without gaps."""
     starts = np.cumsum(lengths, dtype=np.int64)
     starts -= lengths
     return cls(tokens, starts, lengths)
 
   @classmethod
   def join(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
-    """Lays lists of ids end to end."""
+    """Concatenates lists of ids."""
     sentences = list(sentences)
     tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
     return cls.end_to_end(tokens, np.array([len(ids) for ids in sentences], np.int32))
 
   @classmethod
   def ended(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
-    """Lays lists of ids end to end, with an end token after each."""
+    """Concatenates lists of ids, with EOS after each."""
     return cls.join(([*ids, EOS_ID] for ids in sentences), dtype)
 
   @classmethod
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
-    """Joins collections whose sentences lie end to end."""
+    """Concatenates collections whose sentences are stored in order, without gaps."""
     tokens = np.concatenate([part.tokens for part in parts])
     return cls.end_to_end(tokens, np.concatenate([part.lengths for part in parts]))
 
@@ -62,11 +62,11 @@ class Sentences:
     return self.tokens[start : start + self.lengths[index]]
 
   def select(self, sentences: np.ndarray) -> 'Sentences':
-    """Returns some sentences; their tokens stay where they are."""
+    """Returns some sentences, given by index or mask; their tokens are not copied."""
     return Sentences(self.tokens, self.starts[sentences], self.lengths[sentences])
 
   def take(self, sentences: np.ndarray) -> 'Sentences':
-    """Returns some sentences, copied end to end."""
+    """Returns some sentences, with their tokens copied in order, without gaps."""
     lengths = self.lengths[sentences]
     places = np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
     return Sentences.end_to_end(self.tokens[places], lengths)
@@ -74,7 +74,7 @@ class Sentences:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPairs:
-  """Both sides of each pair, with end tokens, and how many pairs were kept, dropped and cut."""
+  """Both sides of pairs, with EOS, and the number of pairs kept, dropped and truncated."""
 
   source: Sentences
   target: Sentences
@@ -85,7 +85,7 @@ class EncodedPairs:
 
 
 def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple]:
-  """Yields the two sides of a corpus a chunk at a time, encoded on all cores, with end tokens."""
+  """Yields chunks (source, target) of a corpus, encoded with EOS, on all cores."""
   dtype = token_dtype(vocabulary)
   for first in range(0, len(corpus), _CHUNK):
     sources, targets = zip(*corpus[first : first + _CHUNK], strict=True)
@@ -98,19 +98,19 @@ def encode(corpus: Corpus, vocabulary: RunVocabulary) -> Iterator[tuple]:
 def encode_lines(
   lines: Sequence[str], vocabulary: Vocabulary, dtype: np.dtype
 ) -> Sentences:
-  """Encodes lines of a text with end tokens, on all cores; a blank line has no other token."""
+  """Returns lines encoded with EOS, on all cores; a blank line is only EOS."""
   shown = ['' if is_blank(line) else line for line in lines]
   return Sentences.ended(vocabulary.encode_batch(shown), dtype)
 
 
 def encode_in_memory(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
-  """Returns the two sides of a whole corpus, encoded as by `encode`."""
+  """Returns both sides of a whole corpus, encoded as by `encode`."""
   chunks = zip(*encode(corpus, vocabulary), strict=True)
   return [Sentences.concatenate(side) for side in chunks]
 
 
 def token_dtype(vocabulary: RunVocabulary) -> np.dtype:
-  """Returns the smallest type that holds a vocabulary's ids of both sides."""
+  """Returns the smallest dtype for the ids of both sides."""
   size = max(vocabulary.source.size, vocabulary.target.size)
   return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
@@ -118,7 +118,7 @@ def token_dtype(vocabulary: RunVocabulary) -> np.dtype:
 def keep_for_training(
   source: Sentences, target: Sentences, max_length: int, max_length_ratio: float = 0.0
 ) -> EncodedPairs:
-  """Drops pairs of a text that training cannot or should not use; counts each for one reason."""
+  """Drops pairs with an empty side, a long side or a large length ratio; counts one reason each."""
   wrong = {
     'empty side': (source.lengths <= 1) | (target.lengths <= 1),
     'source too long': source.lengths > max_length,
@@ -145,7 +145,7 @@ def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.
 def encode_for_scoring(
   corpus: Corpus, vocabulary: RunVocabulary, max_length: int
 ) -> EncodedPairs:
-  """Encodes a corpus and keeps every pair; truncates and counts sides above `max_length` tokens."""
+  """Encodes a corpus, keeping every pair; truncates and counts sides above `max_length` tokens."""
   source, target = encode_in_memory(corpus, vocabulary)
   counts = {
     'kept': len(corpus),
@@ -162,6 +162,6 @@ def _truncated(sentences: Sentences, max_length: int) -> Sentences:
 
 
 def count_from_zero(sizes: np.ndarray) -> np.ndarray:
-  """Returns 0 … size − 1 for each of `sizes`, end to end."""
+  """Returns 0 … size − 1 for each of `sizes`, concatenated."""
   firsts = np.cumsum(sizes) - sizes
   return np.arange(np.sum(sizes)) - np.repeat(firsts, sizes)

@@ -1,1 +1,1 @@
-"""Batches by number: packed, mixed, and of sentences that vary."""
+"""Batches by step: packed, mixed from several corpora, and augmented."""

@@ -1,8 +1,9 @@
 """Packs sentence pairs into rows by the lengths of their two sides.
 
-A pair's kind is the lengths of its source and its target. The search needs only the number of pairs
-of each kind, 20,000 for 40 million pairs. It finds one filling of a row, and repeats it as long as
-enough pairs are left. A key then chooses which pairs share a row, only for the rows needed.
+A pair's kind is its source length and its target length. The search needs only the number of pairs
+of each kind; 40 million pairs have 20,000 kinds. It finds one filling of a row, and repeats it
+while enough pairs are left. A random key then chooses which pairs share a row, and only the rows
+needed are computed.
 """
 
 from typing import NamedTuple
@@ -13,16 +14,16 @@ from transformer.data.batches.shuffling import mix, permute
 
 
 class Rows(NamedTuple):
-  """Packed rows: their `pairs` end to end, and the number of pairs in each row, `sizes`."""
+  """Packed rows: `pairs`, concatenated pair indices, and `sizes`, the number of pairs per row."""
 
   pairs: np.ndarray
   sizes: np.ndarray
 
 
 class _Filling(NamedTuple):
-  """A way to fill a row, which is repeated a number of `times`.
+  """A way to fill a row, repeated for `times` rows.
 
-  `slots` is [3, slots]: the kind of each slot, its start and its step. In the t-th of the rows, a
+  `slots` is [3, slots]: the kind of each slot, its start and its step. In row t of these rows, a
   slot takes pair `start + t · step` of its kind.
   """
 
@@ -31,16 +32,16 @@ class _Filling(NamedTuple):
 
 
 class Packing:
-  """A greedy packing with every pair in exactly one of `num_rows` rows."""
+  """A greedy packing that puts every pair into exactly one of `num_rows` rows."""
 
   def __init__(
     self, source_lengths, target_lengths, source_capacity: int, target_capacity: int
   ):
-    """Finds the fillings for pairs of such lengths in rows of such capacities.
+    """Finds fillings for pairs with these lengths in rows with these capacities, in tokens.
 
-    There is at least one pair, and each fits into a row. Lengths are at least 1.
+    There must be at least one pair, and each must fit into a row. Lengths are at least 1.
     """
-    # A kind as one number, which is sorted faster than two.
+    # A kind as one integer, which sorts faster than two.
     kinds = (
       np.asarray(source_lengths, np.int64) * (target_capacity + 1) + target_lengths
     )
@@ -54,10 +55,10 @@ class Packing:
     self.num_rows = int(self._first_rows[-1])
 
   def deal(self, rows: np.ndarray, *key: int) -> Rows:
-    """Returns the pairs of some rows, given by their places in the key's order of rows.
+    """Returns rows by index, in the random order that `key`, non-negative integers, defines.
 
-    Each key, of non-negative numbers, also puts other pairs of the same lengths into the rows. All
-    rows of one key together hold every pair once.
+    The key also permutes the pairs of equal lengths. All rows of one key together hold every pair
+    once.
     """
     rows_key, pairs_key = np.random.SeedSequence(key).generate_state(2, np.uint64)
     rows = permute(rows, self.num_rows, rows_key)
@@ -76,14 +77,14 @@ class Packing:
 def _fillings(
   lengths: np.ndarray, counts: np.ndarray, capacities: np.ndarray
 ) -> list[_Filling]:
-  """Returns ways to fill rows, until no pair is left.
+  """Returns fillings that use up all pairs.
 
   Kinds have `lengths` [2, kinds], of source and target, and `counts` [kinds] pairs; a row has
   `capacities` [2]. The largest remaining pair opens a row. The pair with the largest dot product
-  with the remaining space comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
+  with the remaining capacity comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
   """
   size = -(lengths / capacities[:, None]).max(axis=0)
-  order = np.argsort(size, kind='stable')  # The largest kind first.
+  order = np.argsort(size, kind='stable')  # Largest kinds first.
   left = counts.copy()
   fillings = []
   while len(order := order[left[order] > 0]):
@@ -100,7 +101,7 @@ def _fillings(
 
 
 def _fill(size, lengths, left, capacities) -> list[int]:
-  """Returns the kinds in a row, of kinds whose numbers of pairs are `left`; counts `left` down."""
+  """Returns the kinds that fill one row, and subtracts them from `left`, the pairs per kind."""
   room = capacities
   kinds = []
   fits = [0]
@@ -109,7 +110,7 @@ def _fill(size, lengths, left, capacities) -> list[int]:
     kinds.append(best)
     left[best] -= 1
     room = room - lengths[:, best]
-    # Skips the kinds that are larger than the room on both sides.
+    # Skips kinds that are too large for the remaining capacity of either side.
     first = np.searchsorted(size, -(room / capacities).max())
     fit = (lengths[:, first:] <= room[:, None]).all(axis=0)
     fits = first + np.flatnonzero(fit & (left[first:] > 0))

@@ -1,4 +1,4 @@
-"""Random permutations whose elements are computed one by one, without a table."""
+"""Random permutations with random access: elements are computed without a table."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ _ROUNDS = 8
 def permute(
   index: np.ndarray, size: np.ndarray | int, key: np.ndarray | int
 ) -> np.ndarray:
-  """Returns the images of elements 0 … size − 1 under random permutations that keys choose.
+  """Returns the images of `index` under random permutations of 0 … size − 1 that `key` selects.
 
-  A Feistel network permutes a rectangle of about `size` cells. An image beyond `size` is permuted
-  again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Each
-  element may have its own size, int64 [elements], and key, uint64 [elements].
+  A Feistel network permutes a rectangle of about `size` cells. An image outside the range is
+  permuted again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+  2002). `size` int64 and `key` uint64 are scalars, or [elements] with one value per element.
   """
   size = np.broadcast_to(np.int64(size), index.shape)
   key = np.broadcast_to(np.uint64(key), index.shape)
@@ -29,7 +29,7 @@ def permute(
 
 
 def mix(number: np.ndarray) -> np.ndarray:
-  """Spreads every bit of uint64 over all 64 (SplitMix64's finaliser, Steele et al., 2014)."""
+  """Mixes the bits of uint64 numbers (the finalizer of SplitMix64, Steele et al., 2014)."""
   number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
   number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
   return number ^ (number >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""Training batches, of which that of step n is a function of (data, seed, n), and validation's."""
+"""Training and validation batches; training batch n is a function of (data, seed, n)."""
 
 import collections
 import fractions
@@ -15,7 +15,7 @@ from transformer.data.batches.packing import Packing, Rows
 from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
 from transformer.errors import UserError
 
-_BATCHES_AHEAD = 8  # batches that are assembled before the step that reads them
+_BATCHES_AHEAD = 8  # batches that are prefetched
 
 
 class Shape(NamedTuple):
@@ -29,9 +29,9 @@ class Shape(NamedTuple):
 def batch_shape(
   tokens_per_batch: int, max_length: int, corpora: Sequence[EncodedPairs]
 ) -> Shape:
-  """Chooses the shape of a run's batches of `tokens_per_batch` target positions.
+  """Returns the shape of a run's batches of `tokens_per_batch` target positions.
 
-  If the sources have more tokens than the targets, their side of a row is longer in proportion.
+  If the sources have more tokens than the targets, source rows are longer in proportion.
   """
   source = sum(pairs.source.lengths.sum() for pairs in corpora)
   target = sum(pairs.target.lengths.sum() for pairs in corpora)
@@ -42,12 +42,12 @@ def batch_shape(
 
 
 class BatchesByStep:
-  """The batches of a run. Any can be computed at any time, so a resumed run replays nothing."""
+  """The batches of a run with random access, so a resumed run replays nothing."""
 
   shape: Shape
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
-    """Yields batches `start` … `stop − 1`, assembled ahead of time by one thread."""
+    """Yields batches `start` … `stop − 1`, prefetched by one thread."""
     thread = ThreadPoolExecutor(1, 'batches')
     ahead = collections.deque()
     try:
@@ -62,12 +62,12 @@ class BatchesByStep:
 
 
 class TrainingBatches(BatchesByStep):
-  """The batches of a run by step, from 0: packed, and shuffled anew every epoch.
+  """The batches of a run by step, from 0: packed, and reshuffled every epoch.
 
-  Batches have `corpora` if the batches are planned over several corpora, used or not.
+  Batches have `corpora` if there are several corpora, even if only one has a weight above 0.
 
   Attributes:
-    corpora: the encoded corpora that are used; pairs are numbered through all of them.
+    corpora: the encoded corpora in use; a pair's index counts through all of them.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -78,7 +78,7 @@ class TrainingBatches(BatchesByStep):
     shape: Shape,
     seed: int,
   ):
-    """Plans batches over corpora, given how many times an epoch uses each of them."""
+    """Plans batches over corpora; `weights` is how many times an epoch uses each corpus."""
     by_weight = {}
     for number, weight in enumerate(weights):
       if weight and len(corpora[number]):
@@ -105,14 +105,14 @@ class TrainingBatches(BatchesByStep):
     return assemble(self.corpora, rows, self.shape, self.corpus_numbers(rows.pairs))
 
   def corpus_numbers(self, pairs: np.ndarray) -> np.ndarray | None:
-    """Returns the number of each pair's corpus for `Batch.corpora`; None for a single corpus."""
+    """Returns the index of each pair's corpus for `Batch.corpora`; None for a single corpus."""
     if self._numbers is None:
       return None
     owner, _ = find(self.corpora, pairs)
     return self._numbers[owner]
 
   def deal(self, step: int) -> tuple[Rows, np.ndarray]:
-    """Returns the packed rows of a step, and how often the corpus of each pair was used before."""
+    """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
     dealt = [(nothing, nothing, nothing)]
@@ -120,7 +120,7 @@ class TrainingBatches(BatchesByStep):
     for cycle in self._cycles:
       start = math.floor(epoch * cycle.rows_in_epoch)
       stop = math.floor((epoch + 1) * cycle.rows_in_epoch)
-      # Every n-th row of the epoch, so that the sizes of batches differ by at most one row.
+      # Every n-th row of the epoch, so batch sizes differ by at most one row.
       first = start + (index - first_row) % self.batches_in_epoch
       places = np.arange(first, stop, self.batches_in_epoch)
       rounds, places = np.divmod(places, cycle.packing.num_rows)
@@ -137,8 +137,8 @@ class TrainingBatches(BatchesByStep):
 class _Cycle:
   """Cycles through the packed rows of all corpora that share a weight, in rounds.
 
-  An epoch takes `weight` times the number of rows and starts where the epoch before ended. So every
-  pair is used equally often, and the first row of an epoch is known without earlier epochs.
+  An epoch takes `weight` times the number of rows and starts where the previous epoch ended. So
+  every pair is used equally often, and the first row of an epoch needs no replay of earlier ones.
   """
 
   def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
@@ -155,14 +155,14 @@ class _Cycle:
 
 
 def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
-  """Returns a packing of the pairs of all corpora, numbered through them."""
+  """Returns a packing of the pairs of all corpora; a pair's index counts through them."""
   source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
   target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
   return Packing(source_lengths, target_lengths, *shape[1:])
 
 
 def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
-  """Packs a validation set: every pair once, always in the same way; empty rows fill the last."""
+  """Packs a validation set deterministically, each pair once; pads the last batch."""
   packing = pack([pairs], shape)
   rows = np.arange(packing.num_rows)
   batches = []
@@ -177,9 +177,9 @@ def assemble(
   shape: Shape,
   numbers: np.ndarray | None = None,
 ) -> Batch:
-  """Returns a batch with the pairs of some packed rows; further rows of the batch stay padding.
+  """Returns a batch with the pairs of some packed rows; the remaining rows are padding.
 
-  `numbers` has the number of each pair's corpus for `Batch.corpora`.
+  `numbers` is the index of each pair's corpus for `Batch.corpora`.
   """
   pairs = take_pairs(corpora, rows.pairs)
   source = _fill(pairs.source, rows, shape.rows, shape.source_length)
@@ -194,7 +194,7 @@ def _fill(
   length: int,
   numbers: np.ndarray | None = None,
 ) -> np.ndarray:
-  """Returns the tokens, segments and positions of one side, and `numbers` by position if given."""
+  """Returns the tokens, segments and positions of one side, and `numbers` per position if given."""
   lengths = sentences.lengths
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
   used = np.arange(length) < np.bincount(row, lengths, num_rows)[:, None]
@@ -208,14 +208,14 @@ def _fill(
 
 
 def take_pairs(corpora: Sequence[EncodedPairs], numbers: np.ndarray) -> EncodedPairs:
-  """Returns some pairs, given their numbers through all corpora."""
+  """Returns some pairs, given their indices in the concatenated corpora."""
   source = take([pairs.source for pairs in corpora], numbers)
   target = take([pairs.target for pairs in corpora], numbers)
   return EncodedPairs(source, target, {})
 
 
 def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
-  """Returns some sentences end to end, given their numbers through all collections."""
+  """Returns some sentences, given their indices in the concatenated collections."""
   owner, within = find(sides, numbers)
   order = np.argsort(owner, kind='stable')
   parts = [side.take(within[owner == place]) for place, side in enumerate(sides)]
@@ -225,7 +225,7 @@ def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
 def find(
   collections: Sequence[Sized], numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the place of each number's collection, and the number within this collection."""
+  """Returns each index in the concatenated collections as a collection and an index within it."""
   firsts = np.cumsum([0, *map(len, collections)])
   owner = np.searchsorted(firsts, numbers, side='right') - 1
   return owner, numbers - firsts[owner]

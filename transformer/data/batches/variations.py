@@ -1,8 +1,8 @@
-"""Variations: what happens to training sentences each time that they are used.
+"""Augmentations, which change training sentences each time that they are used.
 
-`data.variations` names functions of one's own; docs/own-parts.md has an example. What becomes of a
-pair depends on nothing but its text and its keys, which are functions of (seed, round, pair). So a
-resumed run has the batches of an uninterrupted one.
+`data.variations` names custom functions; docs/own-parts.md has an example. An augmented pair
+depends only on the original text and on its keys, which are functions of (seed, round, pair). So
+a resumed run has the same batches as an uninterrupted one.
 """
 
 import functools
@@ -31,24 +31,24 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-# (sources, targets, uint64 keys of both [2, pairs]) -> other sources and targets in the same order.
+# (sources, targets, uint64 keys of both [2, pairs]) -> augmented (sources, targets), same order.
 Vary = Callable[[Sentences, Sentences, np.ndarray], tuple[Sentences, Sentences]]
 
-# Planned batches whose pairs are varied and packed together.
+# Planned batches whose pairs are augmented and packed together.
 _PLANNED = 64
 # Spare rows of each window, as a fraction of the rows that the first window needs.
 _SPARE = 0.01
 
 
 def fractions(keys: np.ndarray) -> np.ndarray:
-  """Returns a number in [0, 1) for each key, float64, to choose a share of the sentences by."""
+  """Returns a float64 in [0, 1) for each key, for sampling a fraction of the sentences."""
   return (keys >> np.uint64(11)) * 2.0**-53
 
 
 def replaced(
   sentences: Sentences, chosen: np.ndarray, texts: Sequence[str], vocabulary: Vocabulary
 ) -> Sentences:
-  """Returns sentences of which the chosen ones, ascending numbers, have other texts."""
+  """Returns sentences with those at the ascending indices `chosen` replaced by `texts`."""
   changed = Sentences.ended(vocabulary.encode_batch(texts))
   numbers = np.arange(len(sentences))
   numbers[chosen] = len(sentences) + np.arange(len(chosen))
@@ -56,7 +56,7 @@ def replaced(
 
 
 def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[tuple]:
-  """Returns the variations that `data.variations` names, each as (name, `Vary`)."""
+  """Returns the augmentations in `data.variations`, each as (name, `Vary`)."""
   return [
     (own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary))
     for part in data.variations
@@ -66,13 +66,13 @@ def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[tuple]:
 def vary_pairs(
   variations: Sequence[tuple], pairs: EncodedPairs, keys: np.ndarray, longest: int
 ) -> EncodedPairs:
-  """Returns pairs, varied by their uint64 keys [2, pairs].
+  """Returns pairs, augmented with their uint64 keys [2, pairs].
 
-  A variation that makes a side longer than `longest` tokens leaves the pair as it came.
+  An augmentation that makes a side longer than `longest` tokens is skipped for this pair.
   """
   sides = (pairs.source, pairs.target)
   for place, (name, vary) in enumerate(variations):
-    # Variations that sample alike would change the same sentences.
+    # With equal keys, augmentations that sample alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place))
     with own_code.guarded(f'the variation {name} failed'):
       varied = vary(*sides, own_keys)
@@ -88,7 +88,7 @@ def vary_pairs(
 
 
 class _Window(NamedTuple):
-  """Varied pairs, the number of each pair's corpus, and the packing of the pairs."""
+  """Augmented pairs, the index of each pair's corpus, and the packing of the pairs."""
 
   pairs: EncodedPairs
   numbers: np.ndarray | None
@@ -96,12 +96,12 @@ class _Window(NamedTuple):
 
 
 class VariedBatches(BatchesByStep):
-  """The batches of a plan by step, of varied sentences.
+  """The batches of a plan by step, with augmented sentences.
 
-  Varied pairs have other lengths, so the planned rows no longer fit. A window is a fixed number of
-  `planned` batches, whose pairs are packed again into a fixed number of `real` ones. So the batch
-  of a step depends on one window only. Very rarely, a window needs more rows than there are; the
-  surplus is left out.
+  Augmented pairs differ in length, so the planned rows no longer fit. A window is a fixed number of
+  `planned` batches, whose pairs are repacked into a fixed number of `real` batches. So the batch of
+  a step depends on only one window. Very rarely, a window needs more rows than its `real` batches
+  have; the surplus rows are dropped.
   """
 
   def __init__(self, plan: TrainingBatches, variations: Sequence[tuple], seed: int):

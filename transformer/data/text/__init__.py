@@ -1,1 +1,1 @@
-"""Text: where sentence pairs come from, and the lines of files."""
+"""Sources of sentence pairs, and lines of text files."""

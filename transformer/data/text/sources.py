@@ -1,4 +1,4 @@
-"""Opens sentence pairs of the class that `data.source` names: text files, TFDS, or one's own."""
+"""Opens sentence pairs with the class that `data.source` names: text files, TFDS or custom."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from transformer import own_code
 from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
-# TFDS takes a second to import, so that its class is imported where it is used.
+# Importing TFDS takes a second, so each class is imported only when it is used.
 _CLASSES = {
   'text': 'transformer.data.text.text_files:TextCorpus',
   'tfds': 'transformer.data.text.tfds_sets:TfdsCorpus',
@@ -20,9 +20,9 @@ _CLASSES = {
 
 
 class Corpus:
-  """Sentence pairs by number, of any source; can be read by many threads at a time.
+  """Sentence pairs of any source, by index; reading is thread-safe.
 
-  Its notes are logged. The attributes are those of a source of one's own in docs/own-parts.md.
+  Logs the notes of the source; docs/own-parts.md describes the attributes.
   """
 
   def __init__(self, config: DataConfig, split: str):
@@ -41,14 +41,14 @@ class Corpus:
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
       logging.warning('%s', note)
-    # A class whose pairs are no texts is rejected before anything is learned from them.
+    # Fails here, before training a vocabulary, if the pairs are not text.
     self[:1]
 
   def __len__(self) -> int:
     return self._length
 
   def __getitem__(self, pairs: slice) -> list[tuple]:
-    """Returns consecutive pairs, each a source and a target sentence."""
+    """Returns a slice of pairs, each (source sentence, target sentence)."""
     wanted = len(range(*pairs.indices(len(self))))
     with own_code.guarded(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
@@ -70,9 +70,9 @@ def _class_of(source: str) -> Callable:
 def open_corpus(
   config: DataConfig, split: str, dir_flag: str = '--config.data.dir'
 ) -> Corpus:
-  """Opens a TFDS split, such as `train[:10%]`, the prefix of text files, or a split of one's own.
+  """Opens a TFDS split, such as `train[:10%]`, a prefix of text files, or a custom split.
 
-  Errors name `dir_flag` as the flag that sets the place of the data.
+  `dir_flag` is the flag for the data's folder, for error messages.
   """
   try:
     return Corpus(config, split)

@@ -1,7 +1,7 @@
-r"""Lines of UTF-8 text: of files, by number and from the disk, and of streams.
+r"""Lines of UTF-8 text: of files on disk, by index, and of streams.
 
 A line ends only at `\n` or `\r\n`. U+2028, U+0085, vertical tabs and lone carriage returns are
-parts of a sentence. A byte order mark is removed. A file whose name ends in `.gz` is unpacked
+parts of a sentence. A byte order mark is removed. A file whose name ends in `.gz` is decompressed
 first.
 """
 
@@ -24,21 +24,21 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError, shown
 
 STANDARD_INPUT = '-'
-# Lines from one known offset to the next; a read begins and ends at such offsets.
+# Lines per stored file offset; a read starts and stops at stored offsets.
 _EVERY = 128
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
-_MOST_ZEROS = 0.4  # share of the bytes; ASCII in UTF-16 is valid UTF-8, and has a half
-# Unicode's categories of white space, controls, and marks that need a letter to be seen.
+_MOST_ZEROS = 0.4  # fraction of bytes; ASCII in UTF-16 is valid UTF-8, half of it zeros
+# Unicode categories of whitespace, control and format characters, and combining marks.
 _INVISIBLE = {'Cc', 'Cf', 'Mn', 'Zl', 'Zp', 'Zs'}
 
 
 def is_blank(line: str) -> bool:
-  """Returns whether a line has nothing to read: no character, or invisible ones alone."""
+  """Returns whether a line is empty or has only invisible characters."""
   return all(unicodedata.category(character) in _INVISIBLE for character in line)
 
 
 def check_several(lines: Sequence[str]):
-  """Raises `UserError` for one line, whose letters would count as lines, for a set, and no text."""
+  """Raises `UserError` unless `lines` is a sequence (not one string) of texts that UTF-8 holds."""
   try:
     if isinstance(lines, (str, Set, Mapping)):
       raise TypeError(f'got {shown(lines)}')
@@ -50,7 +50,7 @@ def check_several(lines: Sequence[str]):
 
 
 def read_lines(path: files.StrPath) -> list[str]:
-  """Returns the lines of a UTF-8 file, or of standard input for `-`; nothing has no lines."""
+  """Returns the lines of a UTF-8 file, or of standard input for `-`; an empty file has no lines."""
   if path != STANDARD_INPUT:
     with _open(path) as file:
       return list(iterate_lines(file, str(path)))
@@ -60,27 +60,27 @@ def read_lines(path: files.StrPath) -> list[str]:
 
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
-  """Yields the lines of a UTF-8 stream as they come."""
+  """Yields the lines of a UTF-8 stream as they arrive."""
   for number, data in enumerate(file, 1):
     if number == 1:
       data = data.removeprefix(_BYTE_ORDER_MARK)
     line = _decoded(data, name, number)
-    if line:  # A file may hold a byte order mark alone.
+    if line:  # Empty if the file holds only a byte order mark.
       yield line.removesuffix('\r\n').removesuffix('\n')
 
 
 class TextFile:
-  """The lines of one file by number; the text stays on disk, and must not change.
+  """The lines of one file, by index; the text stays on disk, and must not change.
 
   Attributes:
     fingerprint: SHA-256 of the lines, each with its line feed, in hexadecimal.
-    notes: what is odd: carriage returns within lines.
+    notes: warnings about the text: carriage returns within lines.
   """
 
   def __init__(self, name: str, file: BinaryIO | None = None):
-    """Reads the whole file once, or its compressed form if there is no file `name`.
+    """Scans the whole file `name` once, or `{name}.gz` if there is no file `name`.
 
-    `file` is an open file with the text if none has this name; it is closed with this object.
+    `file` is an open file to scan instead; it is closed when this object is freed.
     """
     if file is None:
       forms = (name, f'{name}.gz')
@@ -97,7 +97,7 @@ class TextFile:
     return self._lines
 
   def read(self, start: int, stop: int) -> list[str]:
-    """Returns lines `start` to `stop`, both in [0, len]; safe to call from many threads."""
+    """Returns lines `start` … `stop − 1`; both bounds are in [0, len]. Thread-safe."""
     group = start // _EVERY
     first = self._starts[group]
     last = self._starts[-(-stop // _EVERY)]
@@ -112,7 +112,7 @@ class TextFile:
     return about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
   def _survey(self):
-    """Finds the lines of the file, a group at a time."""
+    """Checks, hashes and indexes the lines of the file, a group at a time."""
     file = self._file
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
       file.seek(0)
@@ -143,10 +143,10 @@ class TextFile:
 
 
 class TextCorpus:
-  """Two line-aligned UTF-8 files, `{dir}/{split}.{language}`, of so many `lines`."""
+  """Two line-aligned UTF-8 files, `{dir}/{split}.{language}`; `lines` are their line counts."""
 
   def __init__(self, config: DataConfig, split: str, *, aligned: bool = True):
-    """Opens the files; if they need not be `aligned`, the corpus ends with the shorter one."""
+    """Opens the files; if not `aligned`, lengths may differ, and the shorter one counts."""
     self.name = str(Path(config.dir) / split)
     self.folder = files.as_path(self.name).parent
     self._files = self.sides(config.source_language, config.target_language)
@@ -163,7 +163,7 @@ class TextCorpus:
     self.fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()
 
   def sides(self, *languages: str) -> list[TextFile]:
-    """Returns the lines of the source and of the target; a subclass may have them otherwise."""
+    """Returns the lines of the source and of the target; a subclass may read other files."""
     return [TextFile(f'{self.name}.{language}') for language in languages]
 
   def __len__(self) -> int:
@@ -177,15 +177,15 @@ class TextCorpus:
 
 
 def reopened(file: BinaryIO) -> BinaryIO:
-  """Opens a temporary file, which has no name, once more; it is there until all are closed."""
+  """Reopens an unnamed temporary file, which exists until all its handles are closed."""
   file.flush()
   return open(f'/dev/fd/{file.fileno()}', 'rb')
 
 
 def _open(name: files.StrPath) -> BinaryIO:
-  """Opens a file, or a temporary file with the content of a compressed one.
+  """Opens a file; for a compressed file, a temporary file with the decompressed content.
 
-  Raises a `UserError` that says what is there if the file cannot be opened.
+  Raises `UserError`, with similar names in the folder, if the file cannot be opened.
   """
   path = files.as_path(name)
   try:
@@ -210,7 +210,7 @@ def _open(name: files.StrPath) -> BinaryIO:
 
 
 def _decoded(data: bytes, name: str, first: int) -> str:
-  """Returns consecutive lines of a file as text; the first of them has number `first`."""
+  """Returns consecutive lines of a file as text; `first` is the number of the first line."""
   try:
     return data.decode()
   except UnicodeDecodeError as error:

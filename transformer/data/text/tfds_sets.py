@@ -1,4 +1,4 @@
-"""TensorFlow Datasets translation sets at random access, from prepared files alone."""
+"""TensorFlow Datasets translation datasets with random access, from prepared files only."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _find_class = _features.cls_from_name
 
 
 class TfdsCorpus:
-  """One split of a translation set; its fingerprint covers TFDS's record of it, not the text."""
+  """One split of a translation dataset; its fingerprint covers TFDS's metadata, not the text."""
 
   def __init__(self, config: DataConfig, split: str):
     self.name = f'{config.name}:{split}'
@@ -61,7 +61,7 @@ class TfdsCorpus:
 
 
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
-  """Returns the builder of a prepared set, in a folder or in TFDS's own; None if there is none."""
+  """Returns the builder of a prepared dataset, or None; an empty `data_dir` is TFDS's default."""
   with (
     own_code.guarded(
       f'a TFDS set must be named like set/config or set/config:version; {shown(name)} cannot be '
@@ -78,9 +78,9 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
 
 
 def _class_of_tfds(name: str) -> type:
-  """Returns a class of TFDS by the name in the files of a set.
+  """Returns the TFDS class of a name in a dataset's files.
 
-  TFDS 4.9.10 imports any class that a set names, and so runs it, and has no option against that.
+  TFDS 4.9.10 imports any class that a dataset names, which runs its code. No option prevents it.
   """
   if not name.startswith('tensorflow_datasets.'):
     raise UserError(
@@ -91,7 +91,7 @@ def _class_of_tfds(name: str) -> type:
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
-  """Returns the languages of a set; a set that is no translation set is a `UserError`."""
+  """Returns the languages of a dataset. Raises `UserError` if it is no translation dataset."""
   texts = [
     key
     for key, feature in builder.info.features.items()

@@ -1,4 +1,4 @@
-"""The vocabulary that a run begins with: of a file, of another run, or learned."""
+"""Builds the vocabulary of a new run: from a file, from another run, or by training."""
 
 import itertools
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from transformer.data.vocabulary.vocabularies import (
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-# The most training pairs to learn a vocabulary from, evenly drawn; all are held in memory.
+# Maximum number of training pairs for a vocabulary, evenly spaced; all are held in memory.
 VOCABULARY_PAIRS = 1_000_000
 _Piece = ModelProto.SentencePiece
 
 
 def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
-  """Returns a vocabulary in which texts are symbols; those that it lacks follow its pieces."""
+  """Returns the vocabulary with user-defined symbols; missing ones are appended to its pieces."""
   if vocabulary.symbols.keys() >= set(symbols):
     return vocabulary
   model = vocabulary.proto()
@@ -37,9 +37,9 @@ def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
 def make_vocabulary(
   config: DataConfig, corpora: Corpora, earlier: RunVocabulary | None = None
 ) -> RunVocabulary:
-  """Loads the vocabularies that a config names, and learns the others from the training text.
+  """Loads the vocabularies that a config names, and trains the others on the training text.
 
-  The `earlier` vocabulary, that of `train.init_from`, is kept unless the config names another.
+  The `earlier` vocabulary, from `train.init_from`, is kept unless the config names another.
   """
   if earlier is not None and config.shared_vocabulary != is_shared(earlier):
     raise UserError(
@@ -59,7 +59,7 @@ def make_vocabulary(
 def _make(
   config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | None
 ) -> Vocabulary:
-  """Returns the vocabulary that the file of a `key` or an `earlier` run has, or learns it."""
+  """Returns the vocabulary in the file that `key` names, or else `earlier`, or trains one."""
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier
   if given is not None:
@@ -77,7 +77,7 @@ def _make(
     'training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS
   )
   sentences = corpora.training_text(VOCABULARY_PAIRS)
-  if not config.shared_vocabulary:  # Each source comes before its target.
+  if not config.shared_vocabulary:  # Sources and targets alternate.
     sentences = itertools.islice(
       sentences, 0 if key == 'source_vocabulary' else 1, None, 2
     )
@@ -85,7 +85,7 @@ def _make(
 
 
 def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
-  """Raises `UserError` for settings that a vocabulary, which `origin` gives, does not obey."""
+  """Raises `UserError` if settings do not match the vocabulary that the setting `origin` names."""
   about = given.proto().trainer_spec
   is_unigram = about.model_type == TrainerSpec.UNIGRAM
   fitting = {

@@ -1,4 +1,4 @@
-"""The vocabulary of a run, which has a `source` and a `target`: a shared one, or two."""
+"""The vocabulary of a run, with a `source` and a `target`: one shared vocabulary, or two."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,17 +21,17 @@ RunVocabulary = Vocabulary | SeparateVocabularies
 
 
 def is_shared(vocabulary: RunVocabulary) -> bool:
-  """Returns whether one vocabulary serves both languages."""
+  """Returns whether both languages share one vocabulary."""
   return vocabulary.source is vocabulary.target
 
 
 def model_files(vocabulary: RunVocabulary) -> dict[str, bytes]:
-  """Returns the SentencePiece models by the names of their files."""
+  """Returns the SentencePiece models by file name."""
   return {name: side.model_bytes for name, side in _by_file(vocabulary).items()}
 
 
 def fingerprints(vocabulary: RunVocabulary) -> dict[str, str]:
-  """Returns the SHA-256 of each model, by the name of its file without `.model`."""
+  """Returns the SHA-256 of each model, by file name without `.model`."""
   return {
     Path(name).stem: side.fingerprint for name, side in _by_file(vocabulary).items()
   }
@@ -45,7 +45,7 @@ def _by_file(vocabulary: RunVocabulary) -> dict[str, Vocabulary]:
 def from_model_files(
   models: Mapping[str, bytes], place: files.StrPath
 ) -> RunVocabulary:
-  """Returns the vocabulary of such models, as of `model_files`; an error names their place."""
+  """Returns the vocabulary of models as from `model_files`; `place` is for error messages."""
   for names in (SHARED_VOCABULARY, SEPARATE_VOCABULARIES):
     if models.keys() == set(names):
       sides = [Vocabulary(models[name], f'{name} of {place}') for name in names]
@@ -57,7 +57,7 @@ def from_model_files(
 
 
 def save(vocabulary: RunVocabulary, folder: files.StrPath):
-  """Writes the files of a vocabulary into a folder, each atomically."""
+  """Writes the model files of a vocabulary into a folder, each atomically."""
   for name, model in model_files(vocabulary).items():
     files.write(Path(folder, name), model)
 
@@ -65,9 +65,10 @@ def save(vocabulary: RunVocabulary, folder: files.StrPath):
 def load(
   folder: files.StrPath, wanted: Mapping[str, str] | None = None
 ) -> RunVocabulary:
-  """Reads the vocabulary of a run's directory, whose models must have the `wanted` fingerprints.
+  """Reads the vocabulary of a run's directory.
 
-  They are named as `fingerprints` does; other entries do not count. None reads what is there.
+  Raises `UserError` unless the models have the `wanted` SHA-256, keyed as in `fingerprints`; other
+  keys are ignored. None loads the models without this check.
   """
   first = Path(folder, SEPARATE_VOCABULARIES[0])
   separate = first.exists() if wanted is None else first.stem in wanted

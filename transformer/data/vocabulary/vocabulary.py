@@ -1,7 +1,7 @@
-"""Text to token ids and back, without the loss of a character: a SentencePiece model.
+"""Lossless conversion of text to token ids and back with a SentencePiece model.
 
-It keeps white space, spells unknown characters in bytes, and normalises nothing unless a config
-says so. Normalised text comes back as it was.
+Whitespace is kept, unknown characters are encoded as bytes, and text is normalized only if a config
+says so. Normalized text is decoded exactly.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
 _BYTES = [f'<0x{byte:02X}>' for byte in range(256)]
 
 # SentencePiece writes a space as U+2581, and drops training lines that contain U+2585. So `_escape`
-# replaces both, and the escape character itself, which is from a private plane.
+# replaces both, and the escape character itself, which is from a private use plane.
 SPACE = '\u2581'
 _ESCAPE = '\U000f2581'
 ESCAPED = {_ESCAPE: _ESCAPE + '0', SPACE: _ESCAPE + '1', '\u2585': _ESCAPE + '2'}
 
-# Of the training text; the rarest characters are spelt in bytes.
+# Fraction of the training text's characters; the rarest are encoded as bytes.
 _CHARACTER_COVERAGE = 0.99999
 # SentencePiece skips longer training lines, and accepts no larger value.
 _LONGEST_LINE = 2**30
 _ERRORS_ONLY = 2
-# What SentencePiece says of a size that does not suit the text, and what it means.
+# SentencePiece's errors for a size that does not fit the text: pattern, explanation, bound.
 _SIZE_ERRORS = (
   (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
   (
@@ -42,8 +42,8 @@ _SIZE_ERRORS = (
     'at least',
   ),
 )
-# What each of `NORMALISATIONS` makes of a text. Another comes back if a model lacks bytes,
-# trims or joins spaces, normalises otherwise, or is truncated in a way that can still be parsed.
+# `_PROBE` after encoding and decoding with each of `NORMALISATIONS`. The result differs if a model
+# lacks bytes, trims or merges spaces, normalizes otherwise, or is truncated but still parses.
 _PROBE = '  \x00 ㏙ \u2581\u2028 '
 _PROBES = {
   _PROBE: 'identity',
@@ -57,21 +57,21 @@ _FIRST_TYPES = _Piece.CONTROL, _Piece.UNKNOWN, _Piece.BYTE
 
 
 class Vocabulary:
-  """A SentencePiece model, of both languages or of one.
+  """A SentencePiece model for both languages or for one; thread-safe.
 
-  Ids 0 to 3 are padding, begin, end and unknown; the next 256 are the bytes. No text
-  encodes to the first four ids: a literal `</s>` is four characters. Threads may share it.
+  Ids 0 to 3 are PAD, BOS, EOS and UNK; the next 256 are the bytes. No text encodes to the first
+  four ids: a literal `</s>` is four characters.
 
   Attributes:
-    model_bytes: the SentencePiece model, a serialised protocol buffer.
+    model_bytes: the SentencePiece model, a serialized protocol buffer.
     size: number of pieces.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
-    normalisation: what text becomes before it is cut, one of `NORMALISATIONS`.
-    source, target: this vocabulary, which is both sides of a `RunVocabulary`.
+    normalisation: the rule applied before segmentation, one of `NORMALISATIONS`.
+    source, target: this vocabulary, for both sides of a `RunVocabulary`.
   """
 
   def __init__(self, model_bytes: bytes, name: str = 'the vocabulary'):
-    """Loads a model; one that has other ids or does not give text back is a `UserError`."""
+    """Loads a model. Raises `UserError` if its reserved ids differ or it is not lossless."""
     processor = sentencepiece.SentencePieceProcessor()
     self._processor = processor
     normalisation = None
@@ -107,14 +107,14 @@ class Vocabulary:
     key: str = 'vocabulary_size',
     config: DataConfig | None = None,
   ) -> 'Vocabulary':
-    """Trains a vocabulary of a size; the same sentences in the same order give the same bytes.
+    """Trains a vocabulary of `size` pieces; the same ordered sentences yield the same bytes.
 
-    All sentences are held in memory. `key` of `config.data` sets the size, for error messages.
+    All sentences are held in memory. `key` is the setting of the size, for error messages.
     """
     config = config or DataConfig()
-    # An option that is written, even a false one, becomes a part of the model.
+    # An option that is passed, even as False, is stored in the model.
     more = {'split_digits': True} if config.split_digits else {}
-    # A list, since SentencePiece would keep only the message of an error of an iterator.
+    # A list, since SentencePiece would keep only the message of an iterator's exception.
     sentences = [_escape(sentence) for sentence in sentences]
     model = io.BytesIO()
     if not any(sentences):
@@ -150,7 +150,7 @@ class Vocabulary:
           ) from error
       raise
     made = ModelProto.FromString(model.getvalue())
-    # Symbols follow bytes.
+    # User-defined symbols follow the bytes.
     made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)
     return cls(made.SerializeToString(deterministic=True))
 
@@ -165,7 +165,7 @@ class Vocabulary:
 
   @property
   def symbols(self) -> dict[str, int]:
-    """The ids of the texts that are a token wherever they occur."""
+    """The ids of the user-defined symbols, by symbol."""
     return {
       piece.piece: token
       for token, piece in enumerate(self.proto().pieces)
@@ -177,7 +177,7 @@ class Vocabulary:
     files.write(path, self.model_bytes)
 
   def encode(self, sentence: str) -> list[int]:
-    """Returns the ids of a sentence, without begin and end tokens."""
+    """Returns the ids of a sentence, without BOS and EOS."""
     return self._processor.encode(_escape(sentence))
 
   def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -186,28 +186,28 @@ class Vocabulary:
     return self._processor.encode([_escape(sentence) for sentence in sentences])
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-    """Returns the text of `ids` up to the first end token, as a single line of valid text."""
+    """Returns the text of `ids` up to the first EOS, as a single line of valid text."""
     ids = np.asarray(ids).tolist()
     if EOS_ID in ids:
       ids = ids[: ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
     for character, escaped in reversed(
       ESCAPED.items()
-    ):  # The escape character is the last.
+    ):  # Unescapes the escape character last.
       text = text.replace(escaped, character)
     return text
 
   def written(self, text: str) -> str:
-    """Returns a text as it comes back: normalised, if the vocabulary does that."""
+    """Returns a text after encoding and decoding: normalized, if the vocabulary does that."""
     return self.decode(self.encode(text))
 
   def piece(self, token: int) -> str:
-    """Returns a piece as the model stores it, such as `▁the` after a space, or `<0x0A>`."""
+    """Returns the piece of an id as the model stores it: `▁the` after a space, or `<0x0A>`."""
     return self._processor.id_to_piece(int(token))
 
 
 def read_model(path: files.StrPath) -> bytes:
-  """Reads the file of a vocabulary."""
+  """Returns the content of a vocabulary file. Raises `UserError` if it cannot be read."""
   try:
     return files.as_path(path).read_bytes()
   except OSError as error:
