@@ -1,4 +1,4 @@
-"""The settings of `config.decode`, and those of one translation."""
+"""The settings of `config.decode`, and the options of one translation."""
 
 import dataclasses
 import typing
@@ -10,7 +10,7 @@ from transformer.errors import UserError
 from transformer.settings import check_ranges, converted, nearest_name, setting
 
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
-# What one translation may do in another way than its run.
+# Settings that one translation can override.
 OPTIONS = (
   'beam_size',
   'alpha',
@@ -28,19 +28,20 @@ class DecodeConfig:
   """How a run translates, and how its translations are scored.
 
   Attributes:
-    beam_size: hypotheses kept at each position; 1 is greedy search.
+    beam_size: hypotheses kept at each step; 1 is greedy search.
     alpha: exponent of the length penalty ((5 + n) / 6)^α.
-    max_extra_length: a translation has at most as many tokens as its source plus
-      this many (section 6.1).
-    batch_size: sentences translated together.
-    dtype: type of activations and of the factors of matrix products: `trained` is the run's
-      `model.dtype`; `bfloat16` may be faster on processors that multiply it, with slightly other
-      scores.
-    search: `default`, which is greedy or beam search; or MODULE:FUNCTION, or a tuple of that and
-      its settings, a function that takes and returns what `ops.beam_search.beam_search` does.
-    bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenised text, `none` for tokenised
+    max_extra_length: maximum tokens of a translation beyond the length of its source
+      (section 6.1).
+    batch_size: sentences per batch.
+    dtype: dtype of activations and of the inputs of matrix products: `trained` is the run's
+      `model.dtype`; `bfloat16` may be faster on processors with bfloat16 matrix products, with
+      slightly different scores.
+    search: `default` is greedy or beam search. MODULE:FUNCTION, or a tuple of that and its
+      settings, is a custom search: a function with the arguments and the result of
+      `ops.beam_search.beam_search`.
+    bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenized text, `none` for tokenized
       text, `zh` for Chinese, `ja-mecab` for Japanese, `ko-mecab` for Korean, and `char` for
-      other text without spaces. The two of MeCab need more packages.
+      other text without spaces. The two MeCab tokenizers need extra packages.
   """
 
   beam_size: int = setting(4, least=1)
@@ -48,13 +49,13 @@ class DecodeConfig:
   max_extra_length: int = setting(50, least=1)
   batch_size: int = setting(64, least=1)
   dtype: str = setting('trained', choices=('trained', 'float32', 'bfloat16'))
-  # A dict has no hash.
+  # A dict is not hashable.
   search: own_code.Setting = dataclasses.field(default='default', hash=False)
   bleu_tokenize: str = setting(
     '13a', choices=('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
   )
 
-  prefix = 'decode.'  # What errors put before a name.
+  prefix = 'decode.'  # Precedes names in error messages.
 
   def __post_init__(self):
     check_ranges(self, self.prefix)
@@ -63,17 +64,17 @@ class DecodeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Decoding(DecodeConfig):
-  """How a text is translated: by search, or by draws.
+  """How a text is translated: by search, or by sampling.
 
   Attributes:
-    nbest: the number of translations of each sentence, at most `beam_size`.
-    sample: draw `beam_size` translations of each sentence instead of searching for the likeliest,
-      and give the one with the best score. Only then are the others read.
-    temperature: divides log-probabilities before a token is drawn.
-    top_k: draw from the k likeliest tokens; 0 is all.
-    top_p: draw from the fewest tokens whose probabilities sum to at least this
+    nbest: number of translations per sentence, at most `beam_size`.
+    sample: sample `beam_size` translations per sentence instead of searching for the likeliest,
+      and return the one with the best score. The options below are only for sampling.
+    temperature: divides log-probabilities before a token is sampled.
+    top_k: sample from the k likeliest tokens; 0 is all.
+    top_p: nucleus sampling: sample from the fewest tokens whose probabilities sum to at least this
       (Holtzman et al., 2020); 1 is all.
-    seed: the root of the random keys of the draws.
+    seed: root of the random keys for sampling.
   """
 
   nbest: int = setting(1, least=1)
@@ -97,10 +98,10 @@ class Decoding(DecodeConfig):
 
 
 def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Decoding:
-  """Returns how a run with a config and a seed translates, changed by options.
+  """Returns the `Decoding` of a run with this config and seed, overridden by `options`.
 
   Raises:
-    UserError: an option has an unknown name, a wrong type or value, or does not suit the others.
+    UserError: an option has an unknown name, a wrong type or value, or conflicts with another.
   """
   kinds = typing.get_type_hints(Decoding)
   values = {}
@@ -115,6 +116,6 @@ def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Deco
     )
   settings = dataclasses.asdict(config) | {'seed': run_seed}
   if values.get('sample'):
-    # The run's beam size is for its search; the best of several samples is not a plain sample.
+    # Ignores the run's beam size: the best of several samples is not a plain sample.
     settings |= {'beam_size': 1, 'search': 'default'}
   return Decoding(**(settings | values))

@@ -1,4 +1,4 @@
-"""Constraints: what translations must obey, whatever the model and the search."""
+"""Constraints on translations, independent of the model and of the search."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from transformer.ops.search import StateArray, arrays, with_arrays
 
 
 class Constraint:
-  """Leaves translations free; the base class of constraints.
+  """Base class of constraints, which allows every translation.
 
-  The static methods are parts of compiled programs, pure functions on arrays. Sentences share a
-  batch if their arrays have the same shapes. Rows of a batch without a sentence have zeros.
+  The static methods are compiled into the search, and are pure functions on arrays. Sentences
+  share a batch if their arrays have the same shapes. Unused rows of a batch hold zeros.
 
   Attributes:
     tables: arrays that all sentences share, in nested tuples.
@@ -24,36 +24,36 @@ class Constraint:
   def rows(
     self, vocabulary, limits: Sequence[int], room: int, first: int
   ) -> Sequence[Any]:
-    """Returns the arrays of each sentence, in nested tuples; None for a free sentence.
+    """Returns the arrays of each sentence, in nested tuples; None if it is unconstrained.
 
     Args:
       vocabulary: the `Vocabulary` of the target language.
-      limits: the most tokens of each sentence's translation, the end token included.
-      room: the most tokens of any translation.
-      first: the number of sentences before these, for errors.
+      limits: maximum tokens of each sentence's translation, EOS included.
+      room: maximum tokens of any translation.
+      first: number of sentences before these, for error messages.
 
     Raises:
-      UserError: no translation of a sentence can obey.
+      UserError: no translation of a sentence can satisfy the constraint.
     """
     return [None] * len(limits)
 
   @staticmethod
   def start(rows, shape: tuple[int, int]) -> Any:
-    """Returns the state of hypotheses before their first token, leaves [B, W, ...] as `shape`."""
+    """Returns the hypotheses' state before the first token; leaves are [B, W, ...], as `shape`."""
     return ()
 
   @staticmethod
   def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
-    """Returns the log-probabilities, with −inf for tokens that must not follow, and the new state.
+    """Returns the log-probabilities, with −inf for forbidden next tokens, and the new state.
 
-    There are `t` tokens so far. `state` does not know the last of them yet, `last_BW`, which is the
-    begin token if t is 0.
+    Hypotheses have `t` tokens. `state` does not yet include the last token, `last_BW`, which is BOS
+    if t is 0.
     """
     return log_probs_BWN, state
 
   @staticmethod
   def policy(rows, tables, beams: int) -> Policy | None:
-    """Returns the rule by which a beam search chooses its beam; None is the search's own."""
+    """Returns the rule by which a beam search selects its beam; None is the default rule."""
     return None
 
 
@@ -68,10 +68,10 @@ def obeying(
   cache: Any,
   shape: tuple[int, int],
 ):
-  """Returns a step function and its cache, as in `ops.search`, that obey a constraint.
+  """Returns a step function and its cache, as in `ops.search`, with a constraint applied.
 
-  Tokens that are allowed keep the log-probabilities of the model. So scores stay comparable with
-  those of a free search. `shape` is the numbers of inputs and of hypotheses of each, B and W.
+  Allowed tokens keep the log-probabilities of the model. So scores are comparable with the scores
+  of an unconstrained search. `shape` is (B, W), the number of inputs and of hypotheses per input.
   """
 
   def obeying_step(tokens_BW, t, cache):

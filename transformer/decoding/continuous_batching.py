@@ -1,7 +1,7 @@
-"""Continuous batching: sentences that are still searched for join other batches.
+"""Continuous batching: unfinished sentences join other batches in the middle of their search.
 
 A batch is searched for a few tokens at a time. In between, the unfinished sentences of several
-batches become one batch.
+batches are merged into one batch.
 """
 
 import concurrent.futures
@@ -11,21 +11,22 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# The bucket of sentences, and the number of their tokens so far.
+# The bucket of a batch, and the number of tokens so far.
 Place = tuple[Any, int]
-# A batch goes on while at least this share of its rows is unfinished; another one waits for others.
+# A batch continues while at least this fraction of its rows is unfinished. Below, it waits to be
+# merged with other batches.
 _FULL = 0.75
 
 
 class SearchBatch(NamedTuple):
-  """A batch of sentences whose searches have the same number of tokens.
+  """A batch of sentences whose hypotheses have the same number of tokens.
 
   Attributes:
-    bucket: what sentences that share a batch have in common.
+    bucket: the key that all sentences of a batch share.
     t: the number of tokens of each hypothesis.
-    rows: the sentence in each row of the arrays; other rows are unused.
-    state: of their searches, a pytree whose arrays have the sentences for their first axis; scalars
-      are the same for all sentences. None where they have not begun.
+    rows: the sentences by their rows in the arrays; other rows are unused.
+    state: the search state, a pytree of arrays whose first axis is the row; scalars are for all
+      rows. None before the search starts.
   """
 
   bucket: Any
@@ -34,7 +35,7 @@ class SearchBatch(NamedTuple):
   state: Any = None
 
 
-# The rest of a batch, without the sentences whose search is over; and the results of those.
+# A batch without its finished sentences, and the results of the finished sentences.
 Searched = tuple[SearchBatch, Mapping]
 
 
@@ -45,18 +46,18 @@ def search_batches(
   threads: int,
   refills: bool,
 ) -> Iterator[Mapping]:
-  """Searches for the translations of batches; yields the results of sentences as they are found.
+  """Searches for the translations of batches; yields the results of sentences as they finish.
 
   Args:
-    batches: the batches, which have not begun; the last ones begin first.
-    search: adds tokens to a batch. It also gets `refills`, to stop early, so that others may join
-      the batch.
+    batches: the batches, not yet started; they start in reverse order.
+    search: adds tokens to a batch. Its second argument is `refills`: stop early, so that other
+      sentences can join the batch.
     size: number of rows of a batch.
-    threads: number of batches that are computed side by side.
-    refills: whether batches are filled up with the rest of others. Without it, each is searched to
-      its end in this thread, so that several processes run the same programs in the same order.
+    threads: number of batches that are computed concurrently.
+    refills: whether to fill up batches with sentences of other batches. If False, each batch is
+      searched to its end in this thread, so several processes run the same programs in order.
 
-  After an error, or Ctrl-C, no other batch begins.
+  After an error or Ctrl-C, no further batch starts.
   """
   new = list(batches)
   if not refills:
@@ -85,7 +86,7 @@ def search_batches(
           running[executor.submit(search, batch, True)] = place
         elif batch.rows:
           waiting[place] = batch
-      # The state of a batch that is over would stay in memory during the next.
+      # Otherwise the state of a finished batch stays in memory during the next batch.
       del future, batch
 
 
@@ -94,7 +95,7 @@ def _take(
   waiting: dict[Place, SearchBatch],
   running: Collection[Place],
 ) -> SearchBatch | None:
-  """Takes the next batch to compute: a new one, or one that no other can fill up."""
+  """Returns the next batch to run: a new one, or one that no other can fill up; or None."""
   if new:
     return new.pop()
   places = [*waiting, *running]
@@ -107,7 +108,7 @@ def _take(
 def _filled(
   batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
 ) -> SearchBatch:
-  """Moves sentences that wait at a batch's place to unused rows of the batch."""
+  """Moves waiting sentences of the same bucket and t into unused rows of a batch."""
   place = batch.bucket, batch.t
   other = waiting.pop(place)
   unused = [row for row in range(size) if row not in batch.rows]

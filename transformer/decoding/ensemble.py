@@ -1,4 +1,4 @@
-"""Loads the runs of an ensemble, which must fit each other."""
+"""Loads the runs of an ensemble, which must be compatible."""
 
 import os
 from collections.abc import Iterable
@@ -17,10 +17,12 @@ def load_members(
   ensemble: Iterable[str | os.PathLike],
   batch_size: int | None,
 ) -> list[Run]:
-  """Loads a run, and the others of its ensemble, which take their best or latest checkpoint.
+  """Loads a run at `checkpoint`, and the other members of its ensemble.
+
+  The others use their latest checkpoint if `checkpoint` is `latest`, or else their best.
 
   Raises:
-    UserError: a directory holds no run, too few checkpoints, or a run that does not fit the first.
+    UserError: a directory has no run, too few checkpoints, or a run incompatible with the first.
   """
   check_range('average', average, least=1)
   run = load_run(workdir, checkpoint, average, batch_size)
@@ -34,7 +36,7 @@ def load_members(
 
 
 def _check_member(run: Run, member: Run, folder: str | os.PathLike):
-  """Raises `UserError` if a run cannot be in an ensemble with the first one."""
+  """Raises `UserError` if a run is incompatible with the first run of an ensemble."""
   if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
     raise UserError(
       f'the runs of an ensemble must have the same vocabulary, and {folder} has '

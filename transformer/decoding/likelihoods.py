@@ -1,4 +1,4 @@
-"""Likelihoods of given translations by models."""
+"""Log-probabilities of given translations under models."""
 
 import functools
 import itertools
@@ -20,10 +20,10 @@ from transformer.training.objective import model_inputs
 def token_log_probs(
   members: Sequence[Run], sources: Sequence[str], targets: Sequence[str]
 ) -> list[list]:
-  """Returns for each target its pieces with their log-probabilities, the end token last.
+  """Returns for each target its pieces with their log-probabilities, EOS last.
 
-  The probability of a token is the mean of the runs'. A pair with a side that is longer than in a
-  search has no pieces; a warning has their number.
+  The probability of a token is the mean over the runs. A pair with a side that is too long for a
+  search has no pieces; a warning logs the number of such pairs.
 
   Raises:
     UserError: a log-probability is not finite.
@@ -52,9 +52,9 @@ def token_log_probs(
 
 @functools.partial(jax.jit, static_argnums=0)
 def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
-  """Returns the log-probabilities of the targets' tokens, float32 [B, T], zero for padding.
+  """Returns the log-probabilities of the targets' tokens, float32 [B, T], zero at padding.
 
-  They are of the mean of the models' probabilities; `params` has the parameters of each model.
+  They are logarithms of the models' mean probability; `params` has the parameters of each model.
   """
   batch = model_inputs(pair_rows(source_BS, target_BT))
   log_probs = [

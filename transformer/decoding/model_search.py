@@ -1,4 +1,4 @@
-"""The search for translations by models: the encoder, the decoder's steps and a search of `ops`."""
+"""Search for translations with models: the encoder, decoder steps, and a search from `ops`."""
 
 import dataclasses
 import functools
@@ -24,27 +24,27 @@ from transformer.ops.selection import add_terms, normalised
 
 
 class Inputs(NamedTuple):
-  """What a search reads of each sentence of a batch."""
+  """The inputs of a search, for each sentence of a batch."""
 
-  sources: Any  # int32 [B, S], padded ids; once encoded, of each model what `start` returns first
+  sources: Any  # int32 [B, S], padded ids; after encoding, the first result of `start`
   limits_B: Any  # int32, maximum number of tokens of a translation, EOS included
-  keys_B: Any = None  # the data of `threefry2x32` keys, which only sampling needs
-  rows: Any = None  # the constraint's arrays; None leaves translations free
+  keys_B: Any = None  # data of `threefry2x32` keys, only for sampling
+  rows: Any = None  # the constraint's arrays; None if unconstrained
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSearch:
-  """A search by models, whose probabilities are averaged: pure functions on arrays."""
+  """A search with models whose probabilities are averaged; its methods are pure functions."""
 
   models: Sequence[Model]
   decoding: Decoding
-  constraint: type[Constraint] = Constraint  # what translations must obey
+  constraint: type[Constraint] = Constraint  # on the translations
 
   def start(self, params: Sequence, source_BS) -> tuple[tuple, tuple]:
-    """Encodes padded source ids, with their end tokens; `params` has those of each model.
+    """Encodes padded source ids, EOS included; `params` has the parameters of each model.
 
     Returns:
-      Of each model what steps read of the sources, and what they keep, before the first token.
+      For each model, the encoded sources that steps read, and the state before the first token.
     """
     rows = rows_of(source_BS)
     beams = self.decoding.beam_size
@@ -58,9 +58,9 @@ class ModelSearch:
     """Returns the search of `ops` for encoded sources.
 
     Args:
-      states: from `start`. To go on from a later state of the search, () will do.
-      max_length: the most tokens of any translation.
-      tables: the constraint's arrays for all sentences.
+      states: from `start`; () if the search continues from a later state.
+      max_length: maximum tokens of any translation.
+      tables: the constraint's arrays that all sentences share.
     """
     decoding = self.decoding
     beams = decoding.beam_size
@@ -99,7 +99,7 @@ class ModelSearch:
     return beam_search(*parts, beam_size=beams, nbest=decoding.nbest, policy=policy)
 
   def _step(self, params, sources: tuple, whole: bool):
-    """Returns the step function of the models; without `whole`, of one as `normalised` does."""
+    """Returns the models' step function; unless `whole`, one model returns `normalised` pairs."""
     applies = self._applies(params)
     sources = arrays(sources)
 
@@ -118,7 +118,7 @@ class ModelSearch:
     return step
 
   def _applies(self, params):
-    """Returns the `apply` of each model, with its parameters and the search's type."""
+    """Returns the `apply` of each model, with its parameters and the dtype of the search."""
     applies = []
     for model, own in zip(self.models, params, strict=True):
       if self.decoding.dtype != Decoding.dtype:
@@ -130,7 +130,7 @@ class ModelSearch:
 
 
 def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
-  """Returns the search of `decode.search`, a function with the arguments of `beam_search`."""
+  """Returns the search of a custom `decode.search`, called with the arguments of `beam_search`."""
   search = own_code.build(setting, 'search', *arguments)
   if not isinstance(search, Search):
     raise UserError(
@@ -141,7 +141,7 @@ def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
 
 
 def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
-  """Returns the data of a random key for each row by its number; None without sampling."""
+  """Returns the data of a random key for each sentence number; None without sampling."""
   if not decoding.sample:
     return None
   key = jax.random.key(decoding.seed, impl='threefry2x32')
@@ -150,7 +150,7 @@ def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
 
 
 def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
-  """Returns the logarithm of the mean of distributions, given as log-probabilities."""
+  """Returns the log of the mean of distributions, which are given as log-probabilities."""
   if len(log_probs) == 1:
     return log_probs[0]
   return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - math.log(len(log_probs))

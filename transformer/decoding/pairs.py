@@ -1,4 +1,4 @@
-"""Texts with given translations, as arrays for teacher forcing: all positions at once."""
+"""Texts and given translations as arrays for teacher forcing: all positions in parallel."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,27 +11,27 @@ from transformer.data.batch import EOS_ID, PAD_ID, Batch
 from transformer.errors import UserError
 
 _SHORTEST_BUCKET = 16
-# The ids of sources and those of targets.
+# Token ids of sources and of targets.
 Pairs = tuple[list[list[int]], list[list[int]]]
 
 
 def padded_length(length: int, most: int) -> int:
-  """Returns a power of two that has room for `length` tokens, or `most`, so that few differ."""
+  """Returns `length` rounded up to a power of two, at most `most`, so few lengths occur."""
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
 def longest(config: Config) -> tuple[int, int]:
-  """Returns the most tokens of a source and of a translation by a search, with end tokens."""
+  """Returns the maximum tokens of a source and of a translation in a search, EOS included."""
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
 
 
 def truncated(ids: Sequence[int], length: int) -> list[int]:
-  """Returns the ids of a sentence of at most `length` tokens, the end token last."""
+  """Returns ids with EOS appended, truncated to at most `length` tokens, EOS included."""
   return [*ids[: length - 1], EOS_ID]
 
 
 def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> Pairs:
-  """Returns the ids of sources and those of targets by a `RunVocabulary`, with end tokens."""
+  """Returns the ids of sources and of targets in a `RunVocabulary`, with EOS."""
   source_ids = [[*ids, EOS_ID] for ids in vocabulary.source.encode_batch(sources)]
   target_ids = [[*ids, EOS_ID] for ids in vocabulary.target.encode_batch(targets)]
   if len(sources) != len(targets):
@@ -42,7 +42,7 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
 
 
 def check_fitting(pairs: Pairs, most: tuple[int, int]):
-  """Raises `UserError` if a text is longer than in a search."""
+  """Raises `UserError` if a text is longer than a search allows."""
   for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
     for number, ids in enumerate(side, 1):
       if len(ids) > limit:
@@ -53,7 +53,7 @@ def check_fitting(pairs: Pairs, most: tuple[int, int]):
 
 
 def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.ndarray:
-  """Returns the ids of sentences as int32 [rows, length]."""
+  """Returns the ids of sentences as int32 [rows, length], padded with `PAD_ID`."""
   tokens = np.full((rows, length), PAD_ID, np.int32)
   for row, ids in enumerate(sentences):
     tokens[row, : len(ids)] = ids
@@ -61,7 +61,7 @@ def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.nda
 
 
 def batched(keyed: Iterable[tuple], size: int) -> Iterator[tuple]:
-  """Yields batches of at most `size` items of the same key; keys and items keep their order."""
+  """Yields (key, at most `size` items of this key); keys and items keep their order."""
   groups: dict = {}
   for key, item in keyed:
     groups.setdefault(key, []).append(item)
@@ -75,9 +75,9 @@ def pair_batches(
 ) -> Iterator[tuple]:
   """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
 
-  The shapes of a pair's arrays depend only on the pair and on the numbers that are given. So what
-  is computed for a pair does not depend on the others. Rows beyond the pairs are padding. Pairs
-  with a text that is longer than `most`, of a source and of a target, are left out.
+  The array shapes of a pair depend only on the pair, `most` and `batch_size`. So its results do not
+  depend on the other pairs. Unused rows are padding. Pairs with a side longer than `most`, the
+  limits of a source and of a target, are skipped.
   """
   sources, targets = pairs
   most_S, most_T = most
@@ -94,7 +94,7 @@ def pair_batches(
 
 
 def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
-  """Returns the encoder's arguments for padded ids of sentences, one in each row."""
+  """Returns the encoder's arguments for padded ids of sentences, one per row."""
   positions_S = jnp.arange(tokens_BS.shape[1], dtype=jnp.int32)
   return (
     tokens_BS,
@@ -104,12 +104,12 @@ def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
 
 
 def pair_rows(source_BS, target_BT) -> Batch:
-  """Returns padded ids of texts and their translations as a batch, a pair in each row."""
+  """Returns padded ids of texts and their translations as a batch, one pair per row."""
   return Batch(*rows_of(source_BS), *rows_of(target_BT))
 
 
 def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
-  """Returns the ids of pairs, none longer than `most`, as a batch with a row each."""
+  """Returns the ids of pairs, none longer than `most`, as a batch, one pair per row."""
   sides = []
   for ids, limit in zip(pairs, most, strict=True):
     length = padded_length(max(map(len, ids), default=1), limit)

@@ -1,7 +1,7 @@
-"""The programs of a search in parts, between which batches can be made up anew.
+"""The compiled programs of a search in parts, between which batches can be regrouped.
 
-What a program computes for a row of a batch depends neither on the place of the row nor on the
-other rows. So a sentence may change its neighbours in the middle of its search.
+The result for a row of a batch depends neither on the index of the row nor on the other rows. So a
+sentence can move to another batch in the middle of its search.
 """
 
 import functools
@@ -31,17 +31,17 @@ from transformer.system import processes
 from transformer.system.traced_programs import keep_traced, register_tuples
 from transformer.training.mesh import replicated
 
-# Encoded sources are padded to at least this many tokens, so that more of them share batches.
+# Minimum padded length of encoded sources, so that more sentences share batches.
 _SHORTEST = 32
-# A search stops after so many tokens, since few translations are shorter; and then every so many.
+# Tokens before a search first stops, since few translations are shorter, and between later stops.
 _FIRST_STOP = 8
 _STOPS = 4
 
 
 class BatchState(NamedTuple):
-  """The sentences of a batch in the middle of their search.
+  """The state of a batch of sentences in the middle of their search.
 
-  The first axis of each array is the sentence; scalars are for all.
+  The first axis of each array is the sentence; scalars are for all sentences.
   """
 
   inputs: Inputs  # with encoded sources
@@ -51,24 +51,24 @@ class BatchState(NamedTuple):
 register_tuples(
   KVCache, Source, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
 )
-# The program between two calls of `advance` whose caches have other lengths.
+# Runs between two calls of `advance` if the length of the cache changes.
 _grow = jax.jit(grown, static_argnums=1)
 
 
 def encoded_length(length: int, longest: int) -> int:
-  """Returns the length that sources of padded ids are padded to once they are encoded."""
+  """Returns the padded length of encoded sources, given the padded length of their ids."""
   return min(max(length, _SHORTEST), longest)
 
 
 class SearchPrograms:
-  """The programs of a search, each compiled for each shape when it is first needed.
+  """The programs of a search, each compiled for a shape when it is first needed.
 
-  They take the parameters of each model, and the constraint's `tables`. `length` is that of
+  They take the parameters of each model, and the constraint's `tables`. `length` is the length of
   encoded sources.
   """
 
   def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
-    """Plans the programs for sources of at most `longest` tokens; `rows` splits a batch."""
+    """Plans the programs for sources of at most `longest` tokens; `rows` shards a batch."""
     self._search = search
     self._longest = longest
     self._rows = rows
@@ -83,7 +83,7 @@ class SearchPrograms:
     self._lock = threading.Lock()
 
   def begin(self, params, tables, inputs: Inputs) -> BatchState:
-    """Encodes padded source ids with their end tokens; returns the state before all tokens."""
+    """Encodes padded source ids, EOS included; returns the state before the first token."""
     inputs = processes.place(inputs, self._rows)
     length = encoded_length(inputs.sources.shape[1], self._longest)
     arguments = params, inputs, (), (tables, np.int32(0))
@@ -94,13 +94,13 @@ class SearchPrograms:
   def advance(
     self, params, tables, state: BatchState, length: int, t: int, pauses: bool
   ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
-    """Adds some tokens to `t` tokens, fewer if the search for every sentence is over.
+    """Adds tokens to hypotheses of `t` tokens; stops early if every sentence is finished.
 
-    It stops where the cache is full; and with `pauses` where sentences are often finished, too.
+    Stops when the cache is full; with `pauses`, also every few tokens.
 
     Returns:
-      The state, which takes the memory of the one before; the number of tokens; whether the search
-      for each sentence is over; and the hypotheses, which are final where it is.
+      The state, which reuses the memory of the previous state; the number of tokens; whether each
+      sentence is finished; and the hypotheses, which are final for finished sentences.
     """
     inputs, search = state
     lengths = cache_lengths(self._max_length(length))
@@ -115,10 +115,10 @@ class SearchPrograms:
     return BatchState(inputs, search), t, done_B, best
 
   def compile_largest(self, params, inputs: Inputs) -> Any:
-    """Compiles ahead of time what needs most memory: the last tokens of a batch's translations.
+    """Compiles ahead of time the program that needs most memory: the last tokens of a batch.
 
-    The parameters, or their shapes and shardings, are those of all calls; there is no constraint.
-    The program takes the state, whose memory it uses again, as an argument.
+    `params` are the parameters of later calls, or their shapes and shardings; there is no
+    constraint. The state is an argument of the program, which reuses its memory.
     """
     length = encoded_length(inputs.sources.shape[1], self._longest)
     shared = (), np.int32(0)
@@ -129,13 +129,14 @@ class SearchPrograms:
 
     arguments = params, *jax.eval_shape(largest, params, inputs), shared
     key, program = self._program(self._advance, length, arguments)
-    if not isinstance(program, jax.stages.Compiled):  # By an earlier training.
+    # An earlier training may have compiled it.
+    if not isinstance(program, jax.stages.Compiled):
       program = program.lower(*arguments).compile()
       self._programs[key] = program
     return program
 
   def _max_length(self, length: int) -> int:
-    """Returns the most tokens of the translations of encoded sources of some length."""
+    """Returns the maximum tokens of translations of encoded sources of this length."""
     return length + self._search.decoding.max_extra_length
 
   def _begin(self, length: int, params, inputs: Inputs, _, shared):
@@ -156,10 +157,10 @@ class SearchPrograms:
     return state, (done_B, search.finish(state))
 
   def _program(self, function: Any, length: int, arguments) -> tuple:
-    """Returns a program for sources of a length and arguments of these shapes, and its key.
+    """Returns the key and the program for sources of this length and arguments of these shapes.
 
-    A program is a function (params, by sentence, state by sentence, for all) -> (state by sentence,
-    for all). Every process holds the whole of what is for all. It takes the memory of the state.
+    A program is a function (params, per sentence, state per sentence, shared) -> (state per
+    sentence, shared). Shared arrays are replicated on all devices. The state is donated.
     """
     leaves, tree = jax.tree.flatten(arguments[1:])
     name = f'{function.__name__} {length}'

@@ -1,4 +1,4 @@
-"""The sentences of a translator's call: their batches, what a search reads of them, its results."""
+"""The sentences of a translator's call: their batches, the inputs of a search, and its results."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ from transformer.ops.search import Hypotheses
 class Sentence(NamedTuple):
   """A sentence to translate."""
 
-  number: int  # among all sentences; a sample depends on it
-  source: Sequence[int]  # its ids, the end token last
+  number: int  # index among all sentences; a sample depends on it
+  source: Sequence[int]  # its ids, EOS last
   limit: int  # maximum number of tokens of its translation
-  row: Any = None  # the constraint's arrays; None is a free sentence
+  row: Any = None  # the constraint's arrays; None if unconstrained
 
 
 class Bucket(NamedTuple):
-  """What sentences have in common whose arrays have the same shapes, so that they share batches."""
+  """The key of sentences that can share a batch, because their arrays have the same shapes."""
 
   length: int  # of an encoded source
   form: Any  # the structure and the shapes of the constraint's arrays
@@ -37,8 +37,8 @@ def batches_of(
 ) -> list[SearchBatch]:
   """Returns batches of sentences of similar length, the shortest first.
 
-  A program for arrays of other shapes may round in another way. So only sentences with arrays of
-  the same shapes share a batch, and their translations do not depend on the others.
+  Programs for different shapes may round differently. So only sentences with arrays of the same
+  shapes share a batch, and a translation does not depend on the other sentences.
   """
   keyed = []
   for sentence in sorted(sentences, key=lambda sentence: len(sentence.source)):
@@ -55,7 +55,7 @@ def batches_of(
 def inputs_of(
   sentences: Sequence[Sentence], decoding: Decoding, longest: int
 ) -> Inputs:
-  """Returns what a search reads of the sentences of a new batch."""
+  """Returns the inputs of a search for the sentences of a new batch."""
   size = decoding.batch_size
   unused = Sentence(0, (), 0, jax.tree.map(np.zeros_like, sentences[0].row))
   rows = [*sentences, *[unused] * (size - len(sentences))]
@@ -71,7 +71,7 @@ def inputs_of(
 def nbest_of(
   hypotheses: Hypotheses, row: int, decoding: Decoding, target: Vocabulary
 ) -> list:
-  """Returns pairs of a translation and its score, best first; a search gives no text twice."""
+  """Returns pairs (text, score), best first; the texts of a search are distinct."""
   scores = hypotheses.scores[row, : decoding.nbest].tolist()
   found: dict = {}
   for place, score in enumerate(scores):
@@ -88,10 +88,11 @@ class SentenceSearch:
 
   Attributes:
     programs: the programs of the search.
-    params: of each model, on the devices, as are the constraint's `tables`.
-    decoding: how to search or draw.
+    params: the parameters of each model, on the devices.
+    tables: the constraint's arrays that all sentences share, on the devices.
+    decoding: how to search or sample.
     target: the vocabulary of the translations.
-    longest: the most tokens of a source, end token included.
+    longest: maximum tokens of a source, EOS included.
   """
 
   programs: SearchPrograms
@@ -102,7 +103,7 @@ class SentenceSearch:
   longest: int
 
   def search(self, batch: SearchBatch, pauses: bool) -> Searched:
-    """Adds tokens to a batch; returns its rest, and lists of (text, score) by sentence number."""
+    """Adds tokens to a batch; returns its unfinished part, and (text, score) lists by number."""
     state = batch.state
     if state is None:
       inputs = inputs_of(list(batch.rows.values()), self.decoding, self.longest)
@@ -110,7 +111,7 @@ class SentenceSearch:
     state, t, done_B, hypotheses = self.programs.advance(
       self.params, self.tables, state, batch.bucket.length, batch.t, pauses
     )
-    # Reading an array whose computation lacked memory would end the process without a word.
+    # Reading an array whose computation ran out of memory would kill the process silently.
     done_B = jax.device_get(jax.block_until_ready(done_B))
     if any(done_B[row] for row in batch.rows):
       hypotheses = jax.device_get(hypotheses)

@@ -32,8 +32,8 @@ from transformer.training.mesh import (
   sentence_sharding,
 )
 
-# Batches that a CPU computes side by side: each takes memory, and uses several cores for its
-# larger matrix products.
+# Maximum number of batches that a CPU computes concurrently: each takes memory, and uses several
+# cores for its larger matrix products.
 _MOST_BATCHES = 4
 
 
@@ -44,9 +44,9 @@ class Translation(NamedTuple):
     text: one line; empty for a blank source.
     score: log-probability divided by the length penalty, natural logarithm; not
       finite if the model's log-probabilities are not.
-    cut: whether the source was longer than the run's `max_length` and lost its end.
-    nbest: pairs of a translation and its score, best first. A search gives no text twice; draws
-      are all there.
+    cut: whether the source was longer than the run's `max_length`, and was truncated.
+    nbest: pairs (text, score), best first. The texts of a search are distinct; samples may be
+      equal.
   """
 
   text: str
@@ -57,17 +57,17 @@ class Translation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Translator:
-  """Translates text with models; the programs of a search are compiled once for each shape.
+  """Translates text with models; the programs of a search are compiled once per shape.
 
   Sources are padded to a power of two, and batches to `batch_size` sentences. So the shapes of a
   sentence's arrays depend only on the sentence, the options and the number of devices that share a
-  batch. A sample also depends on the seed and the sentence's number, so that equal sentences get
+  batch. A sample also depends on the seed and the sentence's number, so equal sentences get
   different samples.
 
   Attributes:
-    models: the models, whose probabilities of the next token are averaged.
-    vocabulary: its `source` encodes text, and its `target` decodes it.
-    max_length: the most tokens of a source, end token included; longer sources are cut.
+    models: the models, whose next-token probabilities are averaged.
+    vocabulary: its `source` encodes sources, and its `target` decodes translations.
+    max_length: maximum tokens of a source, EOS included; longer sources are truncated.
     mesh: the devices that share each batch; by default one device of this process.
   """
 
@@ -86,18 +86,19 @@ class Translator:
     constraint: Constraint = FREE,
     description: str = 'translating: ',
   ) -> list[Translation]:
-    """Translates sentences, and returns the translations in the same order.
+    """Returns the translations of sentences, in the same order.
 
     Args:
       params: the parameters of each model.
-      sentences: one line of text each; one without visible characters has an empty translation.
-      decoding: how to search or draw.
-      first: the number of sentences translated before these; samples depend on it.
-      constraint: what the translations must obey.
-      description: what a progress bar says, at a terminal.
+      sentences: one line of text each; a blank line has an empty translation.
+      decoding: how to search or sample.
+      first: number of sentences translated before these; samples depend on it.
+      constraint: the constraint on the translations.
+      description: label of the progress bar at a terminal.
 
     Raises:
-      UserError: no translation of a sentence can obey, or there is one string in place of several.
+      UserError: no translation of a sentence can satisfy the constraint, or `sentences` is one
+        string.
     """
     encoded = self.vocabulary.source.encode_batch(sentences)
     sources = [truncated(ids, self.max_length) for ids in encoded]
@@ -119,7 +120,7 @@ class Translator:
       self.vocabulary.target,
       self.max_length,
     )
-    # Elsewhere, moving sentences to another batch would take longer than to finish theirs.
+    # On other devices, moving sentences to another batch takes longer than finishing their batch.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
     threads = min(usable_cores(), _MOST_BATCHES) if refills else 1
     size = decoding.batch_size
@@ -128,7 +129,7 @@ class Translator:
     with progress_bar(len(chosen), description=description) as bar:
       for results in search_batches(batches, engine.search, size, threads, refills):
         found |= results
-        if results:  # A bar that was just drawn is not drawn again.
+        if results:  # Does not redraw an unchanged bar.
           bar.update(len(results))
     answers = []
     for number, ids in enumerate(encoded, first):
@@ -139,10 +140,10 @@ class Translator:
   def compile_longest(
     self, params: Sequence, sentences: Sequence[str], decoding: Decoding
   ) -> tuple:
-    """Compiles ahead of time what needs most memory for the longest of some sentences.
+    """Compiles ahead of time the program that needs most memory, for the longest sentence.
 
     Returns:
-      The padded length of that sentence, and the program for such parameters, or their shapes.
+      The padded length of this sentence, and the program. `params` may be arrays or their shapes.
     """
     longest = max(self.vocabulary.source.encode_batch(sentences), key=len)
     source = truncated(longest, self.max_length)
@@ -165,7 +166,7 @@ class Translator:
   def _programs(
     self, decoding: Decoding, constraint: type[Constraint]
   ) -> SearchPrograms:
-    """Returns the programs of a search, which are the same for every seed."""
+    """Returns the programs of a search; they do not depend on the seed."""
     return _cached_programs(
       ModelSearch(self.models, dataclasses.replace(decoding, seed=0), constraint),
       self.max_length,
