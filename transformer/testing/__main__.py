@@ -42,14 +42,12 @@ def main(_):
     model = dataclasses.replace(model, module=_MODEL.value)
   os.environ['JAX_PLATFORMS'] = 'cpu'  # Before JAX is imported.
   os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = (
-    'True'  # The programs run for less time than they would take to optimize.
+    'True'  # Optimizing these short programs costs more time than it saves.
   )
   os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
   from transformer.testing import subject
 
-  subject.read(
-    os.environ['TESTED_MODEL']
-  )  # Fails with one line, not with pytest's traceback.
+  subject.read(os.environ['TESTED_MODEL'])  # An invalid model fails here, in one line.
   import pytest
 
   folder = Path(__file__).parent
