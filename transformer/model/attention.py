@@ -174,9 +174,10 @@ class MultiHeadAttention(nn.Module):
     )
 
   def project(self, name, x_BTD, layout) -> jax.Array:
-    """Projects inputs [..., T, D] to heads [..., T, H, K], then normalizes and rotates them.
+    """Projects inputs [..., T, D] to heads [..., T, H, K].
 
-    Training and decoding steps share this method. `name` is `query` or `key`.
+    Applies RMS norm and rotary positions if configured, in training as in decoding. `name` is
+    `query` or `key`.
     """
     x_BTHK = getattr(self, name)(x_BTD)
     if self.config.query_key_norm:

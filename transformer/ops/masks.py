@@ -30,7 +30,7 @@ def lineage_mask(lineage_BWT, index) -> jax.Array:
 
   Args:
     lineage_BWT: integers from 0 to W − 1, the slot of each hypothesis at each position.
-    index: scalar integer, the newest position.
+    index: scalar integer, the latest position.
 
   Returns:
     [..., W, S] boolean with S = T · W: True at t · W + lineage[t] for t ≤ index.

@@ -179,7 +179,7 @@ def add_tokens(search: Search, state, t) -> Any:
 
 
 def cache_lengths(max_length) -> list[int]:
-  """Returns the lengths of a growing cache, each twice the previous one; the last: `max_length`."""
+  """Returns the lengths of a growing cache, each twice the previous one, up to `max_length`."""
   lengths = [_FIRST_LENGTH]
   while 2 * lengths[-1] <= max_length:
     lengths.append(2 * lengths[-1])

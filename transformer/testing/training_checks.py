@@ -38,7 +38,7 @@ _OPTIMIZER = OptimizerConfig(
 
 
 def devices_make_the_steps_of_one(subject: Subject):
-  """Checks that training steps agree between one device and eight, or four; with dropout."""
+  """Checks that training steps on eight devices, or four, equal those on one, also with dropout."""
   devices = jax.local_devices(backend='cpu')
   number = 8 if len(devices) >= 8 else 4
   if len(devices) < number:

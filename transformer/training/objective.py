@@ -163,9 +163,10 @@ def forward(
 def add_losses(
   sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
 ) -> dict[str, jax.Array]:
-  """Returns the sums of an objective, with the auxiliary losses added to `loss` and as new entries.
+  """Returns the sums of an objective with the auxiliary losses added to `loss`.
 
-  An auxiliary loss is a mean over tokens, so its sum is the auxiliary loss times `weight`.
+  Each auxiliary loss is also a new entry. It is a mean over tokens, so its sum is the mean times
+  `weight`.
   """
   more = {name: value * sums['weight'] for name, value in losses.items()}
   return {**sums, 'loss': sum(more.values(), sums['loss']), **more}

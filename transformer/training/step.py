@@ -171,7 +171,7 @@ def _parts(batch: Batch, number: int) -> Batch:
 def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
   """Returns a pure evaluation step (params, batch) -> sums, in microbatches like training.
 
-  It returns the sums of the default objective, without label smoothing or dropout.
+  The step returns the sums of the default objective, without label smoothing or dropout.
   """
 
   def eval_step(params, batch: Batch):

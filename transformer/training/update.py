@@ -48,7 +48,7 @@ class Update(NamedTuple):
     return processes.place(batch, batch_sharding(self.mesh))
 
   def first_state(self, params=None) -> TrainState:
-    """Returns the initial state; if `params` is None, they are initialized from the seed."""
+    """Returns the initial state; if `params` is None, parameters are initialized from the seed."""
 
     def make(params):
       if params is None:
