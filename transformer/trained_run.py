@@ -1,4 +1,4 @@
-"""A trained run in Python: it translates, scores, shows its layers and gives a loss."""
+"""The Python API of a trained run: translation, scoring, layer outputs, and the loss."""
 
 import dataclasses
 import functools
@@ -37,10 +37,10 @@ from transformer.training.objective import (
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TrainedRun(Run):
-  """A run that is loaded; or an ensemble, whose `others` help to translate and to score.
+  """A loaded run, or an ensemble: `translate` and `score` also use the models of `others`.
 
-  Programs are compiled once for each shape and choice of settings, and for all parameters:
-  `dataclasses.replace(run, params=…)` is the run with others.
+  Programs are compiled once per shape and settings. They are independent of the parameters:
+  `dataclasses.replace(run, params=…)` returns the run with other parameters.
   """
 
   others: tuple[Run, ...] = ()
@@ -50,7 +50,7 @@ class TrainedRun(Run):
 
   @property
   def members(self) -> list[Run]:
-    """All runs of the ensemble, this one first."""
+    """All runs of the ensemble, starting with this one."""
     return [self, *self.others]
 
   def translate(
@@ -61,17 +61,17 @@ class TrainedRun(Run):
     constraint: Constraint = FREE,
     **options: Any,
   ) -> list[Any]:
-    """Translates lines as eval.py does with flags of these names.
+    """Translates lines as eval.py does; options have the names of its flags.
 
     Args:
-      nbest: the length of a list of (text, score) for each line, best first, at most `beam_size`;
-        None is the best text alone.
-      constraint: what translations must obey.
-      **options: beam_size, alpha, dtype, batch_size, search; and for draws sample, temperature,
-        top_k, top_p, seed. By default they are those of the run.
+      nbest: number of translations per line, at most `beam_size`: returns a list of (text, score)
+        for each line, best first. None returns only the best text.
+      constraint: a constraint on translations.
+      **options: beam_size, alpha, dtype, batch_size, search; for sampling: sample, temperature,
+        top_k, top_p, seed. The defaults are the settings of the run.
 
     Raises:
-      UserError: an argument has a wrong name, type or value, or no translation can obey.
+      UserError: an argument has an invalid name, type or value, or the constraint cannot be met.
     """
     if nbest is not None:
       options['nbest'] = nbest
@@ -89,12 +89,12 @@ class TrainedRun(Run):
     first: int = 0,
     constraint: Constraint = FREE,
   ) -> list[Translation]:
-    """Translates lines, as `Translator` does, and warns how many were cut.
+    """Translates lines with a `Translator`, and warns if sources were truncated.
 
-    On a CPU each core takes other batches; accelerators share each batch.
+    On a CPU, each core translates different batches; accelerators split each batch.
 
     Raises:
-      UserError: no translation can obey, or a score is not finite.
+      UserError: the constraint cannot be met, or a score is not finite.
     """
     rows = 1 if jax.default_backend() == 'cpu' else decoding.batch_size
     models = tuple(member.model for member in self.members)
@@ -116,8 +116,8 @@ class TrainedRun(Run):
   ) -> Any:
     """Returns the log-probability of each target, float64 [line], natural logarithms.
 
-    With `tokens`, it is a list of (piece, log-probability) for each, the end token last. A pair
-    that is too long for a search has NaN, or no pieces.
+    With `tokens`, returns a list of (piece, log-probability) for each target, EOS last. A pair that
+    is too long for a search gets NaN, or with `tokens` an empty list.
     """
     lines = token_log_probs(self.members, sources, targets)
     if tokens:
@@ -126,9 +126,10 @@ class TrainedRun(Run):
     return np.array(sums)
 
   def encode(self, lines: Sequence[str], layers: bool = False) -> Hidden:
-    """Returns the encoder's output for lines, which are one batch, with its mask.
+    """Returns the encoder outputs for lines, which form one batch, and their mask.
 
-    With `layers`, it is a dict by name, `embedding`, `encoder_0` and so on, before the final norm.
+    With `layers`, the outputs are a dict by layer name: `embedding`, `encoder_0` and so on, before
+    the final norm.
     """
     check_several(lines)
     batch = self.batch(lines, [''] * len(lines))
@@ -138,23 +139,23 @@ class TrainedRun(Run):
   def decode(
     self, sources: Sequence[str], targets: Sequence[str], layers: bool = False
   ) -> Hidden:
-    """Returns the decoder's output for pairs by teacher forcing, as `encode` does.
+    """Returns the decoder outputs for sentence pairs by teacher forcing; `layers` as in `encode`.
 
-    Position t predicts token t of the target from BOS and the tokens before it.
+    Position t predicts token t of the target from BOS and the tokens before t.
     """
     batch = self.batch(sources, targets)
     inputs = model_inputs(batch)
     return inspection.hidden(self.model, self.params, *inputs, layers=layers)
 
   def logits(self, x_BTD: Any) -> jax.Array:
-    """Maps a layer's output [..., D] to float32 [..., N], by final norm and output projection."""
+    """Maps a decoder layer output [..., D] to float32 logits [..., N], with the final norm."""
     return inspection.layer_logits(self.model, self.params, x_BTD)
 
   def attention(self, source: str, target: str) -> Attention:
-    """Returns the attention weights of all layers and heads for a line and its translation.
+    """Returns the attention weights of all layers and heads for a source and its translation.
 
-    What is too long for a search is cut, with a warning: so may be a translation by the run, whose
-    text the vocabulary may split into more pieces.
+    Source and target are truncated, with a warning, if they are too long for a search. This can
+    happen even to a translation by the run, if tokenizing its text yields more pieces.
     """
     longest = pairs.longest(self.config)
     encoded = pairs.encode_pairs(self.vocabulary, [source], [target])
@@ -177,7 +178,7 @@ class TrainedRun(Run):
     )
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
-    """Returns sentence pairs, a row each, whose length is a power of two, so that few differ."""
+    """Returns a batch with one sentence pair per row; lengths are padded to powers of two."""
     longest = pairs.longest(self.config)
     encoded = pairs.encode_pairs(self.vocabulary, sources, targets)
     pairs.check_fitting(encoded, longest)
@@ -191,10 +192,10 @@ class TrainedRun(Run):
     *,
     smoothing: float | None = None,
   ) -> jax.Array:
-    """Returns the mean loss of a batch in nats for each target token, a pure function of arrays.
+    """Returns the mean loss of a batch in nats per target token, a pure function of arrays.
 
-    It is what the run's updates minimise, `train.objective`. With `smoothing` it is cross entropy
-    with this label smoothing; 0 is the plain one. Without a random key there is no dropout.
+    By default, the loss is the run's `train.objective`. With `smoothing`, it is cross entropy with
+    this label smoothing; 0 is plain cross entropy. Without `dropout_key`, there is no dropout.
     """
     check_batch(batch)
     smoothing = converted(float | None, smoothing, 'smoothing')
@@ -212,7 +213,7 @@ class TrainedRun(Run):
   def loss_of_embeddings(
     self, given: Embeddings, batch: Batch, smoothing: float = 0.0
   ) -> jax.Array:
-    """Returns the cross entropy of a batch with other embeddings, which are as from `embed`."""
+    """Returns the cross entropy of a batch with `given` instead of the output of `embed`."""
     shapes = jax.tree.map(jnp.shape, jax.eval_shape(self.embed, batch))
     if jax.tree.map(jnp.shape, given) != shapes:
       raise UserError(f'embeddings must be as run.embed returns them: {shapes}')
@@ -221,7 +222,7 @@ class TrainedRun(Run):
 
   @functools.cached_property
   def _objective(self) -> Objective:
-    # The first call may come while a gradient is traced.
+    # The first call may be inside a traced gradient.
     with jax.ensure_compile_time_eval():
       return make_objective(self.config, self.vocabulary)
 
@@ -233,17 +234,17 @@ def load(
   ensemble: Iterable[str | os.PathLike[str]] = (),
   batch_size: int | None = None,
 ) -> TrainedRun:
-  """Loads a run from its directory; the arguments are as the flags of eval.py.
+  """Loads a run from its directory; the arguments correspond to flags of eval.py.
 
   Args:
-    checkpoint: `best`, for the best evaluation; `latest`; or a step.
-    average: number of checkpoints to average: the chosen one and the latest before it.
-    ensemble: other runs, whose probabilities are averaged with those of the first. They take their
-      best checkpoint, or with `latest` their latest.
-    batch_size: sentences to work on together, instead of `decode.batch_size`.
+    checkpoint: `best`, the checkpoint of the best evaluation; `latest`; or a step.
+    average: number of checkpoints to average: the selected one and the latest before it.
+    ensemble: directories of other runs, whose probabilities are averaged with the first run's. Each
+      loads its best checkpoint, or its latest if `checkpoint` is `latest`.
+    batch_size: number of sentences per batch; None is `decode.batch_size`.
 
   Raises:
-    UserError: a directory holds no run, too few checkpoints, or a run that does not fit the first.
+    UserError: a directory has no run or too few checkpoints, or does not fit the first run.
   """
   run, *others = load_members(workdir, str(checkpoint), average, ensemble, batch_size)
   return TrainedRun(**vars(run), others=tuple(others))

@@ -1,1 +1,1 @@
-"""Frozen configs, Flax layers, and the Transformer made of them."""
+"""Frozen configs, Flax layers, and the Transformer."""

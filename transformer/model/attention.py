@@ -1,4 +1,4 @@
-"""Multi-head attention (section 3.2), for whole sequences and for single steps of decoding.
+"""Multi-head attention (section 3.2), for whole sequences and for single decoding steps.
 
 Every `apply` is pure: caches are arguments and results.
 """
@@ -22,7 +22,7 @@ from transformer.ops.attention import (
 from transformer.ops.fused_attention import fused_attention
 from transformer.ops.positions import NUM_BUCKETS, relative_buckets, rotate
 
-# The Flax collection of attention weights, which are stored if `apply` makes it mutable.
+# The Flax collection of attention weights; they are stored if it is mutable in `apply`.
 WEIGHTS = 'attention'
 _matrix_init = nn.initializers.xavier_uniform()
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
   Attributes:
     mask_BTS: boolean, True where a query may attend.
     positions_BT: integers, positions of the tokens in their sentences, for self-attention.
-    bias_HTS: the relative bias, added to the scores.
+    bias_HTS: the relative position bias, added to the scores.
   """
 
   mask_BTS: jax.Array | None = None
@@ -76,7 +76,7 @@ class MultiHeadAttention(nn.Module):
 
   @property
   def key_value_heads(self) -> int:
-    """Heads of the keys, the values and their caches; a subclass may have fewer than queries."""
+    """Number of key and value heads, also in caches; a subclass may have fewer than query heads."""
     return self.config.num_heads
 
   def keys_values(self, x_BSD, layout=PLAIN) -> tuple[jax.Array, jax.Array]:
@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
     return self.project('key', x_BSD, layout), self.value(x_BSD)
 
   def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True) -> jax.Array:
-    """Attends from each position of the input to all that the mask allows."""
+    """Self-attention: attends from each position to all positions that the mask allows."""
     return self(
       x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic
     )
@@ -94,8 +94,8 @@ class MultiHeadAttention(nn.Module):
   ) -> jax.Array:
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
-    If the collection `attention` is mutable, it gets the weights [..., H, T, S]; no weights are
-    dropped then, and the fused kernel is not used.
+    If the collection `attention` is mutable, the weights [..., H, T, S] are stored in it, without
+    attention dropout or the fused kernel.
     """
     config = self.config
     given = (
@@ -104,7 +104,9 @@ class MultiHeadAttention(nn.Module):
       layout.mask_BTS,
       layout.bias_HTS,
     )
-    initializing = self.is_initializing()  # Parameters are made without a GPU, too.
+    initializing = (
+      self.is_initializing()
+    )  # Parameters are initialized without a GPU, too.
     if self.is_mutable_collection(WEIGHTS) and not initializing:
       if self._custom:
         raise UserError(
@@ -124,11 +126,11 @@ class MultiHeadAttention(nn.Module):
     return self.output(out)
 
   def cache(self, x_BSD, layout=PLAIN) -> KVCache:
-    """Projects inputs [..., S, D] to a cache, for use by many steps of decoding."""
+    """Projects inputs [..., S, D] to a cache for all decoding steps."""
     return KVCache.of(*self.keys_values(x_BSD, layout))
 
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
-    """Attends from W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
+    """Attends from the W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     query_BWHK = self.project('query', x_BWD, layout)
     restrictions = (layout.mask_BTS, layout.bias_HTS)
     if not self._custom:
@@ -141,16 +143,16 @@ class MultiHeadAttention(nn.Module):
   def extend(
     self, x_BWD, cache: KVCache, layout: Layout, index
   ) -> tuple[jax.Array, KVCache]:
-    """Adds the newest tokens of W hypotheses to the cache, and attends from them to it.
+    """Appends the latest tokens of W hypotheses to the cache, and attends from them to the cache.
 
     Args:
-      x_BWD: the layer's input at the newest token of each hypothesis.
+      x_BWD: the input of the layer at the latest token of each hypothesis.
       cache: slot t · W + w is for hypothesis w at position t; filled below `index`.
       layout: the mask of `ops.masks.lineage_mask`, and the relative bias for all slots.
-      index: integer scalar, the position of the newest tokens.
+      index: integer scalar, the position of the latest tokens.
 
     Returns:
-      [..., W, D], and the cache filled at `index` too.
+      The output [..., W, D], and the cache, now also filled at `index`.
     """
     start = index * x_BWD.shape[-2]
     added = self.cache(x_BWD, layout)
@@ -163,7 +165,7 @@ class MultiHeadAttention(nn.Module):
 
   @property
   def _custom(self):
-    """The user's function of `model.attention`; None is one of `ops.attention`."""
+    """The custom function of `model.attention`; None for the built-in ones."""
     spec = self.config.attention
     if ':' not in spec:
       return None
@@ -172,9 +174,10 @@ class MultiHeadAttention(nn.Module):
     )
 
   def project(self, name, x_BTD, layout) -> jax.Array:
-    """Projects inputs to heads, [..., T, D] to [..., T, H, K], with their norm and rotation.
+    """Projects inputs [..., T, D] to heads [..., T, H, K].
 
-    It is the same for training and for a step of decoding. `name` is `query` or `key`.
+    Applies RMS norm and rotary positions if configured, in training as in decoding. `name` is
+    `query` or `key`.
     """
     x_BTHK = getattr(self, name)(x_BTD)
     if self.config.query_key_norm:
@@ -185,10 +188,10 @@ class MultiHeadAttention(nn.Module):
 
 
 class RelativeBias(nn.Module):
-  """T5's relative bias: a learned number for each head and each bucket of distances.
+  """T5's relative position bias: a learned number for each head and bucket of distances.
 
-  Two tokens of a sentence have the same distance in a packed row as in the sentence, so places in
-  the row do for all sentences.
+  The distance of two tokens of a sentence is the same in a packed row as in the sentence. So
+  indices in the row serve as positions for all sentences.
   """
 
   config: ModelConfig
@@ -196,9 +199,9 @@ class RelativeBias(nn.Module):
 
   @nn.compact
   def __call__(self, query_places_T, key_places_S) -> jax.Array | None:
-    """Maps integer places of queries and keys to the bias, float32 [H, T, S].
+    """Maps integer indices of queries and keys in the row to the bias, float32 [H, T, S].
 
-    Without relative positions in the config, it is None.
+    Returns None unless `config.positions` is `relative`.
     """
     if self.config.positions != 'relative':
       return None

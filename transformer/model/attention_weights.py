@@ -1,4 +1,4 @@
-"""The attention weights of every head of every layer."""
+"""Attention weights of all layers and heads."""
 
 import functools
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from transformer.model.building import Model
 
 
 class AttentionWeights(NamedTuple):
-  """Attention weights of all layers, float32; a row sums to one, or to zero for padding.
+  """Attention weights of all layers, float32; each row sums to one, or to zero for padding.
 
-  L is the number of layers of the stack.
+  L is the number of layers in the encoder or decoder.
 
   Attributes:
     encoder: [L, B, H, T, S], self-attention of the source, T = S.
@@ -29,12 +29,12 @@ class AttentionWeights(NamedTuple):
 
 
 class Attention(NamedTuple):
-  """The weights of L layers of H heads for S tokens and their translation of T; rows sum to one.
+  """Attention weights of a source of S tokens and its translation of T tokens; rows sum to one.
 
-  Row t of `decoder` predicts piece t of the target from the begin token and the pieces before.
+  Row t of `decoder` and `cross` predicts piece t of the target from BOS and the pieces before t.
   """
 
-  source: list[str]  # pieces, the end token last
+  source: list[str]  # pieces, EOS last
   target: list[str]
   encoder: np.ndarray  # float32 [L, H, S, S]
   decoder: np.ndarray  # float32 [L, H, T, T]
@@ -43,11 +43,10 @@ class Attention(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def attention_weights(model: Model, params, *batch) -> AttentionWeights:
-  """Encodes and decodes a batch by teacher forcing, and returns all attention weights.
+  """Runs teacher forcing on a batch, and returns all attention weights.
 
-  Raises `UserError` if the model does not store them.
-
-  The reference implementation computes them, whatever `config.attention` says.
+  The weights are from the reference implementation, also if `config.attention` is `cudnn`. Raises
+  `UserError` if the model does not store attention weights.
   """
   _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
   stored = variables.get(WEIGHTS, {})

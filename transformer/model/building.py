@@ -1,29 +1,30 @@
-"""Builds the model that `config.model` names, and says what the rest of the project asks of one.
+"""Builds the model of `config.model`, and defines the interface of a model.
 
-A model is a Flax module. It is built as CLASS(config, vocabulary_size, source_vocabulary_size) with
-the settings of `model.module` by name. It has the field `config`, and these methods:
+A model is a Flax module. It is built as CLASS(config, vocabulary_size, source_vocabulary_size),
+with the settings of `model.module` as keyword arguments. It has a field `config`, and these
+methods:
 
 - `__call__(tokens_BS, segments_BS, positions_BS, inputs_BT, segments_BT, positions_BT, *,
-  deterministic)` runs teacher forcing on packed rows. It returns the decoder's output [B, T, D] and
+  deterministic)` runs teacher forcing on packed rows. It returns the decoder output [B, T, D] and
   the output projection [N, D], whose product is the logits.
-- `start(tokens_BS, segments_BS, positions_BS, beams)` begins a search. It returns two pytrees of
-  `ops.search.StateArray`s: what steps read of each source, and what they keep.
-- `step(tokens_BW, index, state, source)` gets the newest token of each hypothesis, its position,
+- `start(tokens_BS, segments_BS, positions_BS, beams)` starts a search. It returns two pytrees of
+  `ops.search.StateArray`s: the source arrays, constant over steps, and the initial decoder state.
+- `step(tokens_BW, index, state, source)` takes the latest token of each hypothesis, its position,
   and the arrays of both pytrees. It returns float32 logits [B, W, N] and the arrays of the new
   state.
 
-These are optional:
+Optional:
 
 - `encode(tokens_BS, segments_BS, positions_BS, *, deterministic=True)` returns the encoded source
-  [B, S, D], for users of a run in Python.
-- `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for users of a run.
-- `search_params(params)` returns the parameters that `start` and `step` get, such as matrices that
-  are rounded once and not at each step.
-- `flops(source_length, target_length)` returns what `flops.train_flops` does. Without it, no
-  operations are counted.
-- `splits` is a mapping such as `splits.SPLITS`. Without it, each device has all parameters.
-- A scalar that is sown into the collection `losses` is added to the training loss of each token,
-  and logged by its name as `train/NAME`; several of a name are added up.
+  [B, S, D], for the Python API of a run.
+- `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for the Python API.
+- `search_params(params)` returns the parameters for `start` and `step`, such as matrices rounded
+  once instead of at every step.
+- `flops(source_length, target_length)` returns FLOPs as `flops.train_flops` does. Without it, no
+  FLOPs are reported.
+- `splits` is a mapping such as `splits.SPLITS`. Without it, parameters are replicated.
+- A scalar sown into the collection `losses` is added to the training loss of each token, and
+  logged as `train/NAME`. Scalars with the same name are summed.
 """
 
 import dataclasses
@@ -37,17 +38,18 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.fused_attention import missing_for_fused_attention
 
-# The type of models, for code outside of this package.
+# The type of a model, for code outside of this package.
 Model = nn.Module
 
 
 def build_model(config: ModelConfig, vocabulary: Any) -> Model:
-  """Returns the model of a config for a `RunVocabulary`.
+  """Returns the model of `config` for a `RunVocabulary`.
 
-  Where cuDNN's attention cannot be used, it has the reference implementation.
+  If the default device does not support cuDNN attention, the model uses the reference attention.
 
   Raises:
-    UserError: `model.module` or `model.attention` cannot be imported, or is no model or function.
+    UserError: `model.module` or `model.attention` cannot be imported, or `model.module` is not a
+      valid model.
   """
   sizes = vocabulary.target.size, vocabulary.source.size
   if config.attention == 'cudnn' and missing_for_fused_attention(config.head_key_dim):
@@ -67,7 +69,7 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
 
 
 def check_has(model: Model, *methods: str):
-  """Raises `UserError` if a model lacks one of the methods."""
+  """Raises `UserError` if the model lacks one of `methods`."""
   missing = [name for name in methods if not callable(getattr(model, name, None))]
   if missing:
     spec = model.config.module or type(model).__name__
@@ -78,6 +80,6 @@ def check_has(model: Model, *methods: str):
 
 
 def modules_of(model: Model) -> list[str]:
-  """Returns the Python modules with the code of a model's class and of its attention."""
+  """Returns the names of the Python modules of the model class and of its custom attention."""
   attention, colon, _ = model.config.attention.partition(':')
   return [type(model).__module__, *([attention] if colon else [])]

@@ -6,57 +6,57 @@ from transformer import own_code
 from transformer.errors import UserError, shown
 from transformer.settings import check_ranges, setting
 
-# The deepest known Transformer has 500 layers in each stack (Wang et al., 2022, "DeepNet").
+# The deepest known Transformer has 500 layers per stack (Wang et al., 2022, "DeepNet").
 _MOST_LAYERS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """The shape of a Transformer; the defaults are the paper's base model.
+  """The architecture of a Transformer; the defaults are the paper's base model.
 
   Attributes:
-    num_layers: layers in the encoder, and layers in the decoder, N.
-    decoder_layers: layers in the decoder, in place of `num_layers`. A deep encoder with a
-      shallow decoder translates faster (Kasai et al., 2021, "Deep Encoder, Shallow Decoder").
+    num_layers: number of encoder layers, and of decoder layers, N.
+    decoder_layers: number of decoder layers; None is `num_layers`. A deep encoder with a shallow
+      decoder translates faster (Kasai et al., 2021, "Deep Encoder, Shallow Decoder").
     model_dim: width of the embeddings and of each layer's output, d_model.
     ff_dim: inner width of the feed-forward sublayer, d_ff.
     activation: activation of the feed-forward sublayer. `relu` is the published one. `gelu`
       and `silu`, x · sigmoid(x), also known as swish, are by Hendrycks and Gimpel (2016).
-      `swiglu` is silu(x W) ⊙ x V, with three matrices in place of two and no biases (Shazeer,
+      `swiglu` is silu(x W) ⊙ x V, with three matrices instead of two and no biases (Shazeer,
       2020, "GLU Variants Improve Transformer").
-    num_heads: attention heads, h.
-    key_dim: width of a head's queries and keys, d_k; None is model_dim / num_heads.
-    value_dim: width of a head's values, d_v; None is model_dim / num_heads.
-    attention_bias: the projections of attention that have a bias: `none`, as in the paper's
+    num_heads: number of attention heads, h.
+    key_dim: width of the queries and keys of a head, d_k; None is model_dim / num_heads.
+    value_dim: width of the values of a head, d_v; None is model_dim / num_heads.
+    attention_bias: the attention projections that have a bias: `none`, as in the paper's
       equations, `output` or `all`.
-    dropout: dropout rate of each sublayer's output and of the sums of embeddings and
-      positions (section 5.4).
+    dropout: dropout rate of each sublayer output and of the sums of embeddings and positions
+      (section 5.4).
     attention_dropout: dropout rate of attention weights (section 6.3 uses it in parsing).
     activation_dropout: dropout rate inside the feed-forward sublayer, after the activation.
-    norm: place of the norms. `post` is after the residual sum, as published; `pre` is before
+    norm: position of the norms. `post` is after the residual sum, as published. `pre` is before
       each sublayer, with one more norm at the end of each stack.
-    rms_norm: use RMS norm in place of layer norm (Zhang and Sennrich, 2019).
+    rms_norm: use RMS norm instead of layer norm (Zhang and Sennrich, 2019).
     query_key_norm: apply RMS norm to the queries and keys of each head before their dot
-      product, with a learned scale for each dim (after Henry et al., 2020, "Query-Key
+      product, with a learned scale per dim (after Henry et al., 2020, "Query-Key
       Normalization for Transformers").
-    positions: kind of positions. `sinusoidal` is the published one and `learned` a learned
-      table. `rotary` rotates queries and keys of self-attention (Su et al., 2021). `relative`
-      adds a learned bias for each head and distance to the scores of self-attention, the
-      same in all layers of a stack (Raffel et al., 2020).
+    positions: position encoding. `sinusoidal` is the published one, `learned` a learned table.
+      `rotary` rotates queries and keys of self-attention (Su et al., 2021). `relative` adds a
+      learned bias per head and distance to the scores of self-attention, shared by all layers
+      of a stack (Raffel et al., 2020).
     max_positions: number of positions in the table of `learned`.
-    share_embeddings: use one table for source and target tokens (section 3.4).
-    tie_output: use the target table as the output projection too (section 3.4).
-    output_bias: add a learned bias to the logits, zero at first. The paper has none; models
-      that Marian has trained have one.
+    share_embeddings: use one embedding table for source and target tokens (section 3.4).
+    tie_output: use the target embedding table also as the output projection (section 3.4).
+    output_bias: add a learned bias to the logits, initialized to zero. The paper has none;
+      models trained by Marian have one.
     attention: implementation of attention: `reference`, `cudnn` for the fused kernel on an
       NVIDIA GPU, or MODULE:FUNCTION with the arguments of `ops.attention.dot_product_attention`.
     dtype: type of activations, `float32` or `bfloat16`. Parameters, softmax, norms and loss
-      are float32. In bfloat16, gradients of matrices and biases are rounded to it before
-      devices add them up.
-    remat: keep only the inputs of each layer for the backward pass and compute the layer
-      again. It saves memory and costs about a third more time; updates differ by rounding.
-    module: the class of the model, MODULE:CLASS, or a tuple of that and a dict of its settings;
-      '' is `model.transformer.Transformer`. `model.building` says what it needs.
+      are float32. In bfloat16, gradients of matrices and biases are rounded to bfloat16 before
+      they are summed over devices.
+    remat: keep only the inputs of each layer for the backward pass and recompute the layer.
+      Saves memory and takes about a third more time; gradients differ by rounding.
+    module: the class of the model, MODULE:CLASS, or a tuple of MODULE:CLASS and a dict of its
+      settings; '' is `model.transformer.Transformer`. `model.building` defines its interface.
   """
 
   num_layers: int = setting(6, least=1, most=_MOST_LAYERS)
@@ -122,7 +122,7 @@ class ModelConfig:
       )
 
   def with_dtype(self, dtype: str) -> 'ModelConfig':
-    """Returns the same shape with another type of activations; cuDNN's attention needs 16 bits."""
+    """Returns the config with another `dtype`; in float32, `reference` replaces `cudnn`."""
     unfused = self.attention == 'cudnn' and dtype == 'float32'
     return dataclasses.replace(
       self, dtype=dtype, attention='reference' if unfused else self.attention
@@ -130,15 +130,15 @@ class ModelConfig:
 
   @property
   def decoder_depth(self) -> int:
-    """Number of layers in the decoder."""
+    """Number of decoder layers."""
     return self.decoder_layers or self.num_layers
 
   @property
   def head_key_dim(self) -> int:
-    """Width of a head's queries and keys, d_k."""
+    """Width of the queries and keys of a head, d_k."""
     return self.key_dim or self.model_dim // self.num_heads
 
   @property
   def head_value_dim(self) -> int:
-    """Width of a head's values, d_v."""
+    """Width of the values of a head, d_v."""
     return self.value_dim or self.model_dim // self.num_heads

@@ -1,11 +1,11 @@
-"""The model's floating-point operations, by formula, and the peaks of some devices."""
+"""Analytic FLOP counts of the model, and the peak FLOP/s of some devices."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from transformer.model.config import ModelConfig
 
-# The fraction of a forward pass in the operations of an update: two of six for each weight.
+# The forward pass as a fraction of a training step: two of six operations per weight.
 _FORWARD = 1 / 3
 
 
@@ -15,19 +15,17 @@ def train_flops(
   source_length: int = 0,
   target_length: int = 0,
 ) -> tuple[float, float]:
-  """Returns the Transformer's floating-point operations in an update, by token.
-
-  They are those of a source token and of a target token.
+  """Returns the FLOPs of a Transformer training step per source token and per target token.
 
   A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
-  Norms and softmax are left out, and so is what `remat` computes again. Frozen parameters are
-  counted as if they were trained. The keys and values of cross-attention belong to source tokens.
+  Norms, softmax and recomputation by `remat` are not counted. Frozen parameters count as trained.
+  The keys and values of cross-attention count for source tokens.
 
   Args:
-    source_length, target_length: positions in a row, for the products of queries, keys and values
-      of attention, masked ones too; 0 leaves these products out.
+    source_length, target_length: positions in a row, for the products of attention (queries × keys,
+      weights × values), masked positions included; 0 omits these products.
   """
-  # Queries and output together have as many weights as keys and values.
+  # The query and output projections together have as many weights as the key and value projections.
   head_dims = config.num_heads * (config.head_key_dim + config.head_value_dim)
   projections = config.model_dim * head_dims
   feed_forward = (
@@ -50,13 +48,13 @@ def update_flops(
   source_length: int = 0,
   target_length: int = 0,
 ) -> tuple[float, float] | None:
-  """Returns the operations of an update for a source and a target token; None if not known.
+  """Returns the FLOPs of a training step per source and per target token; None if unknown.
 
   Args:
-    model: a model, whose method `flops` returns what `train_flops` does. Without it, the
-      operations are not known.
-    passes: how often an update passes a batch through the model.
-    extra_models: other models, which take a forward pass each.
+    model: a model whose method `flops` returns FLOPs as `train_flops` does. Without this method,
+      the FLOPs are unknown.
+    passes: number of times that a training step passes a batch through the model.
+    extra_models: other models, one forward pass each.
     source_length, target_length: as for `train_flops`.
   """
   source = 0.0
@@ -70,7 +68,7 @@ def update_flops(
   return source, target
 
 
-# Dense 16-bit peaks of one device in FLOP/s, from data sheets, by JAX's `device_kind`.
+# Dense 16-bit peak FLOP/s of one device, from data sheets, by JAX's `device_kind`.
 _PEAKS = {
   'NVIDIA A100-SXM4-40GB': 312e12,
   'NVIDIA A100-SXM4-80GB': 312e12,
@@ -84,5 +82,5 @@ _PEAKS = {
 
 
 def peak_flops(device_kind: str) -> float | None:
-  """Returns the 16-bit peak of a kind of device in FLOP/s; None if it is not known."""
+  """Returns the 16-bit peak FLOP/s of a device kind; None if unknown."""
   return _PEAKS.get(device_kind)

@@ -1,7 +1,7 @@
-"""Inside a model: the outputs of its layers, their logits, and embeddings given as arrays.
+"""Inspection of a model: layer outputs, their logits, and embeddings replaced by given arrays.
 
-Parts are found by their Flax names, as in `Transformer`: `source_embedding` and `target_embedding`,
-or only the second if both sides share it; `encoder_0`, `decoder_0` and so on.
+Submodules are found by their Flax names in `Transformer`: `source_embedding` and
+`target_embedding`, or only the latter if source and target share it; `encoder_0`, `decoder_0` etc.
 """
 
 import functools
@@ -22,11 +22,11 @@ _PART = re.compile(r'(source|target)_embedding|(encoder|decoder)_\d+')
 
 
 class Embeddings(NamedTuple):
-  """The inputs of the first layers: scaled embeddings plus positions.
+  """The inputs of the first encoder and decoder layers: scaled embeddings plus positions.
 
   Attributes:
     source: [B, S, D].
-    target: [B, T, D], of the decoder's inputs: BOS is first, so row t predicts token t.
+    target: [B, T, D], of the decoder inputs, which start with BOS: position t predicts token t.
   """
 
   source: Any
@@ -34,9 +34,11 @@ class Embeddings(NamedTuple):
 
 
 class Hidden(NamedTuple):
-  """The encoder's or decoder's outputs for lines of at most T tokens, EOS included."""
+  """Encoder or decoder outputs for lines of at most T tokens, EOS included."""
 
-  output: Any  # float32 [line, T, D], zero where there is no token; or a dict of these by name
+  output: (
+    Any  # float32 [line, T, D], zero at padding; or a dict of such arrays by layer name
+  )
   mask: Any  # boolean [line, T], True at tokens
 
 
@@ -45,14 +47,14 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
   """Returns the outputs of the encoder, or of the decoder by teacher forcing, [B, T, D].
 
   Args:
-    *inputs: three arguments of the model, for the encoder, or all six, for the decoder.
+    *inputs: the first three model arguments for the encoder, all six for the decoder.
 
   Returns:
-    The final output; with `layers`, a dict by name: the outputs of the `embedding` and of each
-    layer, such as `encoder_0`, before the final norm.
+    The final output; with `layers`, a dict by name: the outputs of `embedding` and of each layer,
+    such as `encoder_0`, before the final norm.
 
   Raises:
-    UserError: the model has no method `encode`, or no parts of these names.
+    UserError: the model has no method `encode`, or no submodules of these names.
   """
   encoding = len(inputs) == 3
   method = 'encode' if encoding else '__call__'
@@ -69,7 +71,7 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
   found = OrderedDict()
   for name, calls in variables.get('intermediates', {}).items():
     if encoding or name.startswith(('target', 'decoder')):
-      # The decoder's call is the last one. A layer may also return its keys and values.
+      # The last call is by the decoder. A layer may also return its keys and values.
       last, *_ = jax.tree.leaves(calls['__call__'][-1])
       found[re.sub('(source|target)_', '', name)] = last
   if 'embedding' not in found or len(found) == 1:
@@ -81,9 +83,9 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
 
 
 def hidden(model: Model, params, *inputs, layers: bool) -> Hidden:
-  """Returns `outputs` on the host."""
+  """Returns `outputs` on the host, with positions that are padding in all lines removed."""
   found = jax.device_get(outputs(model, params, *inputs, layers=layers))
-  mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the encoder, or of the decoder.
+  mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the source, or of the target.
   used_T = np.any(mask_BT, axis=0)
 
   def trimmed(x_BTD):
@@ -107,7 +109,7 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def embeddings(model: Model, params, *batch) -> Embeddings:
-  """Returns the embeddings of a batch, given as the arguments of a model, float32.
+  """Returns the float32 embeddings of a batch; `batch` is the six model arguments.
 
   Raises `UserError` as `outputs` does.
   """
@@ -117,7 +119,7 @@ def embeddings(model: Model, params, *batch) -> Embeddings:
 
 
 def given_embeddings(params, given: Embeddings, dtype: str) -> Any:
-  """Returns a context in which a model reads `given` instead of embeddings of its tokens."""
+  """Returns a context manager in which a model uses `given` instead of its token embeddings."""
   calls = {('target_embedding',): itertools.cycle(given)}
   if 'source_embedding' in params:
     source, target = map(itertools.repeat, given)
@@ -133,5 +135,5 @@ def given_embeddings(params, given: Embeddings, dtype: str) -> Any:
 
 
 def _is_part(module: nn.Module, method: str) -> Any:
-  """Returns whether a call is one of an embedding or of a layer."""
+  """Returns whether a call is of an embedding or of a layer."""
   return method == '__call__' and _PART.fullmatch('/'.join(module.path))

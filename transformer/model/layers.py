@@ -1,4 +1,4 @@
-"""The layers of section 3, as thin modules over `ops`.
+"""The layers of section 3, as thin Flax modules over `ops`.
 
 Every `apply` is pure. With `deterministic=False`, dropout is on and `apply` needs a random key
 named `dropout`.
@@ -18,18 +18,18 @@ from transformer.ops.linear import linear
 from transformer.ops.positions import sinusoidal_positions
 
 _matrix_init = nn.initializers.xavier_uniform()
-# The exact GELU; Flax's default is an approximation.
+# The exact GELU; Flax approximates it by default.
 _gelu = functools.partial(nn.gelu, approximate=False)
 
 
 def _dot_general(x, kernel, dimension_numbers, precision=None):
-  """Calls `ops.linear` with the arguments that Flax gives to `jax.lax.dot_general`."""
+  """Calls `ops.linear`; the signature is `jax.lax.dot_general`'s, as Flax calls it."""
   del dimension_numbers, precision
   return linear(x, kernel)
 
 
 def normalisation(config: ModelConfig) -> nn.Module:
-  """Returns layer norm (Ba et al., 2016) or RMS norm (Zhang and Sennrich, 2019)."""
+  """Returns a layer norm (Ba et al., 2016) or RMS norm (Zhang and Sennrich, 2019) module."""
   kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
   return kind(epsilon=1e-6, dtype=config.dtype)
 
@@ -49,14 +49,14 @@ class Dropout(nn.Module):
 class FeedForward(nn.Module):
   """Feed-forward sublayer, max(0, x W₁ + b₁) W₂ + b₂ at every position: section 3.3.
 
-  `ModelConfig.activation` describes its other forms.
+  `ModelConfig.activation` describes its variants.
   """
 
   config: ModelConfig
 
   @nn.compact
   def __call__(self, x_BTD, layout: Layout = PLAIN, *, deterministic) -> jax.Array:
-    """Maps [..., T, D] to [..., T, D]; a subclass may read the layout, this one does not."""
+    """Maps [..., T, D] to [..., T, D]; `layout` is unused, a subclass may read it."""
     config = self.config
     gated = config.activation == 'swiglu'
 
@@ -82,11 +82,11 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-  """LayerNorm(x + Sublayer(x)), section 3.1, or with `norm=pre` x + Sublayer(LayerNorm(x)).
+  """LayerNorm(x + Sublayer(x)), section 3.1; with `norm=pre`, x + Sublayer(LayerNorm(x)).
 
-  The second form is from Xiong et al., 2020, "On Layer Normalization in the Transformer
-  Architecture". It needs one more norm after the last layer of a stack. Dropout is on the output of
-  the sublayer (section 5.4).
+  Pre-norm is from Xiong et al., 2020, "On Layer Normalization in the Transformer Architecture". It
+  requires one more norm after the last layer of a stack. Dropout is applied to the output of the
+  sublayer (section 5.4).
   """
 
   config: ModelConfig
@@ -128,17 +128,17 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-  """Encodings that are added to embeddings: sinusoids (section 3.5) or a learned table.
+  """Position encodings added to embeddings: sinusoidal (section 3.5) or a learned table.
 
   The learned table is row E of table 3 (Gehring et al., 2017). Rotary and relative positions are
-  part of attention and have no such encodings.
+  part of attention and add no encodings to embeddings.
   """
 
   config: ModelConfig
 
   @nn.compact
   def __call__(self, positions_BT, length) -> jax.Array | None:
-    """Maps integer positions [..., T] below the static `length` to [..., T, D], or to None."""
+    """Maps integer positions [..., T] below the static `length` to [..., T, D] or None."""
     config = self.config
     if config.positions in ('rotary', 'relative'):
       return None
@@ -154,7 +154,7 @@ class Positions(nn.Module):
 
 
 class Layer(nn.Module):
-  """A layer of the encoder, or with `cross` of the decoder: section 3.1."""
+  """An encoder layer, or with `cross` a decoder layer: section 3.1."""
 
   config: ModelConfig
   cross: bool = False
@@ -169,15 +169,15 @@ class Layer(nn.Module):
     self.feed_forward_residual = self.make_residual()
 
   def make_attention(self, cross: bool) -> MultiHeadAttention:
-    """Returns self-attention, or with `cross` cross-attention; a subclass may replace it."""
+    """Returns self-attention, or with `cross` cross-attention; a subclass may override it."""
     return MultiHeadAttention(self.config)
 
   def make_feed_forward(self) -> nn.Module:
-    """Returns a feed-forward sublayer, called as `FeedForward` is; a subclass may replace it."""
+    """Returns a module with the interface of `FeedForward`; a subclass may override it."""
     return FeedForward(self.config)
 
   def make_residual(self) -> nn.Module:
-    """Returns a residual connection, called as `Residual` is; a subclass may replace it."""
+    """Returns a module with the interface of `Residual`; a subclass may override it."""
     return Residual(self.config)
 
   def __call__(
@@ -189,7 +189,7 @@ class Layer(nn.Module):
     *,
     deterministic,
   ) -> jax.Array:
-    """Maps [..., T, D] to [..., T, D]; `memory` is the keys and values of the source."""
+    """Maps [..., T, D] to [..., T, D]; `memory` is the source keys and values."""
     attend = functools.partial(
       self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
     )
@@ -211,7 +211,7 @@ class Layer(nn.Module):
     memory: KVCache,
     memory_layout: Layout,
   ) -> tuple[jax.Array, KVCache]:
-    """Decodes the newest token of W hypotheses: `MultiHeadAttention.extend` has the arguments."""
+    """Decodes the latest token of W hypotheses; arguments as for `MultiHeadAttention.extend`."""
 
     def attend(h_BWD):
       nonlocal cache
@@ -230,10 +230,10 @@ class Layer(nn.Module):
     """Applies the sublayers with their residual connections; maps [..., T, D] to [..., T, D].
 
     Args:
-      layout: the layout of self-attention, which the feed-forward sublayer gets, too. A token that
+      layout: the layout of self-attention, also passed to the feed-forward sublayer. A token that
         may attend to nothing is padding.
-      attend, attend_to_source: self-attention, and with `cross` cross-attention, as functions of
-        their input.
+      attend: self-attention, as a function of its input.
+      attend_to_source: cross-attention, as a function of its input; unused without `cross`.
     """
     x_BTD = self.self_attention_residual(x_BTD, attend, deterministic=deterministic)
     if self.cross:

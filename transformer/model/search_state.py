@@ -1,6 +1,6 @@
-"""What the Transformer keeps during a search, as pytrees of `StateArray`s.
+"""The state of the Transformer during a search, as pytrees of `StateArray`s.
 
-Its steps get and return the same pytrees with plain arrays in their places.
+Steps take and return the same pytrees with plain arrays instead of `StateArray`s.
 """
 
 from typing import Any, NamedTuple
@@ -11,18 +11,18 @@ from transformer.ops.search import StateArray
 
 
 class KVCache(NamedTuple):
-  """Keys [..., H, K, S] and values [..., H, S, V], laid out for the products of decoding."""
+  """Keys [..., H, K, S] and values [..., H, S, V], in the layout of the products of decoding."""
 
   keys: Any
   values: Any
 
   @classmethod
   def of(cls, keys_BSHK, values_BSHV) -> 'KVCache':
-    """Lays out the keys and values of `MultiHeadAttention.keys_values`."""
+    """Returns a cache of keys [..., S, H, K] and values [..., S, H, V]."""
     return cls(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
 
   def of_source(self) -> 'KVCache':
-    """Returns the keys and values of a source's positions as `StateArray`s."""
+    """Returns the keys and values of source positions as `StateArray`s."""
     return KVCache(
       StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2)
     )
@@ -36,18 +36,18 @@ class KVCache(NamedTuple):
 
 
 class Source(NamedTuple):
-  """What the decoder's steps read of a source."""
+  """The source arrays that decoding steps read."""
 
   is_token_BS: Any  # boolean, False at padding
-  memory: tuple[KVCache, ...]  # for each decoder layer, its keys and values
+  memory: tuple[KVCache, ...]  # keys and values for cross-attention, by decoder layer
 
 
 class DecoderState(NamedTuple):
-  """What the decoder's steps keep.
+  """The decoder state between decoding steps.
 
-  All W hypotheses of a source share one cache, with a slot for each at each position. A search
-  reorders only the lineage, which says in which slots the past of each hypothesis is.
+  The W hypotheses of a source share one cache, with W slots per position. A search reorders only
+  the lineage, which lists the slots of the prefix of each hypothesis.
   """
 
   lineage_BWT: Any  # int32, as in `ops.masks.lineage_mask`
-  caches: tuple[KVCache, ...]  # for each decoder layer
+  caches: tuple[KVCache, ...]  # by decoder layer

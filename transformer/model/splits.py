@@ -1,11 +1,11 @@
-"""The Transformer's matrices by name: the mesh axes that split them, and their type in a search."""
+"""Sharding rules of the Transformer's parameters, and the type of its matrices in a search."""
 
 from typing import Any
 
 import jax
 
-# For each parameter, by the last names on its path: the mesh axes that split its axes. The paths of
-# an optimizer's moments end with the same names, so these rules hold for them too.
+# The mesh axes that split the axes of a parameter, by the last names of its path. The paths of
+# optimizer moments end with the same names, so these rules apply to them too.
 SPLITS = {
   **{(name, 'kernel'): ('fsdp', 'tensor', None) for name in ('query', 'key', 'value')},
   **{(name, 'bias'): ('tensor', None) for name in ('query', 'key', 'value')},
@@ -23,9 +23,9 @@ SPLITS = {
 
 
 def convert_matrices(params, dtype) -> Any:
-  """Returns parameters with the matrices of `SPLITS` in another type, and all others unchanged.
+  """Returns the parameters with the matrices of `SPLITS` converted to `dtype`; others unchanged.
 
-  Layers convert their matrices at every step of a search, in which XLA repeats the conversion.
+  Otherwise, layers convert their matrices at every step of a search.
   """
 
   def converted(path, leaf):

@@ -1,4 +1,4 @@
-"""The Transformer of figure 1: encoder, decoder, and one step of decoding."""
+"""The Transformer of figure 1: encoder, decoder, and the decoding step of a search."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +20,11 @@ from transformer.ops.search import StateArray
 
 
 class Transformer(nn.Module):
-  """Encoder and decoder, over one vocabulary or one each.
+  """Encoder and decoder, with a shared vocabulary or with one for each.
 
   Attributes:
     vocabulary_size: number of target tokens, N.
-    source_vocabulary_size: number of source tokens, unless the embeddings are shared; None is
+    source_vocabulary_size: number of source tokens, if embeddings are not shared; None is
       `vocabulary_size`.
   """
 
@@ -59,15 +59,15 @@ class Transformer(nn.Module):
       self.output_bias = self.param('output_bias', nn.initializers.zeros, shape[:1])
 
   def make_layer(self, cross: bool) -> Layer:
-    """Returns a layer of the encoder, or with `cross` of the decoder; a subclass may replace it."""
+    """Returns an encoder layer, or with `cross` a decoder layer; a subclass may override it."""
     return Layer(self.config, cross)
 
   def make_embedding(self, vocabulary_size: int) -> Embedding:
-    """Returns the embedding of a vocabulary; a subclass may replace it."""
+    """Returns the embedding of a vocabulary; a subclass may override it."""
     return Embedding(self.config, vocabulary_size)
 
   def make_positions(self) -> Positions:
-    """Returns what turns positions into encodings; a subclass may replace it."""
+    """Returns the position encoding; a subclass may override it."""
     return Positions(self.config)
 
   def encode(
@@ -77,9 +77,9 @@ class Transformer(nn.Module):
 
     Args:
       tokens_BS: int32 token ids.
-      segments_BS: int32, the number of the token's sentence in its row, from 1; 0 is padding.
-      positions_BS: int32, the token's position in its sentence, from 0.
-      deterministic: False turns dropout on and needs a `dropout` random key.
+      segments_BS: int32, number of the sentence in its row, from 1; 0 is padding.
+      positions_BS: int32, position of the token in its sentence, from 0.
+      deterministic: False enables dropout and requires a `dropout` random key.
     """
     length = tokens_BS.shape[-1]
     places_BSD = self.source_position(positions_BS, length)
@@ -101,10 +101,10 @@ class Transformer(nn.Module):
     source_segments_BS,
     deterministic=True,
   ) -> jax.Array:
-    """Decodes whole, packed targets by teacher forcing to [B, T, D], the input of `logits`.
+    """Decodes packed target rows by teacher forcing to [B, T, D], the input of `logits`.
 
     Args:
-      inputs_BT: int32, each target shifted right, after the begin token.
+      inputs_BT: int32, each target shifted right, starting with BOS.
       segments_BT, positions_BT: as for `encode`.
       memory_BSD: the encoded source.
       source_segments_BS: the `segments_BS` of `encode`.
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
   def layer_call(self, *, deterministic) -> Callable[..., Any]:
     """Returns a function (layer, *inputs) that calls a layer.
 
-    With `config.remat`, the backward pass computes the layer again (Chen et al., 2016).
+    With `config.remat`, the backward pass recomputes the layer (Chen et al., 2016).
     """
 
     def call(layer, *inputs):
@@ -137,31 +137,31 @@ class Transformer(nn.Module):
 
   @property
   def output_ND(self) -> jax.Array:
-    """The output projection: the target embeddings if tied, else a matrix of its own."""
+    """The output projection: the target embeddings if tied, else a separate matrix."""
     return self.target_embedding.table if self.config.tie_output else self.output
 
   def logits(self, x_BTD) -> jax.Array:
-    """Maps the result of `decode` [..., D] to scores over the vocabulary, float32 [..., N]."""
+    """Maps the output of `decode` [..., D] to logits, float32 [..., N]."""
     logits_BTN = linear.logits(x_BTD, self.output_ND)
     if self.output_bias is None:
       return logits_BTN
     return logits_BTN + jnp.broadcast_to(self.output_bias, logits_BTN.shape)
 
   def layer_logits(self, x_BTD) -> jax.Array:
-    """Maps the output of a decoder layer [..., D] to scores, as if it were the last layer."""
+    """Maps the output of a decoder layer [..., D] to logits, as if it were the last layer."""
     return self.logits(self.decoder_norm(x_BTD.astype(self.config.dtype)))
 
   def __call__(self, *batch, deterministic=True) -> tuple[jax.Array, jax.Array]:
     """Encodes the source, and decodes the target by teacher forcing.
 
     Args:
-      *batch: the first three arguments of `encode`, and the first three of `decode`.
+      *batch: the first three arguments of `encode`, then the first three arguments of `decode`.
       deterministic: as for `encode`.
 
     Returns:
-      The decoder's output [B, T, D] and the output projection [N, D], the arguments of
-      `ops.losses`. Their product is the logits, `ops.linear.logits`. With `output_bias`, both
-      have one dim more, or two in 16 bits.
+      The decoder output [B, T, D] and the output projection [N, D], the arguments of `ops.losses`.
+      Their product, `ops.linear.logits`, is the logits. With `output_bias`, both have one extra
+      dim, or two in 16 bits.
     """
     source, target = batch[:3], batch[3:]
     memory_BSD = self.encode(*source, deterministic=deterministic)
@@ -171,11 +171,11 @@ class Transformer(nn.Module):
   def start(
     self, tokens_BS, segments_BS, positions_BS, beams
   ) -> tuple[Source, DecoderState]:
-    """Encodes sources for a search; returns pytrees of `StateArray`s, the state without tokens.
+    """Encodes sources for a search; returns source and initial state, pytrees of `StateArray`s.
 
     Args:
-      tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence in each row.
-      beams: number of hypotheses of each source, W.
+      tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence per row.
+      beams: number of hypotheses per source, W.
     """
     memory = self.source_caches(tokens_BS, segments_BS, positions_BS)
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
@@ -192,23 +192,23 @@ class Transformer(nn.Module):
     return source, state
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS) -> list[KVCache]:
-    """Returns what each decoder layer reads of the source; a subclass may replace it."""
+    """Returns the source keys and values of each decoder layer; a subclass may override it."""
     memory_BSD = self.encode(tokens_BS, segments_BS, positions_BS)
     return [layer.cross_attention.cache(memory_BSD) for layer in self.decoder]
 
   def step(
     self, tokens_BW, index, state: DecoderState, source: Source
   ) -> tuple[jax.Array, DecoderState]:
-    """Decodes the newest token of W hypotheses for each of B sources.
+    """Decodes the latest token of W hypotheses for each of B sources.
 
     Args:
-      tokens_BW: int32, the newest token of each hypothesis; at first the begin token.
-      index: scalar int32, the position of that token.
-      state: arrays as from `start`, with a place for T tokens, filled below `index`.
-      source: arrays as from `start`.
+      tokens_BW: int32, the latest token of each hypothesis; BOS at first.
+      index: scalar int32, the position of the latest token.
+      state: the state of `start` as plain arrays, with capacity for T tokens, filled below `index`.
+      source: the source of `start` as plain arrays.
 
     Returns:
-      float32 logits [B, W, N] of the next token, and the state filled at `index` too.
+      float32 logits [B, W, N] of the next token, and the state, now also filled at `index`.
     """
     lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
@@ -235,15 +235,15 @@ class Transformer(nn.Module):
     return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 
   def search_params(self, params) -> Any:
-    """Returns parameters for searches, with matrices of the type that layers convert them to."""
+    """Returns parameters for searches, with matrices converted to the type of activations."""
     return convert_matrices(params, self.config.dtype)
 
   def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
-    """Returns what `model.flops.train_flops` counts, for a source token and a target token."""
+    """Returns the training FLOPs per source token and per target token: `flops.train_flops`."""
     return train_flops(self.config, self.vocabulary_size, source_length, target_length)
 
 
 def init_params(model: nn.Module, seed: int) -> Any:
-  """Returns random parameters, a function of the model and the seed alone."""
+  """Returns random parameters, a function of only the model and the seed."""
   side = jnp.zeros((1, 2), jnp.int32)
   return model.init(random_key(seed), *[side] * 6)['params']

@@ -1,12 +1,12 @@
 """Pure functions on arrays: attention, masks, positions, dropout, losses, search, sampling.
 
-Scores, weights of attention, losses and angles of JAX's arrays are float32, whatever the type of
-the arguments. For float64, too: with JAX_ENABLE_X64 a result then has the accuracy and the range of
-float32.
+Attention scores and weights, losses and rotary angles are computed in float32, whatever the type of
+the arguments. This includes float64: with JAX_ENABLE_X64, their results still have the precision
+and range of float32.
 
-`linear.linear`, attention of 16 bits and the loss have gradients of their own, `jax.custom_vjp`.
-JAX cannot differentiate such a function f forwards. It can do so with its gradient:
+`linear.linear`, 16-bit attention and the loss define a `jax.custom_vjp`. JAX cannot apply
+forward-mode differentiation to such a function f. These products work:
 
-- the Hessian times v: `jax.jvp(jax.grad(f), (x,), (v,))[1]`, or `jax.linearize(jax.grad(f), x)`;
-- the Jacobian times v: `y, back = jax.vjp(f, x)`, then `jax.linear_transpose(back, y)((v,))[0]`.
+- Hessian-vector: `jax.jvp(jax.grad(f), (x,), (v,))[1]`, or `jax.linearize(jax.grad(f), x)`;
+- Jacobian-vector: `y, back = jax.vjp(f, x)`, then `jax.linear_transpose(back, y)((v,))[0]`.
 """

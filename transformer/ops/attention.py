@@ -1,7 +1,7 @@
-"""Scaled dot-product attention: pure functions for whole sequences and caches.
+"""Scaled dot-product attention: pure functions for whole sequences and for caches.
 
 Names hold shapes: B any number of leading axes, T query length, S key length, H heads, K key dim,
-V value dim. Shapes and types that do not fit each other raise a ValueError.
+V value dim. Functions raise a ValueError for mismatched shapes or types.
 """
 
 from typing import NamedTuple
@@ -12,16 +12,16 @@ import jax.numpy as jnp
 from transformer.ops.axes import split_axis
 from transformer.ops.dropout import dropout as drop
 
-# Attention for whole sequences takes at most this many queries at a time.
+# Maximum number of queries in a chunk of attention over whole sequences.
 _QUERIES_AT_ONCE = 256
 
 
 def masked_softmax(scores, mask=None) -> jax.Array:
   """Softmax over the positions of the last axis where `mask` is True: section 3.2.3.
 
-  It equals the paper's softmax of scores that are −∞ where `mask` is False. A row without an
-  allowed position gives zeros with zero gradients, where the plain softmax would give NaN. The
-  arithmetic and the result are float32. The mask broadcasts to the scores' shape, [..., S].
+  Equals the paper's softmax of scores that are −∞ where `mask` is False. A fully masked row
+  yields zeros with zero gradients, where the plain softmax yields NaN. The computation and the
+  result are float32. The mask broadcasts to the shape of the scores, [..., S].
   """
   scores = scores.astype(jnp.float32)
   if mask is None:
@@ -40,7 +40,7 @@ def masked_softmax(scores, mask=None) -> jax.Array:
 
 
 class WeightDropout(NamedTuple):
-  """Dropout of attention weights: a JAX random key, and the rate as a Python number."""
+  """Dropout of attention weights: a JAX random key, and the rate as a Python float."""
 
   key: jax.Array
   rate: float
@@ -58,19 +58,19 @@ def dot_product_attention(
 ) -> jax.Array:
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
-  More than 256 queries are split into parts, so that the memory is linear in their number. Forward
-  differentiation of 16 bits is as `transformer.ops` describes.
+  More than 256 queries are processed in chunks, so that memory is linear in the number of queries.
+  For forward-mode differentiation in 16 bits, see `transformer.ops`.
 
   Args:
     q_BTHK, k_BSHK, v_BSHV: B stands for any leading axes, the same in all arguments.
-    mask_BTS: boolean, True where a query may attend to a key; it broadcasts to [..., T, S], so a
+    mask_BTS: boolean, True where a query may attend to a key. It broadcasts to [..., T, S], so a
       mask of keys is `mask_BS[:, None, :]`. None lets every query attend to every key. A query
       that may attend to no key gets zeros and finite gradients.
-    bias_BHTS: floats, added to the scores before the softmax; they broadcast to [..., H, T, S].
-      −∞ hides a key as the mask does.
-    scale: the number that multiplies the dot products; None is 1 / √d_k.
+    bias_BHTS: floats, added to the scores before the softmax. They broadcast to [..., H, T, S].
+      −∞ masks a key.
+    scale: factor on the dot products; None is 1 / √d_k.
 
-  Returns [..., T, H, V] in the values' type.
+  Returns [..., T, H, V] in the type of the values.
   """
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   q_BTHK = _scaled(q_BTHK, scale)
@@ -82,7 +82,7 @@ def dot_product_attention(
 def attention_with_weights(
   q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns `dot_product_attention` and the float32 weights [..., H, T, S]; the same arguments."""
+  """Returns the output of `dot_product_attention`, and float32 weights [..., H, T, S]."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   return _attention(_scaled(q_BTHK, scale), k_BSHK, v_BSHV, mask_BTS, bias_BHTS, None)
 
@@ -90,10 +90,10 @@ def attention_with_weights(
 def cached_attention(
   q_BTHK, keys_BHKS, values_BHSV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ) -> jax.Array:
-  """Equation 1 on cached keys and values with S slots, which T hypotheses of one input share.
+  """Equation 1 on cached keys and values of S slots, which the T hypotheses of an input share.
 
-  The cache has the layout of the products. So no step transposes it, as `dot_product_attention`
-  would: that takes 7 to 24 % more of a CPU in a search.
+  The cache is stored in the layout of the matrix products, so no step transposes it. With
+  `dot_product_attention`, which transposes, a search takes 7 to 24 % longer on a CPU.
   """
   scores_BHTS = jnp.einsum(
     '...THK,...HKS->...HTS',
@@ -113,7 +113,7 @@ def _scaled(q_BTHK, scale):
 
 
 def _attention(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
-  """Returns equation 1 with scaled queries, and the weights [..., H, T, S] before dropout."""
+  """Returns equation 1 for scaled queries, and the weights [..., H, T, S] before dropout."""
   narrow = q_BTHK.dtype == k_BSHK.dtype == jnp.bfloat16
   scores_BHTS = (_scores_in_16_bits if narrow else _scores)(q_BTHK, k_BSHK)
   weights_BHTS = _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS)
@@ -132,7 +132,7 @@ def _scores(q_BTHK, k_BSHK):
 
 @jax.custom_vjp
 def _scores_in_16_bits(q_BTHK, k_BSHK):
-  """Returns `_scores`; the products of its gradient have factors of 16 bits, too."""
+  """Returns `_scores`; the matrix products of its gradient also have 16-bit factors."""
   return _scores(q_BTHK, k_BSHK)
 
 
@@ -153,7 +153,7 @@ _scores_in_16_bits.defvjp(_scores_forward, _scores_backward)
 
 
 def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
-  """Returns the masked softmax of scores plus the bias, whose −∞ hides keys."""
+  """Returns the masked softmax of scores plus bias; a bias of −∞ masks a key."""
   shape = scores_BHTS.shape
   mask_BHTS = None
   if mask_BTS is not None:
@@ -169,7 +169,7 @@ def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
 
 
 def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
-  """Returns equation 1 part by part, in the backward pass too, in memory linear in the queries."""
+  """Returns equation 1 in chunks of queries, also in the backward pass; memory is linear in T."""
   length = q_BTHK.shape[-3]
   parts = -(-length // _QUERIES_AT_ONCE)
   size = -(-length // parts)
@@ -201,7 +201,7 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
 
 def check_arrays(q_BTHK, k_BSHK, v_BSHV):
-  """Raises a ValueError for types and shapes that would be converted or broadcast silently."""
+  """Raises a ValueError for types or shapes that JAX would convert or broadcast silently."""
   given = (q_BTHK, k_BSHK, v_BSHV)
   are_floats = all(jnp.issubdtype(array.dtype, jnp.floating) for array in given)
   have_same = (

@@ -1,6 +1,6 @@
-"""Beam search over any step function, as `ops.search` describes it.
+"""Beam search over any step function; `ops.search` describes step functions.
 
-The letter C belongs to this file: candidates for the beam.
+In this file only, C stands for candidates for the beam.
 """
 
 from collections.abc import Callable
@@ -22,30 +22,30 @@ from transformer.ops.selection import take, top_k, top_sums, where_rows
 
 
 class Extensions(NamedTuple):
-  """W hypotheses of each input, each extended by a token."""
+  """W hypotheses of each input, each extended by one token."""
 
-  log_probs: jax.Array  # [B, W], with the new token; −inf where there is no hypothesis
-  origin: jax.Array  # int32 [B, W], the index of the hypothesis that was extended
+  log_probs: jax.Array  # [B, W], new token included; −inf where there is no hypothesis
+  origin: jax.Array  # int32 [B, W], index of the extended hypothesis
   token: jax.Array  # int32 [B, W], the new token
 
 
 class Choice(NamedTuple):
-  """The choice of a beam at one step."""
+  """The beam selected at one step."""
 
-  best: Extensions  # the W best; those with the end token end
-  live: Extensions  # the W best without the end token, which go on
-  state: Any  # of the `live` extensions
+  best: Extensions  # the W best; those with EOS are finished
+  live: Extensions  # the W best without EOS, which the search continues
+  state: Any  # policy state of the `live` extensions
 
 
 class Policy(NamedTuple):
-  """The rule by which a beam is chosen.
+  """The rule that selects the beam at each step.
 
   Attributes:
     choose: a function (log_probs_BWN of the next token, live_log_probs_BW so far, state) ->
       `Choice`.
-    state: a pytree with the state of the hypotheses before the first token, leaves [B, W, ...].
-    preference: a function state -> int32 [B, W], at least 0. Where no hypothesis has ended, the
-      live ones of the largest preference are the result. None takes all.
+    state: a pytree, the state of the hypotheses before the first token, leaves [B, W, ...].
+    preference: a function state -> int32 [B, W], at least 0. If no hypothesis of an input has
+      finished, the result is the live ones with the largest preference. None: all live ones.
   """
 
   choose: Callable[..., Choice]
@@ -60,9 +60,9 @@ class Beams(NamedTuple):
   live_tokens: jax.Array  # [B, W, T]
   live_log_probs: jax.Array  # [B, W]; −inf where there is no hypothesis
   state: Any  # of the policy
-  ended: Hypotheses  # the W best, by descending score
+  ended: Hypotheses  # the W best finished ones, by descending score
   cache: Any
-  done: jax.Array  # [B], whether the search for an input is over
+  done: jax.Array  # [B], whether the search for an input is done
 
 
 def beam_search(
@@ -75,25 +75,24 @@ def beam_search(
   nbest=1,
   policy: Policy | None = None,
 ) -> Search:
-  """Keeps the W likeliest hypotheses at every length (section 6.1; Wu et al., 2016, section 7).
+  """Keeps the W most probable hypotheses of each length (section 6.1; Wu et al., 2016, section 7).
 
-  A hypothesis ends only when its end token is among the W best extensions of its step, so
-  that a beam of one is greedy search. The search for an input is over
+  A hypothesis finishes only when EOS is among the W best extensions of its step, so that a beam of
+  one is greedy search. The search for an input is done
 
-  - when W hypotheses have ended,
-  - when no live hypothesis can overtake the `nbest`-th best ended one, or
-  - at the input's limit. If none has ended by then, the live ones are the result.
+  - when W hypotheses have finished,
+  - when no live hypothesis can overtake the `nbest`-th best finished one, or
+  - at the limit of the input. If none has finished by then, the result is the live hypotheses.
 
-  After that, the input's hypotheses stay as they are while the search for other inputs goes on.
+  The hypotheses of this input then stay unchanged while the search for other inputs continues.
 
   Args:
-    step: a step function, as `ops.search` describes it, called with W = `beam_size`. Without a
-      policy, its log-probabilities may be a pair, as `ops.selection.normalised` returns.
+    step: a step function (see `ops.search`), called with W = `beam_size`. Without a policy, its
+      log-probabilities may be the pair that `ops.selection.normalised` returns.
     cache, limits_B, options: as in `greedy_search`.
     beam_size: W.
-    nbest: number of best hypotheses, at most W, that must be final before the search may end
-      early.
-    policy: the rule by which the beam is chosen at every step; None takes the likeliest.
+    nbest: number of best hypotheses, at most W, that must be final before early stopping.
+    policy: the rule that selects the beam at each step; None selects the most probable.
 
   Returns:
     The search, whose `Hypotheses` are sorted by score.
@@ -111,7 +110,7 @@ def beam_search(
     cache = reordered(cache, live.origin)
     live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
     ended = _with_ending(beams, leading, options)
-    # A bound on the scores of live hypotheses: more tokens only lower a log-probability, and
+    # Upper bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
     over_B = (
@@ -147,7 +146,7 @@ def beam_search(
 def _with_ending(
   beams: Beams, leading: Extensions, options: SearchOptions
 ) -> Hypotheses:
-  """Returns the W best of the hypotheses that have ended and of those that end now."""
+  """Returns the W best finished hypotheses, those that finish at this step included."""
   t = beams.t
   tokens_BWT = take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id)
   ends_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
@@ -171,7 +170,7 @@ def _exists(hypotheses: Hypotheses) -> jax.Array:
 def _likeliest(beam_size, end_id) -> Policy:
   def choose(log_probs, live_log_probs_BW, state):
     x_BWN, terms = log_probs if isinstance(log_probs, tuple) else (log_probs, [])
-    # Each hypothesis has one extension by the end token, so at least W of 2W candidates go on.
+    # Each hypothesis has one extension by EOS, so at least W of 2W candidates stay live.
     candidates = min(2 * beam_size, x_BWN[0].size)
     totals_BC, origin_BC, token_BC = top_sums(
       x_BWN, [*terms, live_log_probs_BW], candidates
@@ -191,7 +190,7 @@ def _likeliest(beam_size, end_id) -> Policy:
 def _result(
   beams: Beams, policy: Policy, limits_B, options: SearchOptions
 ) -> Hypotheses:
-  """Returns the hypotheses that have ended; where there are none, the live ones."""
+  """Returns the finished hypotheses; for inputs without any, the live ones."""
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
   if policy.preference:
     preference_BW = jnp.where(exists_BW, policy.preference(beams.state), -1)

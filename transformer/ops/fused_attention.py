@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by a fused kernel; names hold shapes as in `ops.attention`."""
+"""Scaled dot-product attention with a fused kernel; names hold shapes as in `ops.attention`."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from transformer.ops.attention import check_arrays
 def fused_attention(
   q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ) -> jax.Array:
-  """Returns `dot_product_attention` of 16-bit floats by cuDNN's kernel for NVIDIA GPUs; K = V."""
+  """Returns `dot_product_attention` from cuDNN's kernel for NVIDIA GPUs: 16-bit floats, K = V."""
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   *leading, queries, heads, _ = q_BTHK.shape
   shape = (queries, k_BSHK.shape[-3])
@@ -22,14 +22,14 @@ def fused_attention(
     mask = rows(jnp.broadcast_to(mask_BTS, (*leading, *shape))[..., None, :, :])
   bias = None
   if bias_BHTS is not None:
-    # A bias that all rows share stays small.
+    # A bias shared by all rows is not broadcast to them.
     own = leading if bias_BHTS.ndim > 3 else (1,)
     bias = rows(jnp.broadcast_to(bias_BHTS, (*own, heads, *shape)))
     seen = bias != -jnp.inf
     mask = mask & seen
     bias = jnp.where(seen, bias, 0).astype(q_BTHK.dtype)
-  # A query that may attend to nothing gets all keys and then zeros. Without a key, the gradient
-  # of the kernel is NaN where the number of keys is no multiple of its blocks.
+  # A query that may attend to no key attends to all keys, and its output is then zeroed. A fully
+  # masked row has a NaN gradient if the number of keys is not a multiple of the kernel's blocks.
   has_keys_BHT1 = jnp.any(mask, axis=-1, keepdims=True)
   out = jax.nn.dot_product_attention(
     rows(q_BTHK),
@@ -45,11 +45,11 @@ def fused_attention(
 
 
 def missing_for_fused_attention(key_dim: int) -> str:
-  """Returns what the default device lacks for `fused_attention` with such heads; '' if nothing."""
+  """Returns the unmet requirement of `fused_attention` on the default device; '' if none."""
   backend = jax.default_backend()
   if backend != 'gpu':
     return f'an NVIDIA GPU; JAX runs on {backend} here'
-  # Such as 8.0; other makers than NVIDIA have names there.
+  # NVIDIA: a version such as 8.0. Other vendors: a name.
   capability = getattr(jax.devices()[0], 'compute_capability', '')
   if key_dim > 128 and capability[:1].isdigit() and float(capability) < 9:
     return (

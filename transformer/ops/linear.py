@@ -1,4 +1,4 @@
-"""A layer's matrix product, with a gradient that is fast on a CPU, and the logits."""
+"""The matrix product of a dense layer, with a gradient that is fast on CPUs, and the logits."""
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 def linear(x, kernel_IO) -> jax.Array:
   """Returns x · W, with I inputs and O outputs; both factors have the same type.
 
-  Its gradient is `_kernel_gradient` on a CPU. On other platforms it is XLA's own. Forward
-  differentiation is as `transformer.ops` describes.
+  On a CPU, the gradient of W is `_kernel_gradient`. For forward-mode differentiation, see
+  `transformer.ops`.
   """
   return jnp.einsum('...I,IO->...O', x, kernel_IO)
 
 
 def _forward(x, kernel_IO):
-  # Not `linear`, so that the gradient can be differentiated forwards.
+  # Not `linear`, which has no JVP: forward mode over the gradient needs one.
   return jnp.einsum('...I,IO->...O', x, kernel_IO), (x, kernel_IO)
 
 
@@ -35,12 +35,13 @@ linear.defvjp(_forward, _backward)
 
 
 def _kernel_gradient(x_PI, gradient_PO) -> jax.Array:
-  """Returns xᵀ · gradient, [I, O], by transposing the smaller factor.
+  """Returns xᵀ · gradient, [I, O]; transposes the smaller factor.
 
-  XLA transposes the product, and then cannot use its fastest kernels on a CPU: a training step on
-  two cores takes 10 % longer for the phrasebook's model, and 6 % for the base model.
+  By default, XLA transposes the product, and then cannot use its fastest kernels on a CPU: a
+  training step on two cores takes 10 % longer for the phrasebook's model, and 6 % for the base
+  model.
   """
-  # The barriers keep XLA from folding the transpositions into the product.
+  # The barriers keep XLA from folding the transposes into the product.
   barrier = jax.lax.optimization_barrier
   if x_PI.shape[1] <= gradient_PO.shape[1]:
     return barrier(x_PI.T) @ gradient_PO
@@ -48,7 +49,7 @@ def _kernel_gradient(x_PI, gradient_PO) -> jax.Array:
 
 
 def logits(x_BTD, output_ND) -> jax.Array:
-  """Returns x · outputᵀ in float32, [..., N], from factors of the type of x [..., D]."""
+  """Returns x · outputᵀ in float32, [..., N]; both factors have the type of x [..., D]."""
   return jnp.einsum(
     '...D,ND->...N',
     x_BTD,
@@ -58,18 +59,17 @@ def logits(x_BTD, output_ND) -> jax.Array:
 
 
 def with_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
-  """Returns factors whose product is x · outputᵀ + bias.
+  """Returns factors whose product is x · outputᵀ + bias; without a bias, x and output unchanged.
 
-  The bias is one more column of the output projection, and x has ones there. So the loss, which
-  computes the product in chunks, needs no argument for it. If x has 16 bits, the product rounds the
-  projection to them, so a second column has what the rounding of the bias leaves over. Without a
-  bias, the other arrays are returned as they are.
+  The bias becomes one more column of the output projection, with ones in x. So the loss, which
+  computes the product in chunks, needs no bias argument. If x has 16 bits, the product rounds the
+  projection to 16 bits. A second column then holds the rounding error of the bias.
   """
   if bias_N is None:
     return x_BTD, output_ND
   columns = [bias_N]
   if x_BTD.dtype != bias_N.dtype:
-    # Unlike two conversions, XLA keeps this one.
+    # XLA would remove a pair of type conversions; it keeps `reduce_precision`.
     rounding = jnp.finfo(x_BTD.dtype)
     rounded_N = jax.lax.reduce_precision(bias_N, rounding.nexp, rounding.nmant)
     columns = [rounded_N, bias_N - rounded_N]

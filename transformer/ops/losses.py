@@ -1,4 +1,4 @@
-"""The training loss, as sums and weights; the caller divides once, at the end."""
+"""The training loss as sums and weights; the caller divides once, at the end."""
 
 import functools
 from collections.abc import Callable
@@ -9,20 +9,20 @@ import jax.numpy as jnp
 from transformer.ops import linear
 from transformer.ops.axes import split_axis
 
-# Positions in a chunk. A device holds the logits of one chunk at a time. Smaller chunks read the
-# output projection from memory too often. Larger ones do not fit into a CPU's cache, or fill an
-# accelerator's memory.
+# Positions per chunk. A device holds the logits of one chunk at a time. Smaller chunks read the
+# output projection from memory too often. Larger chunks exceed the cache of a CPU or the memory of
+# an accelerator.
 _CHUNK_POSITIONS = 256
 _ACCELERATOR_CHUNK_POSITIONS = 4096
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def token_losses(logits_BTN, targets_BT, smoothing=0.0) -> tuple[jax.Array, jax.Array]:
-  """Returns the cross entropy of each position against smoothed labels, and the plain one.
+  """Returns the label-smoothed and the plain cross entropy of each position, [B, T] each.
 
-  The target distribution is (1 − ε) on the right token plus ε / N on every token of the vocabulary,
-  the right one included (section 5.4; Szegedy et al., 2016, section 7). Only the first result has a
-  gradient, by the logits.
+  The target distribution is (1 − ε) on the correct token plus ε / N on every token of the
+  vocabulary, the correct one included (section 5.4; Szegedy et al., 2016, section 7). Only the
+  label-smoothed cross entropy is differentiable, with respect to the logits.
   """
   return _token_losses(logits_BTN, targets_BT, smoothing)[0]
 
@@ -51,10 +51,10 @@ def softmax_sums(logits_BTN) -> tuple:
 
 @jax.custom_jvp
 def softmax_sums_in_one_pass(logits_BTN) -> tuple:
-  """Returns `softmax_sums` from one reduction, so that a GPU reads the logits once."""
+  """Returns `softmax_sums` from a single reduction, so that a GPU reads the logits once."""
   lowest = jnp.array(jnp.finfo(logits_BTN.dtype).min)
   zero = jnp.zeros_like(lowest)
-  # Two groups whose maximum is -inf could not be combined.
+  # Combining two groups whose maximum is -inf would yield NaN.
   peaks = jnp.maximum(logits_BTN, lowest)
   return jax.lax.reduce(
     (peaks, jnp.ones_like(peaks), logits_BTN),
@@ -65,7 +65,7 @@ def softmax_sums_in_one_pass(logits_BTN) -> tuple:
 
 
 def _combine(left, right):
-  """Returns the sums of two groups of logits together."""
+  """Combines the maxima and sums of two groups of logits."""
   left_peak, left_total, left_sum = left
   right_peak, right_total, right_sum = right
   peak = jnp.maximum(left_peak, right_peak)
@@ -74,7 +74,7 @@ def _combine(left, right):
   return peak, left_total + right_total, left_sum + right_sum
 
 
-# The derivative of the combining function could not be transposed.
+# JAX cannot transpose the derivative of `_combine`, so differentiate `softmax_sums` instead.
 softmax_sums_in_one_pass.defjvp(functools.partial(jax.jvp, softmax_sums))
 
 
@@ -94,12 +94,12 @@ token_losses.defvjp(_token_losses, _token_losses_backward)
 def smoothed_cross_entropy(
   x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *, devices=1
 ) -> dict[str, jax.Array]:
-  """Cross entropy of a linear output layer against label-smoothed targets.
+  """Returns the label-smoothed cross entropy of a linear output layer, as `chunked_loss` does.
 
   Args:
     targets_BT: integer token ids.
     smoothing: ε of label smoothing, at least 0 and below 1.
-    x_BTD, output_ND, weights_BT, devices: as for `chunked_loss`, which says what is returned.
+    x_BTD, output_ND, weights_BT, devices: as for `chunked_loss`.
   """
 
   def function(logits, targets, _):
@@ -113,25 +113,25 @@ def smoothed_cross_entropy(
 def chunked_loss(
   function: Callable, x_BTD, output_ND, weights_BT, by_position, whole=(), *, devices=1
 ) -> dict[str, jax.Array]:
-  """Sums a loss of logits that are computed for one chunk of positions after another.
+  """Sums a loss over chunks of positions, and computes the logits of one chunk at a time.
 
-  Both gradients are computed with the loss. The whole [B, T, N] array never exists: moving it
-  through memory would cost more than computing it. Forward differentiation is as `transformer.ops`
-  describes.
+  Both gradients are computed together with the loss. The full [B, T, N] array is never
+  materialized: moving it through memory would cost more than computing it. For forward-mode
+  differentiation, see `transformer.ops`.
 
   Args:
-    function: called with the logits of a chunk, float32 [B, C, N], its part of `by_position`, and
+    function: called with the logits of a chunk, float32 [B, C, N], its slice of `by_position`, and
       `whole`. Returns the loss and the plain cross entropy of each position, [B, C].
     x_BTD, output_ND: logits are x · outputᵀ.
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
-    by_position: a pytree of arrays [B, T, ...], such as the targets.
-    whole: a pytree of arrays that all chunks get. Neither has a gradient.
-    devices: number of devices that the rows are split over; it sets the chunk size.
+    by_position: a pytree of arrays [B, T, ...], such as the targets; no gradient.
+    whole: a pytree of arrays passed to every chunk; no gradient.
+    devices: number of devices that the rows are split over; scales the chunk size.
 
   Returns:
     A dict of float32 scalars: `loss`, the weighted sum in nats, differentiable in `x_BTD` and
-    `output_ND`; `nll`, the sum of plain cross entropies without a gradient, so that perplexity is
-    exp(nll / weight); and `weight`, the sum of the weights.
+    `output_ND`; `nll`, the weighted sum of plain cross entropies without a gradient, so that
+    perplexity is exp(nll / weight); and `weight`, the sum of the weights.
   """
   weights_BT = weights_BT.astype(jnp.float32)
   by_position = (weights_BT, by_position)
@@ -141,12 +141,12 @@ def chunked_loss(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _sums(options, *arrays):
-  """Returns the weighted sums `loss` and `nll`; XLA leaves out the gradients."""
+  """Returns the weighted sums `loss` and `nll`; XLA eliminates the unused gradients."""
   return _sums_and_gradients(options, *arrays)[0]
 
 
 def _sums_and_gradients(options, *arrays):
-  """Returns the sums, and the gradients of `loss`, from the same logits."""
+  """Returns the sums, and the gradients of `loss`; both use the same logits."""
   function, devices = options
   return jax.lax.platform_dependent(
     *arrays,
@@ -169,8 +169,8 @@ _sums.defvjp(_sums_and_gradients, _backward)
 def _chunks(positions, arrays):
   """Splits the position axis of arrays [B, T, ...] into chunks, along a new first axis.
 
-  A chunk has positions of every row, because rows may be on different devices. Positions of weight
-  0 fill the last chunk. Without rows or positions, there is one empty chunk.
+  Each chunk has positions of every row, because rows may be on different devices. The last chunk is
+  padded with positions of weight 0. Without rows or positions, there is one empty chunk.
   """
   rows, length = arrays[0].shape[:2]
   count = max(-(-length // max(positions // max(rows, 1), 1)), 1)
@@ -179,7 +179,7 @@ def _chunks(positions, arrays):
 
 
 def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
-  projection_ND = output_ND.astype(x_BTD.dtype)  # Once, not in each chunk.
+  projection_ND = output_ND.astype(x_BTD.dtype)  # Once, not per chunk.
 
   def add_chunk(carry, chunk):
     (loss_sum, nll_sum), gradient_DN = carry
@@ -206,7 +206,7 @@ def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
   gradient_BTD = jax.lax.collapse(jnp.moveaxis(gradient_x, 0, 1), 1, 3)[
     :, : x_BTD.shape[1]
   ]
-  # Without the barrier, XLA makes one 16-bit product of a single chunk and its transposition,
-  # which a CPU cannot run.
+  # With a single chunk and no barrier, XLA fuses product and transpose into a 16-bit product that
+  # CPUs cannot run.
   gradient_ND = jax.lax.optimization_barrier(gradient_DN).T
   return sums, (gradient_BTD, gradient_ND.astype(output_ND.dtype))

@@ -13,24 +13,24 @@ def causal_mask(length) -> jax.Array:
 
 
 def segment_mask(query_segments_BT, key_segments_BS) -> jax.Array:
-  """Returns the mask that keeps attention within a sentence pair and away from padding.
+  """Returns the mask that restricts attention to the same sentence pair and excludes padding.
 
-  It is True where the segments of a query and a key are the same and not 0, which is padding.
+  It is True where the segments of a query and a key are equal and not 0, which is padding.
   """
   same = query_segments_BT[..., :, None] == key_segments_BS[..., None, :]
   return same & (key_segments_BS[..., None, :] != 0)
 
 
 def lineage_mask(lineage_BWT, index) -> jax.Array:
-  """Returns the mask that shows each hypothesis of a beam search its own past.
+  """Returns the mask with which each hypothesis of a beam search attends to its own prefix.
 
-  The W hypotheses of an input share one cache of keys, with W slots for each position. The search
-  drops some hypotheses and continues others twice. So the past of a hypothesis may lie in a
-  different slot at each position, and its lineage lists these slots.
+  The W hypotheses of an input share one key cache, with W slots per position. The search drops
+  some hypotheses and continues others more than once. So the prefix of a hypothesis may be in a
+  different slot at each position. The lineage of a hypothesis lists these slots.
 
   Args:
     lineage_BWT: integers from 0 to W − 1, the slot of each hypothesis at each position.
-    index: scalar integer, the newest position.
+    index: scalar integer, the latest position.
 
   Returns:
     [..., W, S] boolean with S = T · W: True at t · W + lineage[t] for t ≤ index.
@@ -42,5 +42,5 @@ def lineage_mask(lineage_BWT, index) -> jax.Array:
 
 
 def combine_masks(*masks) -> jax.Array:
-  """Combines boolean masks [..., T, S] by a logical and; leading axes broadcast."""
+  """Returns the logical and of boolean masks [..., T, S]; leading axes broadcast."""
   return functools.reduce(operator.and_, jnp.broadcast_arrays(*masks))

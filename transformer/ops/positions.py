@@ -1,17 +1,17 @@
-"""Sinusoidal and rotary positions, and the buckets of the relative bias."""
+"""Sinusoidal and rotary positions, and the buckets of the relative position bias."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 _BASE = 10_000.0
-# T5's relative bias: buckets, and the distance from which on all share one.
+# T5's relative position bias: number of buckets; larger distances share the last bucket.
 NUM_BUCKETS = 32
 _MAX_DISTANCE = 128
 
 
 def sinusoidal_positions(length, dim) -> np.ndarray:
-  """Returns `sinusoidal_encoding` of positions from 0, [T, D]."""
+  """Returns `sinusoidal_encoding` of the positions from 0 to `length` − 1, [T, D]."""
   return sinusoidal_encoding(np.arange(length), dim)
 
 
@@ -19,19 +19,19 @@ def sinusoidal_encoding(positions, dim) -> np.ndarray:
   """Returns the paper's sinusoidal encoding of each position: section 3.5.
 
   PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)),
-  sine and cosine interleaved as published.
+  with sine and cosine interleaved as published.
 
   Args:
-    positions: p, integers or floats of any shape; NumPy's, since they are computed in float64.
+    positions: p, integers or floats of any shape; NumPy arrays, because angles are float64.
     dim: model width, D; an odd width ends with a sine.
 
   Returns:
-    [..., D] float32, a constant of the host.
+    [..., D] float32, a NumPy array on the host.
   """
   periods = _BASE ** (np.arange(0, dim, 2) / dim)
   angles = np.asarray(positions, np.float64)[..., None] / periods
   pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
-  # An odd width has one cosine too many.
+  # For an odd width, drop the last cosine.
   return pairs.reshape(*angles.shape[:-1], 2 * len(periods))[..., :dim].astype(
     np.float32
   )
@@ -41,8 +41,8 @@ def rotate(x_BTHK, positions_BT) -> jax.Array:
   """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a
-  query and a key then depends only on the distance between them. K must be even. The positions may
-  be any numbers that broadcast against [..., T].
+  query and a key then depends on their positions only through the distance. K must be even. The
+  positions may be any numbers that broadcast to [..., T].
   """
   dim = x_BTHK.shape[-1]
   frequencies = _BASE ** (-jnp.arange(0, dim, 2, dtype=jnp.float32) / dim)
@@ -60,15 +60,15 @@ def rotate(x_BTHK, positions_BT) -> jax.Array:
 
 
 def relative_buckets(distances, *, bidirectional) -> jax.Array:
-  """Returns each distance's bucket in T5's relative bias, int32: Raffel et al., 2020, section 2.1.
+  """Returns the bucket of each distance in T5's relative bias, int32 (Raffel et al., 2020, 2.1).
 
   Of the buckets of one direction, the first half hold one distance each. The others hold ranges
-  of equal width in the logarithm of the distance. The last bucket has all distances from 128 on.
+  of equal width in the logarithm of the distance. The last bucket also has all distances ≥ 128.
 
   Args:
-    distances: integers, the key's position minus the query's.
-    bidirectional: True gives half of the buckets to keys after the query. False is for
-      masked attention and puts keys after the query into bucket 0.
+    distances: integers, key position minus query position.
+    bidirectional: True assigns half of the buckets to keys after the query. False is for causal
+      attention and assigns keys after the query to bucket 0.
   """
   buckets = NUM_BUCKETS
   first = 0

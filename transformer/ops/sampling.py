@@ -1,7 +1,7 @@
-"""Greedy search and sampling over any step function, as `ops.search` describes it.
+"""Greedy search and sampling over any step function; `ops.search` describes step functions.
 
-Each draw has its own random key, from its input's key and its number. So neither other draws nor
-other inputs change it.
+The random key of each sample depends only on the key of its input and the index of the sample. So
+a sample does not depend on other samples or inputs.
 """
 
 from typing import Any, NamedTuple
@@ -18,20 +18,20 @@ from transformer.ops.search import (
   length_penalty,
 )
 
-# float32 rounds smaller numbers to 0.
+# The smallest normal float32; smaller numbers may be flushed to 0.
 _SMALLEST = float(jnp.finfo(jnp.float32).tiny)
-# Relative error of a float32 sum. A sum that is smaller than p only by this share counts as p.
+# Relative error of a float32 sum. A sum that is smaller than p only by this fraction counts as p.
 _ROUNDING = 1e-6
 
 
 def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
-  """Takes the likeliest token at every position, up to the end token or the limit.
+  """Selects the most probable token at every position, until EOS or the limit.
 
   Args:
-    step: a step function, as `ops.search` describes it, called with W = 1.
-    cache: the step function's cache before the first token.
-    limits_B: int32, the largest number of tokens in each input's hypotheses, the end token
-      included. An input with limit 0 gets no hypothesis and costs nothing.
+    step: a step function (see `ops.search`), called with W = 1.
+    cache: the cache of the step function before the first token.
+    limits_B: int32, maximum tokens per hypothesis of each input, EOS included. An input with
+      limit 0 gets no hypothesis and costs nothing.
 
   Returns:
     The search, whose `Hypotheses` have W = 1.
@@ -47,22 +47,22 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
 
 
 class RollOut(NamedTuple):
-  """The state of `roll_out` after t tokens; the arrays of `Hypotheses` have their shapes."""
+  """The state of `roll_out` after t tokens; arrays of `Hypotheses` have the same shapes here."""
 
   t: jax.Array
-  last: jax.Array  # [B, W], the newest token
+  last: jax.Array  # [B, W], the latest token
   cache: Any
   tokens: jax.Array
   lengths: jax.Array
   log_probs: jax.Array
-  done: jax.Array  # [B, W], whether the hypothesis has ended
+  done: jax.Array  # [B, W], whether the hypothesis is finished
 
 
 def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
-  """Extends W independent hypotheses of each input by one chosen token at every step.
+  """Extends W independent hypotheses of each input by one token per step.
 
-  `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. All else
-  is as in `greedy_search`; the `Hypotheses` are sorted by score.
+  `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. The other
+  arguments are as in `greedy_search`; the `Hypotheses` are sorted by score.
   """
   shape = limits_B.shape[0], width
 
@@ -98,15 +98,15 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
 
 
 class SamplingOptions(NamedTuple):
-  """The distribution that tokens are drawn from.
+  """The distribution that tokens are sampled from.
 
   Attributes:
-    temperature: divides the log-probabilities; below 1 it favours likely tokens.
-    top_k: keeps the k likeliest tokens (Fan et al., 2018). Tokens as likely as the k-th are
-      all kept. 0 keeps all.
-    top_p: keeps the nucleus, the smallest set of likeliest tokens whose probabilities add up
-      to p (Holtzman et al., 2020, section 3.1); at least one token. Tokens as likely as
-      the last are all kept. 1 keeps all. It applies after `temperature` and `top_k`.
+    temperature: divisor of the log-probabilities; below 1 it favors probable tokens.
+    top_k: keeps the k most probable tokens (Fan et al., 2018). Ties with the k-th are kept.
+      0 keeps all tokens.
+    top_p: keeps the nucleus, the smallest set of most probable tokens whose probabilities add up
+      to p (Holtzman et al., 2020, section 3.1); at least one token. Ties with the least probable
+      one are kept. 1 keeps all tokens. It applies after `temperature` and `top_k`.
   """
 
   temperature: float = 1.0
@@ -124,20 +124,20 @@ def sample_search(
   samples: int,
   sampling: SamplingOptions,
 ) -> Search:
-  """Draws W hypotheses of each input, token by token and independently of each other.
+  """Samples W hypotheses of each input, token by token and independently of each other.
 
-  Two hypotheses may be equal. Draw w of an input does not depend on the number of draws.
+  Two hypotheses may be equal. Sample w of an input does not depend on the number of samples.
 
   Args:
     step, cache, limits_B, options: as in `greedy_search`, with W = `samples`.
-    keys_B: JAX random keys. With the default generator, `threefry2x32`, the draws do not
-      depend on the sharding of the inputs.
+    keys_B: JAX random keys. With the default generator, `threefry2x32`, samples do not depend on
+      the sharding of the inputs.
     samples: W.
-    sampling: the distribution to draw from.
+    sampling: temperature and truncation of the distribution to sample from.
 
   Returns:
-    The search, whose `Hypotheses` are sorted by score. Log-probabilities and scores are the step
-    function's own, before temperature and truncation.
+    The search, whose `Hypotheses` are sorted by score. Log-probabilities and scores are from the
+    step function, before temperature and truncation.
   """
   numbers_W = jnp.arange(samples, dtype=jnp.uint32)
   fold_in = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
@@ -153,9 +153,9 @@ def sample_search(
 
 
 def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
-  """Applies temperature, top-k and top-p to log-probabilities, and normalises them again.
+  """Applies temperature, top-k and top-p to log-probabilities, and renormalizes them.
 
-  Any leading axes are allowed. Tokens that are not kept, or were impossible before, get −inf.
+  Any leading axes are allowed. Removed tokens, and tokens that had −inf, get −inf.
   """
   temperature, top_k, top_p = options
   relative_BWN = log_probs_BWN - jnp.max(log_probs_BWN, axis=-1, keepdims=True)
@@ -163,7 +163,7 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   if top_k:
     rank_BWN = _ranks(relative_BWN)
     kept_BWN &= rank_BWN <= _rank_at_sum(rank_BWN, jnp.ones_like(relative_BWN), top_k)
-  # The likeliest token is at 0, so it stays finite however low the temperature is.
+  # The most probable token is at 0, so it stays finite at any temperature.
   scaled_BWN = jax.nn.log_softmax(
     relative_BWN / max(temperature, _SMALLEST), where=kept_BWN
   )
@@ -176,15 +176,16 @@ def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
 
 
 def _ranks(log_probs_BWN):
-  """Returns int32 that grow as probabilities fall, since the bits of floats ≥ 0 sort like them."""
+  """Returns int32 that increase as probabilities fall; the bits of floats ≥ 0 sort like floats."""
   return jax.lax.bitcast_convert_type(jnp.abs(log_probs_BWN), jnp.int32)
 
 
 def _rank_at_sum(rank_BWN, weights_BWN, target):
-  """Returns the lowest rank where the sum of the weights of all ranks up to it reaches `target`.
+  """Returns the lowest rank at which the cumulative weight reaches `target`.
 
-  If the sum of all weights is smaller, it is the largest int32. A binary search over the 31 bits
-  needs a sum over the vocabulary for each. On a CPU, sorting takes seven to ten times as long.
+  If the sum of all weights is smaller than `target`, returns the largest int32. It is a binary
+  search over 31 bits, with one sum over the vocabulary per bit. On a CPU, sorting takes seven to
+  ten times as long.
   """
 
   def add_bit(number, rank_BW1):

@@ -1,9 +1,9 @@
-"""What all searches share: the state of a step function, the parts of a search, and its loop.
+"""Common code of all searches: the state of a step function, the `Search` interface, its loop.
 
 A step function is `(tokens_BW, t, cache) -> (log_probs_BWN, cache)`. For each of B inputs it takes
 the last token of W hypotheses of t tokens, and returns the log-probabilities of the next token.
 The cache is a pytree of `StateArray`s, which the search grows, and reorders with its hypotheses.
-A `Search` adds token after token; between two of them, a caller may stop and keep its state.
+A `Search` adds one token per step; between steps, a caller may stop it and keep its state.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from transformer.ops.axes import padded_axis
 from transformer.ops.selection import take, top_k
 
 PAD = 0
-# The length at first, in tokens, of a cache that grows.
+# Initial length of a growing cache, in tokens.
 _FIRST_LENGTH = 16
 
 
@@ -31,15 +31,15 @@ _FIRST_LENGTH = 16
 )
 @dataclasses.dataclass(frozen=True)
 class StateArray:
-  """An array of a search's state. Its first axis is the sentence, B; scalars are for all.
+  """An array of a search state. Its first axis is the sentence, B; a scalar is for all sentences.
 
   Attributes:
     array: the array.
-    source_axis: the axis of the source's positions, which is padded with zeros where sources of
-      several lengths share a batch. Axes may be negative; None is no such axis.
-    time_axis: the axis of the target's positions, which grows with zeros: it is empty at first.
-    slots: length of `time_axis` for each target position, such as W for a cache that the W
-      hypotheses of a sentence share.
+    source_axis: axis of the source positions. It is padded with zeros where sources of different
+      lengths share a batch. Axes may be negative; None: no such axis.
+    time_axis: axis of the target positions. Its length is 0 at first, and it grows with zeros.
+    slots: length of `time_axis` per target position, such as W for a cache that the W hypotheses
+      of a sentence share.
     by_hypothesis: whether the array is [B, W, ...] and is reordered with the hypotheses.
   """
 
@@ -63,7 +63,7 @@ def _is_state_array(leaf: Any) -> bool:
 
 
 def _map(function: Callable, state: Any) -> Any:
-  """Maps the `StateArray`s of a state; other leaves stay."""
+  """Maps `function` over the `StateArray`s of a state; other leaves are unchanged."""
 
   def apply(leaf):
     return function(leaf) if _is_state_array(leaf) else leaf
@@ -72,12 +72,12 @@ def _map(function: Callable, state: Any) -> Any:
 
 
 def arrays(state: Any) -> Any:
-  """Returns a state with plain arrays."""
+  """Returns the state with plain arrays instead of `StateArray`s."""
   return _map(lambda leaf: leaf.array, state)
 
 
 def with_arrays(state: Any, new: Any) -> Any:
-  """Returns a state with the plain arrays of a pytree of its structure."""
+  """Returns the state with its arrays replaced by `new`, a pytree of the same structure."""
 
   def replace(leaf, array):
     return dataclasses.replace(leaf, array=array) if _is_state_array(leaf) else array
@@ -86,17 +86,17 @@ def with_arrays(state: Any, new: Any) -> Any:
 
 
 def padded_sources(state: Any, source_length: int) -> Any:
-  """Returns a state for sources of a length that is no shorter than theirs."""
+  """Returns the state with source axes padded to `source_length`."""
   return _map(lambda leaf: _with_axis(leaf, leaf.source_axis, source_length), state)
 
 
 def grown(state: Any, length: int) -> Any:
-  """Returns a state with a place for `length` target positions, its content kept."""
+  """Returns the state with capacity for `length` target positions, its contents kept."""
   return _map(lambda leaf: _with_axis(leaf, leaf.time_axis, length * leaf.slots), state)
 
 
 def reordered(state: Any, origin_BW) -> Any:
-  """Returns a state whose hypothesis w was the hypothesis origin[b, w] of its sentence."""
+  """Returns the state in which hypothesis [b, w] continues the earlier hypothesis origin[b, w]."""
 
   def reorder(leaf):
     if not leaf.by_hypothesis:
@@ -107,7 +107,7 @@ def reordered(state: Any, origin_BW) -> Any:
 
 
 def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:
-  """Returns an array whose axis has a length, filled with zeros; None is no axis."""
+  """Returns the array with one axis zero-padded to `length`; unchanged if `axis` is None."""
   if axis is None:
     return leaf
   return dataclasses.replace(leaf, array=padded_axis(leaf.array, axis, length))
@@ -120,20 +120,20 @@ class Hypotheses(NamedTuple):
   score −inf.
   """
 
-  tokens: jax.Array  # int32 [B, W, T], the end token included, `PAD` after it
-  lengths: jax.Array  # int32 [B, W], number of tokens before the padding
+  tokens: jax.Array  # int32 [B, W, T], EOS included, `PAD` after it
+  lengths: jax.Array  # int32 [B, W], number of tokens without padding
   log_probs: jax.Array  # float32 [B, W], natural logarithms, summed over tokens
   scores: jax.Array  # float32 [B, W], log-probability divided by the length penalty
 
 
 class SearchOptions(NamedTuple):
-  """Options that all searches share.
+  """Options of all searches.
 
   Attributes:
-    max_length: T, the length of the returned token arrays; no input's limit is larger.
-    begin_id: the token before the first one of every hypothesis.
-    end_id: the token that ends a hypothesis.
-    alpha: exponent of the length penalty in the scores; with 0 a score is the log-probability.
+    max_length: T, the length of the returned token arrays, and the maximum limit of an input.
+    begin_id: BOS, the input of the first step.
+    end_id: EOS, the token that finishes a hypothesis.
+    alpha: exponent of the length penalty in the scores; with 0, a score is the log-probability.
   """
 
   max_length: int
@@ -143,15 +143,15 @@ class SearchOptions(NamedTuple):
 
 
 class Search(NamedTuple):
-  """A search in three parts.
+  """A search as an initial state and two functions.
 
   Attributes:
-    start: the state before the first token, a named tuple. Its `t` is the number of tokens so
-      far, `done` [B, ...] says whether the search is over, and `cache` is that of the step
+    start: the state before the first token, a named tuple. `t` is the number of tokens so far,
+      `done` [B, ...] is True where the search is done, and `cache` is the cache of the step
       function. `t` and other scalars are the same for all inputs.
     add_token: a function state -> state that adds a token.
-    finish: a function state -> `Hypotheses`, which does not read the cache.
-    options: of the search.
+    finish: a function state -> `Hypotheses`; it does not read the cache.
+    options: the options of the search.
   """
 
   start: Any
@@ -161,9 +161,9 @@ class Search(NamedTuple):
 
 
 def run_search(search: Search) -> Hypotheses:
-  """Adds tokens until the search for every input is over, and returns what it finds.
+  """Adds tokens until the search for every input is done, and returns the hypotheses.
 
-  The length of the cache doubles when it is full, so that short hypotheses cost less.
+  When the cache is full, its length doubles, so that short hypotheses cost less.
   """
   state = search.start
   for length in cache_lengths(search.options.max_length):
@@ -172,14 +172,14 @@ def run_search(search: Search) -> Hypotheses:
 
 
 def add_tokens(search: Search, state, t) -> Any:
-  """Adds tokens until there are `t` of them, or the search for every input is over."""
+  """Adds tokens until there are `t`, or until the search for every input is done."""
   return jax.lax.while_loop(
     lambda state: (state.t < t) & ~jnp.all(state.done), search.add_token, state
   )
 
 
 def cache_lengths(max_length) -> list[int]:
-  """Returns the lengths that a cache grows to, each twice the one before; the last is the whole."""
+  """Returns the lengths of a growing cache, each twice the previous one, up to `max_length`."""
   lengths = [_FIRST_LENGTH]
   while 2 * lengths[-1] <= max_length:
     lengths.append(2 * lengths[-1])

@@ -1,6 +1,6 @@
-"""Selection from rows: the largest numbers of each, and entries and rows chosen by index.
+"""Selection from rows: top-k, gathering entries by index, and choosing rows by a condition.
 
-Two letters belong to this file: X numbers in a row, M blocks of a row.
+In this file only, X stands for numbers in a row, M for blocks of a row.
 """
 
 import math
@@ -14,7 +14,7 @@ from transformer.ops.axes import padded_axis
 
 
 def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
-  """Returns the `count` largest numbers of each row, descending, and their indices: `top_sums`."""
+  """Returns the `count` largest numbers of each row, descending, and their indices."""
   values_BC, _, where_BC = top_sums(x_BX[:, None], [], count)
   return values_BC, where_BC
 
@@ -22,18 +22,17 @@ def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
 def top_sums(
   x_BWX, terms: Sequence[jax.Array], count
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns the largest sums of each b, and their places.
+  """Returns the largest sums x[b, w, i] + Σ terms[b, w] of each b, and their indices.
 
-  The sums are those of `add_terms`. Equal sums keep the order of w, then that of i. Long rows are
-  cut into blocks: the largest sums are all in the `count` blocks with the largest maxima. The
-  maxima of x are found first and need no copy of it. Rounding keeps the order of numbers, so the
-  terms may be added to the maxima.
+  Ties keep the order of w, then the order of i. Long rows are split into blocks: the largest sums
+  are all in the `count` blocks with the largest maxima. The maxima of x are computed without a copy
+  of x. Rounding is monotonic, so the terms may be added to the maxima.
 
-  Without the barriers, XLA sorts the whole row on a CPU where only a slice of the result is
-  used. One barrier around both results would crash XLA's compiler under `pmap`.
+  Without the barriers, XLA sorts the whole row on a CPU if only a slice of the result is used. A
+  single barrier around both results would crash XLA's compiler under `pmap`.
 
   Returns:
-    The C = `count` sums [B, C], descending, and the indices w and i of each, int32 [B, C].
+    The C = `count` largest sums [B, C], descending, and the indices w and i of each, int32 [B, C].
   """
   batch, rows, width = x_BWX.shape
   block = _block_size(rows, width, count)
@@ -48,7 +47,7 @@ def top_sums(
   x_BMX = x_BWX.reshape(batch, -1, block)
   maxima_BWM = add_terms(jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks), terms)
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
-  # The chosen blocks go back into the order of the rows, so that equal sums keep theirs.
+  # Sort the selected blocks by index, so that ties keep their order.
   chosen_BC = jnp.sort(chosen_BC, axis=-1)
   row_BC = chosen_BC // blocks
   terms = [take(term_BW, row_BC) for term_BW in terms]
@@ -61,17 +60,17 @@ def top_sums(
 
 
 def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
-  """Returns x[b, w, i] plus each of the terms [b, w], one after the other."""
+  """Returns x[b, w, i] plus each of the terms [b, w], added one after another."""
   for term_BW in terms:
     x_BWX = x_BWX + term_BW[:, :, None]
   return x_BWX
 
 
 def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
-  """Returns float32 [B, W, N] and terms [B, W], whose sums are the log-probabilities of logits.
+  """Returns float32 [B, W, N] and terms [B, W], which add up to the log-probabilities of logits.
 
-  So a beam search need not write all log-probabilities on a CPU, where the barriers keep XLA from
-  doing it. Other platforms have kernels for the whole function, and the terms are 0.
+  On a CPU, a beam search then need not write all log-probabilities to memory; the barriers keep XLA
+  from doing so. Other platforms have fused kernels for log-softmax, and the terms are 0.
   """
 
   def on_cpu(logits_BWN):
@@ -89,12 +88,12 @@ def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
 
 
 def _block_size(rows, width, count):
-  """Returns the size of the blocks for `top_sums`; 1 where the rows cannot be cut into blocks.
+  """Returns the block size for `top_sums`; 1 if the rows should not be split into blocks.
 
-  The ideal size gives as many maxima, rows · width / size, as numbers in the chosen blocks,
-  count · size. A size that divides the width needs no padding and is preferred. Another size must
-  be at least `count`: if numbers of -inf are among the largest, the first block alone then holds
-  enough of them, so that padding is never chosen.
+  With the ideal size, the number of maxima, rows · width / size, equals the number of candidates in
+  the selected blocks, count · size. A size that divides the width needs no padding and is
+  preferred. Any other size must be at least `count`. If -inf is among the largest numbers, the
+  first block then has enough of them, so that padding is never selected.
   """
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
@@ -106,7 +105,7 @@ def _block_size(rows, width, count):
 
 
 def take(leaf, origin_BW) -> jax.Array:
-  """Reorders axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
+  """Gathers along axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
   return jnp.take_along_axis(
     leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)), axis=1
   )

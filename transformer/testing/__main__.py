@@ -1,10 +1,10 @@
-"""Checks what every model must keep, of a model with small sizes, in about a minute.
+"""Runs the conformance checks on a model with small sizes, in about a minute.
 
   python -m transformer.testing --model=MODULE:CLASS
   python -m transformer.testing --config=FILE.py [--config.model.KEY=VALUE …] [--model=MODULE:CLASS]
 
-Without --model, it is `model.module` of the config, and by default this project's Transformer. It
-needs pytest, and ends with status 1 if a check fails.
+Without --model, it checks `model.module` of the config, by default this project's Transformer. It
+requires pytest, and exits with status 1 if a check fails.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _MODEL = flags.DEFINE_string(
 
 
 def main(_):
-  """Checks the flags, and runs the tests of this package."""
+  """Validates the flags, and runs the tests of this package."""
   if not importlib.util.find_spec('pytest'):
     raise UserError(
       'the checks need pytest, which is not installed: pip install pytest'
@@ -42,12 +42,12 @@ def main(_):
     model = dataclasses.replace(model, module=_MODEL.value)
   os.environ['JAX_PLATFORMS'] = 'cpu'  # Before JAX is imported.
   os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = (
-    'True'  # Programs are short, and compile longer.
+    'True'  # Optimizing these short programs costs more time than it saves.
   )
   os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
   from transformer.testing import subject
 
-  subject.read(os.environ['TESTED_MODEL'])  # A model that cannot be built is one line.
+  subject.read(os.environ['TESTED_MODEL'])  # An invalid model fails here, in one line.
   import pytest
 
   folder = Path(__file__).parent

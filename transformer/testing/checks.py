@@ -1,4 +1,4 @@
-"""All checks of a model, by name, the quickest first."""
+"""All conformance checks by name, fastest first."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Checks of what an output of teacher forcing may depend on."""
+"""Checks of the inputs on which an output of teacher forcing may depend."""
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ _EFFECT = (
 
 
 def future_targets_change_nothing(subject: Subject):
-  """Checks that no output depends on later target tokens: gradients of exactly zero."""
-  target = np.arange(N - T, N)  # Distinct tokens, which the source does not have.
+  """Checks causality: the gradient with respect to later target tokens is exactly zero."""
+  target = np.arange(N - T, N)  # Distinct tokens, none of them in the source.
   source = np.arange(FIRST, N - T)
   _check_gradients(subject.shallow, forced_rows([source], target[None]), target)
-  # A choice of tokens, such as the routing of experts, has no gradient.
+  # Discrete choices, such as expert routing, have no gradient, so also compare outputs.
   past_TT = np.tri(T, dtype=bool)
   sources = [source] * T
   same_TT = np.tile(target, (T, 1))
@@ -44,7 +44,7 @@ def future_targets_change_nothing(subject: Subject):
 
 
 def _check_gradients(subject, given, target_T):
-  """Differentiates each output by the rows of the tables that belong to target tokens."""
+  """Differentiates each output with respect to the embeddings of the target tokens."""
   leaves, structure = jax.tree.flatten(subject.params)
   tables = {}
   for number, leaf in enumerate(leaves):
@@ -75,7 +75,7 @@ def _check_gradients(subject, given, target_T):
 
 
 def neighbours_change_nothing(subject: Subject):
-  """Checks that other pairs of a row, padding and other rows change not a bit."""
+  """Checks that other pairs in a row, padding and other rows do not change a bit of the outputs."""
   for others, sentence in (
     (
       _others_in_row,
@@ -97,7 +97,7 @@ def neighbours_change_nothing(subject: Subject):
 
 
 def _keeps_outputs(subject, others) -> bool:
-  """Returns whether each pair keeps its outputs where the tokens of `others` change."""
+  """Returns whether the outputs of each pair stay the same if tokens at `others` change."""
   batch = inputs(full_batch())
   source_BS, source_segments_BS, _, target_BT, target_segments_BT, _ = batch
   source_size = N if subject.config.share_embeddings else SOURCE_N
@@ -119,29 +119,29 @@ def _keeps_outputs(subject, others) -> bool:
 
 
 def _others_in_row(segments, row, segment):
-  """Returns where the other pairs of a row are."""
+  """Returns a mask of the other pairs in a row."""
   return _row(segments, row) & (segments != segment) & (segments > 0)
 
 
 def _padding(segments, row, _):
-  """Returns where the padding of a row is."""
+  """Returns a mask of the padding in a row."""
   return _row(segments, row) & (segments == 0)
 
 
 def _other_rows(segments, row, _):
-  """Returns where the other rows are."""
+  """Returns a mask of the other rows."""
   return ~_row(segments, row)
 
 
 def _row(segments, row):
-  """Returns where a row is, with all of its positions."""
+  """Returns a mask of all positions in a row."""
   chosen = np.zeros(segments.shape, bool)
   chosen[row] = True
   return chosen
 
 
 def packing_changes_nothing(subject: Subject):
-  """Checks that a pair has the same outputs alone, packed, and with any padding."""
+  """Checks that a pair has the same outputs unpacked, packed, and with any amount of padding."""
   first = pair(5, 7, 0)
   second = pair(11, 13, 1)
   both = pack([[first, second], [second, first]])

@@ -1,4 +1,4 @@
-"""Checks of how outputs are computed: transformations of JAX, dropout, gradients and types."""
+"""Numerical checks: JAX transformations, dropout, gradients and types."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from transformer.training.objective import smoothed
 
 
 def eager_jit_and_vmap_agree(subject: Subject):
-  """Checks that a compiled or vectorised model computes what the plain one does."""
+  """Checks that the outputs agree between eager mode, `jax.jit` and `jax.vmap`."""
   subject = subject.shallow
   batch = inputs(full_batch())
   jitted = subject.forward(*batch)
@@ -41,12 +41,12 @@ def eager_jit_and_vmap_agree(subject: Subject):
 
 
 def dropout_needs_a_key(subject: Subject):
-  """Checks that dropout acts only with deterministic=False, and depends on its key."""
+  """Checks that dropout is on only with deterministic=False, and depends on its key."""
   batch = inputs(full_batch())
   try:
     first = subject.apply(*batch, deterministic=True)[0]
     again = subject.apply(*batch, deterministic=True)[0]
-  except Exception as error:  # Flax has one type of error for this, and JAX several.
+  except Exception as error:  # Flax and JAX raise several types.
     raise Broken(
       f'with deterministic=True and no dropout key the model fails, and so would '
       f'evaluation; pass `deterministic` on: {type_and_message(error)}'
@@ -80,7 +80,7 @@ def dropout_needs_a_key(subject: Subject):
 
 
 def empty_rows_have_finite_gradients(subject: Subject):
-  """Checks the gradients of rows that hold only padding, as those at the end of an epoch."""
+  """Checks that rows of only padding, as at the end of an epoch, have finite gradients."""
 
   @jax.jit
   @jax.value_and_grad
@@ -98,7 +98,7 @@ def empty_rows_have_finite_gradients(subject: Subject):
 
 
 def bfloat16_is_near_float32(subject: Subject):
-  """Checks that a model with 16-bit activations has 32-bit parameters and nearly its outputs."""
+  """Checks that with bfloat16 activations, parameters are float32, and outputs close to float32."""
   narrow = subject.with_config(dtype='bfloat16')
   shapes = jax.eval_shape(lambda: init_params(narrow.model, 0))
   types = {leaf.dtype for leaf in jax.tree.leaves(shapes)} - {jnp.dtype('float32')}
@@ -113,7 +113,7 @@ def bfloat16_is_near_float32(subject: Subject):
   narrow_log_probs = jax.jit(narrow.log_probs)
   got = np.asarray(narrow_log_probs(subject.params, *batch))[real_BT]
   difference = np.sqrt(np.mean((got - wanted) ** 2))
-  # A layer rounds about sixteen times one after another; sums inside of products are float32.
+  # A layer has about sixteen consecutive roundings; matrix products accumulate in float32.
   layers = subject.config.num_layers + subject.config.decoder_depth
   allowed = rounding(terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16)
   require(

@@ -1,4 +1,4 @@
-"""Batches of random sentence pairs, with sizes that are distinct primes."""
+"""Batches of random sentence pairs; all sizes are distinct primes."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import numpy as np
 from transformer.data.batch import EOS_ID, PAD_ID, Batch
 from transformer.training.objective import shift_right
 
-B = 3  # rows of a batch
+B = 3  # rows in a batch
 S = 19  # source positions
 T = 23  # target positions
 W = 5  # hypotheses of a search
-N = 37  # target tokens, and source tokens where embeddings are shared
-SOURCE_N = 41  # source tokens elsewhere
-# The first token of a vocabulary that is no reserved one.
+N = 37  # target vocabulary size; source vocabulary size if embeddings are shared
+SOURCE_N = 41  # source vocabulary size if embeddings are not shared
+# The first token id that is not reserved.
 FIRST = 4
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -32,7 +32,7 @@ def pair(source_length: int, target_length: int, seed: int) -> Pair:
 def pack(
   rows: Sequence[Sequence[Pair]], source_length: int = S, target_length: int = T
 ) -> Batch:
-  """Returns a batch with the pairs of each row, one after the other, and padding at its end."""
+  """Returns a batch with the pairs of each row packed one after another, then padding."""
   sources = [[source for source, _ in row] for row in rows]
   targets = [[target for _, target in row] for row in rows]
   return Batch(*_side(sources, source_length), *_side(targets, target_length))
@@ -55,14 +55,14 @@ def _side(rows, length):
 
 
 def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
-  """Returns the arguments of a model for a batch: the targets are shifted right."""
+  """Returns the model arguments for a batch; the targets are shifted right."""
   before = shift_right(batch.target_tokens, batch.target_positions)
   batch = batch._replace(target_tokens=np.asarray(before))
   return tuple(batch.arrays().values())
 
 
 def full_batch() -> Batch:
-  """Returns a batch of B rows with two pairs each, and padding at the end of both sides."""
+  """Returns a batch of B rows of two pairs, with padding at the end of both sides."""
   rows = [
     [pair(5, 7, 0), pair(11, 13, 1)],
     [pair(7, 11, 2), pair(7, 5, 3)],
@@ -74,7 +74,7 @@ def full_batch() -> Batch:
 def forced_rows(
   sources: Sequence[np.ndarray], inputs_BT: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-  """Returns the arguments of a model for one source in each row and given decoder inputs."""
+  """Returns the model arguments for one source per row and given decoder inputs."""
   pairs = zip(sources, inputs_BT, strict=True)
   batch = pack([[each] for each in pairs], target_length=inputs_BT.shape[1])
   return tuple(batch.arrays().values())

@@ -1,4 +1,4 @@
-"""Checks of decoding: steps with a cache are teacher forcing, and searches score what they find."""
+"""Checks of decoding: cached steps and the scores of searches agree with teacher forcing."""
 
 import dataclasses
 import functools
@@ -25,15 +25,15 @@ from transformer.ops.search import (
 from transformer.testing.rows import FIRST, B, N, S, T, W, forced_rows, pair
 from transformer.testing.subject import Subject, require
 
-# The positions that a search has room for at first; at last it has room for T.
+# The initial capacity of the search state, in target positions; it grows to T.
 _FIRST_ROOM = 7
-# The source positions before padding.
+# The number of source positions before padding.
 _SHORTER = 17
 _SEARCH = Decoding(beam_size=W, max_extra_length=T - S)
 
 
 def cached_decoding_is_teacher_forcing(subject: Subject):
-  """Checks `start` and `step` against `__call__`, for any lineage of the hypotheses."""
+  """Checks that `start` and `step` agree with `__call__`, also with reordered hypotheses."""
   for reorders, sentence in (
     (
       False,
@@ -53,10 +53,10 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
 
 
 def _steps(subject, reorders: bool):
-  """Yields for each position the log-probabilities by a step and by teacher forcing, [B, W, N].
+  """Yields the log-probabilities of cached steps and of teacher forcing, [B, W, N] per position.
 
-  The tokens are random. Like a search, it drops some hypotheses and continues others more than
-  once, gives the state more room on the way, and pads the sources.
+  The tokens are random. Like a search, the loop drops some hypotheses and continues others more
+  than once (with `reorders`), grows the state, and pads the sources.
   """
   rng = np.random.default_rng(0)
   apply = functools.partial(subject.model.apply, {'params': subject.params})
@@ -92,7 +92,7 @@ def _steps(subject, reorders: bool):
 
 
 def _forced(subject, sources, tokens_BWT) -> np.ndarray:
-  """Returns the log-probabilities by teacher forcing, [B, W, T, N], after given tokens."""
+  """Returns the log-probabilities of teacher forcing on given tokens, [B, W, T, N]."""
   beams, length = tokens_BWT.shape[1:]
   repeated = []
   for source in sources:
@@ -103,7 +103,7 @@ def _forced(subject, sources, tokens_BWT) -> np.ndarray:
 
 
 def beam_of_one_is_greedy(subject: Subject):
-  """Checks that a beam of one finds what greedy search finds."""
+  """Checks that beam search with one beam returns the tokens of greedy search."""
   greedy = dataclasses.replace(_SEARCH, beam_size=1)
   found = _search(subject, dataclasses.replace(greedy, search=f'{__name__}:beam'))
   wanted = _search(subject, greedy)
@@ -115,7 +115,7 @@ def beam_of_one_is_greedy(subject: Subject):
 
 
 def searches_score_by_teacher_forcing(subject: Subject):
-  """Checks the log-probabilities that searches report of what they find."""
+  """Checks that the log-probabilities of hypotheses agree with teacher forcing."""
   for beams in (1, W):
     found = _search(subject, dataclasses.replace(_SEARCH, beam_size=beams))
     tokens_BWT = np.asarray(found.tokens)
@@ -135,7 +135,7 @@ def searches_score_by_teacher_forcing(subject: Subject):
 
 
 def _totals(log_probs_BWTN, tokens_BWT, lengths_BW) -> np.ndarray:
-  """Returns the log-probability of each hypothesis as far as it goes, [B, W]."""
+  """Returns the log-probability of each hypothesis, without padding, [B, W]."""
   each_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
   places_T = np.arange(tokens_BWT.shape[-1])
   counted_BWT = places_T < lengths_BW[..., None]
@@ -143,17 +143,17 @@ def _totals(log_probs_BWTN, tokens_BWT, lengths_BW) -> np.ndarray:
 
 
 def beam(step, cache, limits_B, options, beams, nbest) -> Search:
-  """Returns a beam search, also where the default for one beam is greedy search."""
+  """Returns a beam search, also for one beam, where greedy search is the default."""
   return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=nbest)
 
 
 def _sources():
-  """Returns sources with their end tokens, of which one is as long as the batch allows."""
+  """Returns sources with EOS; one has the maximum length of the batch."""
   return [np.append(pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)]
 
 
 def _search(subject, config: Decoding) -> Hypotheses:
-  """Returns what a search finds for B sources of several lengths."""
+  """Returns the hypotheses of a search for B sources of different lengths."""
   nbest = dataclasses.replace(config, nbest=config.beam_size)
   search = ModelSearch([subject.model], nbest)
   source_BS = padded(_sources(), S, B)

@@ -1,4 +1,4 @@
-"""A model that is checked: how it is built, its parameters, and what the checks compute with it."""
+"""The model under test: its construction, parameters and outputs."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from transformer.testing.tolerance import rounding
 _LAYERS = 2
 _POSITIONS = 31
 _WIDTHS = {'model_dim': 13, 'ff_dim': 17, 'num_heads': 3, 'key_dim': 7, 'value_dim': 11}
-# The width of a head of a model of the user, which may need an even one.
+# The width of a head of a custom model, which may require an even width.
 _HEAD_DIM = 6
 
 
@@ -32,19 +32,19 @@ class Broken(AssertionError):
 
 
 def require(holds: Any, sentence: str):
-  """Raises `Broken` with the sentence unless something holds."""
+  """Raises `Broken` with the sentence unless the condition holds."""
   if not holds:
     raise Broken(sentence)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subject:
-  """A model that is checked.
+  """A model under test.
 
   Attributes:
-    build: builds the model, as a class of models does: (config, vocabulary_size,
+    build: builds the model, with the arguments of a model class: (config, vocabulary_size,
       source_vocabulary_size) -> Flax module.
-    config: the settings that it is built with, whose sizes are small.
+    config: the config of the model, with small sizes.
   """
 
   build: Callable[[ModelConfig, int, int], Model]
@@ -52,12 +52,12 @@ class Subject:
 
   @functools.cached_property
   def model(self) -> Model:
-    """The model, with vocabularies of N and, unless embeddings are shared, SOURCE_N tokens."""
+    """The model; N target tokens, and SOURCE_N source tokens unless embeddings are shared."""
     return self.build(self.config, N, N if self.config.share_embeddings else SOURCE_N)
 
   @functools.cached_property
   def params(self) -> Any:
-    """Random parameters without zeros, so that one that is left out changes a result."""
+    """Random parameters without zeros, so that an unused parameter changes a result."""
     rng = np.random.default_rng(1)
 
     def changed(leaf):
@@ -69,17 +69,17 @@ class Subject:
     return jax.tree.map(changed, initial)
 
   def apply(self, *arguments, **options) -> Any:
-    """Calls the model, or a method of it, with its parameters."""
+    """Calls the model, or one of its methods, with its parameters."""
     return self.model.apply({'params': self.params}, *arguments, **options)
 
   def log_probs(self, params, *inputs) -> jax.Array:
-    """Returns the log-probabilities of the next tokens by teacher forcing, [B, T, N]."""
+    """Returns the next-token log-probabilities by teacher forcing, [B, T, N]."""
     x_BTD, output_ND = self.model.apply({'params': params}, *inputs, deterministic=True)
     return jax.nn.log_softmax(linear.logits(x_BTD, output_ND))
 
   @functools.cached_property
   def forward(self) -> Callable[..., jax.Array]:
-    """`log_probs`, compiled, with `params`."""
+    """`log_probs` with `params`, compiled."""
     return functools.partial(jax.jit(self.log_probs), self.params)
 
   def with_config(self, **changes) -> 'Subject':
@@ -88,17 +88,17 @@ class Subject:
 
   @functools.cached_property
   def shallow(self) -> 'Subject':
-    """The same model with one layer in each stack, for what takes long to compile."""
+    """The same model with one layer per stack, for checks that take long to compile."""
     return self.with_config(
       num_layers=1, decoder_layers=self.config.decoder_layers and 1
     )
 
   def near(self, got, wanted) -> bool:
-    """Returns whether rounding in float32 explains the difference of two results.
+    """Returns whether float32 rounding explains the difference between two results.
 
-    A number on its way to a result passes the layers of both stacks. In each, the sums of
-    attention and the feed-forward network have as many terms as the widths and the positions. A
-    norm or a softmax may magnify a rounding, by up to ten.
+    The tolerance counts the terms of consecutive sums over all layers of both stacks: in each
+    layer, the number of terms depends on widths and positions. It also allows for norms and
+    softmax, which may amplify a rounding error by up to ten.
     """
     config = self.config
     layers = config.num_layers + config.decoder_depth
@@ -111,10 +111,10 @@ class Subject:
 
 
 def small(config: ModelConfig) -> ModelConfig:
-  """Returns the settings of a model in float32, with few layers and small widths.
+  """Returns the config in float32, with few layers and small widths.
 
-  A model of the user may tie widths to heads, and its own settings to their number. So its heads
-  stay, and `model_dim` is a multiple of them.
+  The widths of a custom model may depend on its heads, and its settings on the number of heads. So
+  a custom model keeps its number of heads, and `model_dim` is a multiple of it.
   """
   config = config.with_dtype('float32')
   changes = {
@@ -138,10 +138,10 @@ def small(config: ModelConfig) -> ModelConfig:
 
 
 def subject_of(config: ModelConfig) -> Subject:
-  """Returns the model of a config with small sizes.
+  """Returns the model of a config, with small sizes.
 
   Raises:
-    UserError: `model.module` cannot be imported, or it is no model.
+    UserError: `model.module` cannot be imported, or is not a model.
   """
 
   def build(config, vocabulary_size, source_vocabulary_size):
@@ -152,16 +152,16 @@ def subject_of(config: ModelConfig) -> Subject:
     return build_model(config, vocabulary)
 
   subject = Subject(build, small(config))
-  # It is built now, so that an error comes before all checks.
+  # Build the model now, so that errors are raised before any check.
   assert subject.model is not None
   return subject
 
 
 def read(text: str) -> Subject:
-  """Returns the model of a MODULE:CLASS, or of the settings of `config.model` as JSON.
+  """Returns the model named by MODULE:CLASS, or by settings of `config.model` as JSON.
 
   Raises:
-    UserError: the settings are wrong, or the model cannot be built.
+    UserError: the settings are invalid, or the model cannot be built.
   """
   settings = {'module': text}
   if text.startswith('{'):

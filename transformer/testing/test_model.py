@@ -1,6 +1,6 @@
-"""Runs all checks on the model that the variable TESTED_MODEL names; default: the Transformer.
+"""Runs all checks on the model of the environment variable TESTED_MODEL; default: the Transformer.
 
-It is MODULE:CLASS, or settings of `config.model` as JSON.
+TESTED_MODEL is MODULE:CLASS, or settings of `config.model` as JSON.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import pytest
 from transformer.testing import subject
 from transformer.testing.checks import CHECKS
 
-with contextlib.suppress(RuntimeError):  # JAX has started.
+with contextlib.suppress(RuntimeError):  # JAX is already initialized.
   jax.config.update('jax_num_cpu_devices', 8)
 
 

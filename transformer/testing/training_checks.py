@@ -1,4 +1,4 @@
-"""Checks of training: several devices make the steps of one, and a resumed run those of a whole."""
+"""Checks of training: sharded equals single-device, and resumed equals uninterrupted."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ _ROWS = 8
 _SOURCE_LENGTH = 13
 _TARGET_LENGTH = 11
 _STEPS = 3
-# The sizes of the axes data, fsdp and tensor, by the number of devices.
+# Mesh sizes (data, fsdp, tensor) by number of devices.
 _MESHES = {8: ((8, 1, 1), (2, 2, 2)), 4: ((4, 1, 1), (1, 2, 2))}
 
 
@@ -38,7 +38,7 @@ _OPTIMIZER = OptimizerConfig(
 
 
 def devices_make_the_steps_of_one(subject: Subject):
-  """Checks that eight devices, or four, make the training steps of one, dropout included."""
+  """Checks that training steps on eight devices, or four, equal those on one, also with dropout."""
   devices = jax.local_devices(backend='cpu')
   number = 8 if len(devices) >= 8 else 4
   if len(devices) < number:
@@ -49,7 +49,7 @@ def devices_make_the_steps_of_one(subject: Subject):
   wanted = _metrics(*_update(subject, (1, 1, 1)))
   for sizes in _MESHES[number]:
     found = _metrics(*_update(subject, sizes))
-    # Losses are means of some hundred terms, and so are gradients.
+    # Losses and gradients are means of some hundred terms.
     require(
       np.allclose(found, wanted, rtol=1e-4),
       f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
@@ -59,7 +59,7 @@ def devices_make_the_steps_of_one(subject: Subject):
 
 
 def resumed_training_is_uninterrupted(subject: Subject):
-  """Checks that a run that was saved and restored has the bits of an uninterrupted one."""
+  """Checks that a resumed run is bit-identical to an uninterrupted run."""
   update, step = _update(subject, (1, 1, 1))
   whole, losses = _trained(step, update.first_state(), 0, _STEPS)
   again, _ = _trained(step, update.first_state(), 0, _STEPS)
@@ -86,7 +86,7 @@ def resumed_training_is_uninterrupted(subject: Subject):
 
 
 def _restored(state, wanted):
-  """Returns what a checkpoint of a state after one step gives back; `wanted` are its shapes."""
+  """Saves a state after one step, and returns the restored checkpoint; `wanted` are its shapes."""
   with tempfile.TemporaryDirectory() as folder:
     writer = CheckpointWriter(Path(folder))
     writer.save(state, {'evaluations': []})
@@ -96,11 +96,11 @@ def _restored(state, wanted):
   return restored
 
 
-@functools.lru_cache(maxsize=1)  # Two checks begin with the same one.
+@functools.lru_cache(maxsize=1)  # Two checks start with the same arguments.
 def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
-  """Returns an update on a mesh, and its compiled step.
+  """Returns an `Update` on a mesh, and its compiled training step.
 
-  Even sizes let both axes split what `splits` names.
+  Sizes are even, so that the fsdp and tensor axes can split the parameters of `splits`.
   """
   config = subject.config
   subject = subject.shallow.with_config(
@@ -114,7 +114,7 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
     config = Config(_DATA, subject.config, _OPTIMIZER, _TRAIN, _DECODE, seed=7)
     update = make_update(config, subject.model, mesh)
     step = update.lower(Shape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
-  except Exception as error:  # JAX and XLA have several types.
+  except Exception as error:  # JAX and XLA raise several types.
     raise Broken(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
       f'look at the model and its `splits`: {type_and_message(error)}'
@@ -123,12 +123,12 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
 
 
 def _axes(sizes) -> str:
-  """Returns the sizes of a mesh as settings."""
+  """Returns the mesh sizes as settings."""
   return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
 
 
 def _metrics(update: Update, step: jax.stages.Compiled) -> np.ndarray:
-  """Returns the loss and the norm of the gradient of each step."""
+  """Returns the loss and the gradient norm of each step."""
   state = update.first_state()
   rows = []
   for number in range(_STEPS):
@@ -139,7 +139,7 @@ def _metrics(update: Update, step: jax.stages.Compiled) -> np.ndarray:
 
 
 def _trained(step, state, start, stop):
-  """Returns the state after some steps, which do not change the given one, and their losses."""
+  """Returns the state and the losses after the steps; the given state is not donated."""
   state = jax.tree.map(lambda leaf: leaf.copy(), state)
   losses = []
   for number in range(start, stop):
@@ -149,7 +149,7 @@ def _trained(step, state, start, stop):
 
 
 def _batch(number: int) -> Batch:
-  """Returns a batch with two pairs in every row, a function of its number."""
+  """Returns batch `number`, with two pairs in every row."""
   rows = []
   for row in range(_ROWS):
     seed = 2 * (_ROWS * number + row)
@@ -160,6 +160,6 @@ def _batch(number: int) -> Batch:
 
 
 def _equal(one, other) -> bool:
-  """Returns whether all arrays of two pytrees have the same bits."""
+  """Returns whether all arrays of two pytrees are equal."""
   same = jax.tree.map(np.array_equal, one, other)
   return all(jax.tree.leaves(same))

@@ -1,1 +1,1 @@
-"""One update: objective, optimizer, mesh and step, compiled for the devices and their memory."""
+"""The training step: objective, optimizer, mesh and step, compiled to fit in device memory."""

@@ -9,7 +9,8 @@ from transformer.settings import check_ranges, setting
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
-# Whether a schedule depends on train.steps. With such a one, or its own, a run keeps that number.
+# Whether a schedule depends on train.steps. With such a schedule, or a custom one, train.steps
+# cannot change on resume.
 SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
@@ -19,23 +20,23 @@ class OptimizerConfig:
 
   Attributes:
     algorithm: `adam`, or `muon` (Jordan et al., 2024) for the matrices of attention and
-      feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for all else. Its updates
-      have the size of Adam's (Liu et al., 2025, "Muon is Scalable for LLM Training"), and so take
-      the same learning rate. Or MODULE:FUNCTION, or a tuple of that and its numbers; see
-      docs/own-parts.md.
+      feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for other parameters. Muon
+      updates are scaled to the size of Adam's (Liu et al., 2025, "Muon is Scalable for LLM
+      Training"), and so use the same learning rate. Or a custom algorithm: MODULE:FUNCTION, or a
+      tuple of MODULE:FUNCTION and its arguments; see docs/own-parts.md.
     schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
-      falls from the peak to zero at `train.steps`, `constant` stays at the peak. All rise
-      linearly to the peak over `warmup_steps`. Or one of your own, as for `algorithm`.
-    scale: factor on the paper's schedule; the other named ones ignore it.
-    peak_learning_rate: highest learning rate of all schedules but the paper's.
-    warmup_steps: updates until the learning rate is at its peak.
+      decays from the peak to zero at `train.steps`, `constant` stays at the peak. All have a
+      linear warmup over `warmup_steps`. Or a custom schedule, given as for `algorithm`.
+    scale: factor on the `paper` schedule; the other named schedules ignore it.
+    peak_learning_rate: maximum learning rate of all schedules except `paper`.
+    warmup_steps: steps until the learning rate reaches its peak.
     b2: decay of Adam's second moment, β₂.
-    weight_decay: weight decay of the matrices of attention and feed-forward layers. Each update
-      subtracts this share of a matrix, times the learning rate (Loshchilov and Hutter, 2019,
+    weight_decay: decoupled weight decay of the matrices of attention and feed-forward layers. Each
+      step subtracts learning rate × weight_decay × the matrix (Loshchilov and Hutter, 2019,
       "Decoupled Weight Decay Regularization").
-    clip_norm: largest global norm of a gradient; 0 does not clip.
-    accumulate: number of parts that a batch is cut into to fit into memory, with a forward
-      and a backward pass each. The update is the same but for rounding and dropout bits.
+    clip_norm: maximum global norm of the gradient; 0: no clipping.
+    accumulate: number of microbatches per batch, to fit into memory; each has a forward and a
+      backward pass. Equals the full-batch step up to rounding and dropout bits.
   """
 
   algorithm: own_code.Setting = 'adam'
@@ -50,7 +51,7 @@ class OptimizerConfig:
 
   @property
   def ignored_rate_key(self) -> str:
-    """The key that a named schedule ignores: `scale` or `peak_learning_rate`; else nothing."""
+    """The key that a named schedule ignores: `scale` or `peak_learning_rate`; '' if custom."""
     if own_code.name_of(self.schedule) not in SCHEDULES:
       return ''
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
@@ -64,41 +65,38 @@ class TrainConfig:
   """The length of a run, its batches and loss, and its evaluations and checkpoints.
 
   Attributes:
-    steps: number of updates in the run.
-    tokens_per_batch: target positions in a batch, over all devices.
+    steps: number of training steps.
+    tokens_per_batch: target positions per batch, over all devices.
     label_smoothing: ε of section 5.4.
-    objective: what an update minimises: MODULE:FUNCTION, or a tuple of that and its numbers, such
-      as `('transformer.tools.r_drop:r_drop', 5.0)`; see docs/objectives.md. Empty is the smoothed
-      cross entropy.
-    objective_runs: directories of runs that `objective` reads; a run that goes on may find them
-      elsewhere.
+    objective: the training objective: MODULE:FUNCTION, or a tuple of MODULE:FUNCTION and its
+      arguments, such as `('transformer.tools.r_drop:r_drop', 5.0)`; see docs/objectives.md. Empty:
+      label-smoothed cross entropy.
+    objective_runs: directories of runs that `objective` reads; they may move before a resume.
     ema_decay: decay of an exponential moving average of the parameters (Polyak and Juditsky, 1992),
-      such as 0.999, which evaluation and translation use; 0 keeps none.
-    log_every: updates between two lines of metrics.
-    eval_every: updates between two evaluations on the validation split.
-    checkpoint_every: updates between two checkpoints. An evaluation that is the best so far
-      saves one too.
-    keep: number of latest checkpoints that are kept, beside the best.
-    patience: the run stops after this many evaluations in a row without a new best; 0 never
-      stops early.
-    best_by: the metric of the validation split that decides which checkpoint is the best:
-      `loss`, `perplexity`, `bleu`, `chrf` (chrF2++, computed only if it is named here), or a
-      name of `valid_metric`'s, of which more is better. `talks/loss` is that of the set `talks`
-      of `data.valid`. Empty is BLEU. The lower loss decides ties, and among BLEU, chrF2++ or `f1`
-      below 1.
-    valid_metric: a metric of your own for the validation split, as MODULE:FUNCTION, like
-      --metric of eval.py; empty is none. It is recorded as `valid/FUNCTION`.
-    report: classes of trackers, or of your own, that are told of the run while it trains, as
-      MODULE:CLASS; see docs/trackers.md. TensorBoard is always told.
-    init_from: directory of a run whose best weights and vocabulary this run starts from;
-      empty starts from random weights. Both need the same config.model, except dropout,
-      `attention`, `dtype` and `remat`.
-    skip_nonfinite: number of updates in a row that may be skipped because their loss or gradient is
-      not finite; one more stops the run. Skipped ones are counted, and change nothing else.
+      such as 0.999, used for evaluation and translation; 0: no average.
+    log_every: steps between metric logs.
+    eval_every: steps between evaluations on the validation split.
+    checkpoint_every: steps between checkpoints. A new best evaluation also saves a checkpoint.
+    keep: number of latest checkpoints to keep, in addition to the best.
+    patience: number of consecutive evaluations without a new best after which the run stops; 0:
+      no early stopping.
+    best_by: the validation metric that selects the best checkpoint: `loss`, `perplexity`, `bleu`,
+      `chrf` (chrF2++, computed only if it is named here), or a score of `valid_metric`, where
+      higher is better. `talks/loss` is the loss on the dataset `talks` of `data.valid`. Empty:
+      BLEU. All scores of BLEU, chrF2++ or `f1` below 1 count as equal. Lower loss breaks ties.
+    valid_metric: a custom metric for the validation split, as MODULE:FUNCTION, like --metric of
+      eval.py; empty: none. It is logged as `valid/FUNCTION`.
+    report: classes of trackers, built-in or custom, to log the run to, as MODULE:CLASS; see
+      docs/trackers.md. TensorBoard logs are always written.
+    init_from: directory of a run whose best weights and vocabulary initialize this run; empty:
+      random weights. Both runs need the same config.model, except dropout, `attention`, `dtype`
+      and `remat`.
+    skip_nonfinite: maximum consecutive steps to skip because their loss or gradient is not finite;
+      one more stops the run. Skipped steps are counted, and change no parameters.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender
-      waits before it kills.
-    reproducible: on a GPU, use only kernels that give the same bits every time; they are
-      slower. On a CPU, all kernels give the same bits for the same number of cores.
+      waits before it kills the process.
+    reproducible: on a GPU, use only deterministic kernels, which are slower. On a CPU, all kernels
+      are deterministic for the same number of cores.
   """
 
   steps: int = setting(100_000, least=1)
@@ -131,13 +129,12 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-  """The sizes of the mesh axes; −1 takes all devices that are left.
+  """The sizes of the mesh axes; −1: all remaining devices.
 
   Attributes:
-    data: number of parts that the rows of a batch are split into.
-    fsdp: number of parts that each of these is split into, and one axis of each matrix and table of
-      embeddings too.
-    tensor: number of parts that heads, the inner width and the vocabulary are split into.
+    data: number of shards of the rows of a batch.
+    fsdp: number of shards of each `data` shard, and of one axis of each matrix and embedding table.
+    tensor: number of shards of heads, feed-forward width and vocabulary.
   """
 
   data: int = -1

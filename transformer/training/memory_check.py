@@ -1,4 +1,4 @@
-"""Finds before the first step whether a run fits into the devices' memory."""
+"""Checks before the first step that a run fits into device memory."""
 
 import math
 import os
@@ -20,13 +20,13 @@ _ADVICE = (
 def compile_within_memory(
   update: Update, shape: Shape, search_name: str, search
 ) -> CompiledUpdate:
-  """Returns an update, compiled.
+  """Returns the compiled training and evaluation steps.
 
-  Raises `UserError` if the devices lack the memory for a run with it.
+  Raises `UserError` if training, evaluation or search needs more memory than a device has.
 
   Args:
-    search_name: a name of the search for people.
-    search: the compiled search of the longest validation sentences.
+    search_name: human-readable name of the search.
+    search: the compiled search for the longest validation sentences.
   """
   logging.info(
     'compiling the update and the evaluation, most of which the next start finds'
@@ -51,12 +51,12 @@ def compile_within_memory(
     )
     return compiled
   whole_state = _bytes_on_device(update.state)
-  # What of the state is no argument of an evaluation or a search.
+  # The part of the training state that is not an argument of an evaluation or a search.
   beside = whole_state - _bytes_on_device(update.state.best_params)
-  # The frozen arrays are on the device already, and so not in its free memory.
+  # The frozen arrays are already on the device, so its free memory excludes them.
   needs['update'] -= _bytes_on_device(update.objective.arguments)
   needs['evaluation'] += beside
-  # Where `fsdp` splits parameters, a search has its own copy of the whole, beside the state.
+  # If `fsdp` splits parameters, a search has its own gathered copy, in addition to the state.
   needs[search_name] += whole_state if update.mesh.shape['fsdp'] > 1 else beside
   for name, need in needs.items():
     message = (
@@ -76,9 +76,9 @@ def _bytes_on_device(tree) -> int:
 
 
 def _bytes_of(program) -> int | None:
-  """Returns the bytes that a device needs to run a compiled program; None if it does not tell."""
+  """Returns the device memory of a compiled program in bytes; None if JAX does not report it."""
   memory = program.memory_analysis()
-  # Some outputs take the memory of arguments.
+  # Donated arguments and outputs share memory.
   return memory and (
     memory.argument_size_in_bytes
     + memory.output_size_in_bytes
@@ -88,9 +88,9 @@ def _bytes_of(program) -> int | None:
 
 
 def device_memory() -> int | None:
-  """Returns the bytes that a device has free for this process; None if it cannot be known.
+  """Returns the free device memory of this process in bytes; None if unknown.
 
-  For a CPU, these are the machine's memory, divided among JAX's virtual devices.
+  For a CPU, it is the memory of the machine, divided by the number of JAX's virtual devices.
   """
   device = jax.local_devices()[0]
   stats = device.memory_stats() or {}

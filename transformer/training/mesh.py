@@ -1,4 +1,4 @@
-"""The mesh of devices, and the rules that split arrays over it."""
+"""The device mesh, and the shardings of arrays over it."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from transformer.training.config import MeshConfig
 
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
-  """Arranges devices, or all of JAX, in a mesh for so many rows at a time."""
+  """Returns a mesh of `devices` (None: all devices) for batches of `rows` rows."""
   devices = jax.devices() if devices is None else devices
-  # `jax.make_mesh` refuses a mesh whose sides differ from those of the TPU's network.
+  # `jax.make_mesh` rejects a mesh whose shape differs from the physical topology of a TPU.
   arranged = create_device_mesh(
     _sizes(config, rows, len(devices)), devices, allow_split_physical_axes=True
   )
@@ -22,7 +22,7 @@ def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) ->
 
 
 def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
-  """Returns the sizes of the mesh axes for a number of devices; refuses what does not fit them."""
+  """Returns the sizes of the mesh axes; raises `UserError` if they do not fit devices or rows."""
   sizes = [config.data, config.fsdp, config.tensor]
   if -1 in sizes:
     sizes[sizes.index(-1)] = devices // -math.prod(sizes)
@@ -44,7 +44,10 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
 def check_shares(
   config: MeshConfig, rows: int, sentences: int, devices: int, processes: int
 ):
-  """Refuses batches, and sentences that several processes translate, which devices cannot share."""
+  """Raises `UserError` if the mesh cannot split a batch, or the sentences of a search, evenly.
+
+  The number of sentences matters only with several processes.
+  """
   data, fsdp, _ = _sizes(config, rows, devices)
   if processes > 1 and sentences % (data * fsdp):
     raise UserError(
@@ -54,29 +57,29 @@ def check_shares(
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """Returns the sharding that splits a leading axis, such as a batch's rows, over the mesh."""
+  """Returns the sharding that splits a leading axis, such as the rows of a batch, over the mesh."""
   return NamedSharding(mesh, PartitionSpec(('data', 'fsdp')))
 
 
 def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding:
-  """Returns the sharding that splits a batch of sentences; copies it if it cannot split evenly."""
+  """Returns the sharding of a batch of sentences: split, or replicated if not evenly divisible."""
   ways = row_devices(mesh)
   return replicated(mesh) if ways == 1 or sentences % ways else batch_sharding(mesh)
 
 
 def sentence_mesh(sentences: int) -> Mesh:
-  """Returns a mesh of the most devices of this process that can split the sentences evenly."""
+  """Returns the largest mesh of local devices that splits the sentences evenly."""
   ways = math.gcd(sentences, jax.local_device_count())
   return make_mesh(MeshConfig(data=ways), sentences, jax.local_devices()[:ways])
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """Returns the sharding that copies an array to all devices."""
+  """Returns the sharding that replicates an array on all devices."""
   return NamedSharding(mesh, PartitionSpec())
 
 
 def row_devices(mesh: Mesh) -> int:
-  """Returns the number of parts that a batch's rows are split into."""
+  """Returns the number of shards of the rows of a batch."""
   return mesh.shape['data'] * mesh.shape['fsdp']
 
 
@@ -85,8 +88,8 @@ def state_shardings(
 ):
   """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
 
-  An array axis stays whole if its mesh axis does not divide it, or is not among `axes`. Without
-  `splits`, each device has all of the parameters.
+  An array axis is not split if its mesh axis does not divide its size, or is not in `axes`. Without
+  `splits`, parameters are replicated.
   """
   rules = getattr(model, 'splits', {})
 
@@ -107,14 +110,15 @@ def state_shardings(
 
 
 def gathering(mesh: Mesh, params, model):
-  """Returns the shardings of a model's parameters that `fsdp` does not split."""
+  """Returns the shardings of parameters gathered over `fsdp`: only `tensor` splits them."""
   return state_shardings(mesh, params, model, ('tensor',))
 
 
 def gathered(mesh: Mesh, params, model):
-  """Gathers parameters or gradients that `fsdp` splits.
+  """Gathers parameters or gradients over the mesh axis `fsdp`.
 
-  Else XLA would split the width of all activations too, and each device compute all rows.
+  Otherwise, XLA would also split the width of all activations, and each device would compute all
+  rows.
   """
   if mesh.shape['fsdp'] == 1:
     return params

@@ -1,4 +1,4 @@
-"""What an update minimises: the seam `train.objective`, and its default, the paper's loss."""
+"""The extension point `train.objective`, and its default, the paper's loss."""
 
 import functools
 import re
@@ -17,7 +17,7 @@ from transformer.ops.losses import smoothed_cross_entropy
 
 # The Flax collection of a model's auxiliary losses.
 LOSSES = 'losses'
-# The sums of every objective, and the names that the metrics of an update have besides.
+# The sums of every objective, and the names of other metrics of a training step.
 SUMS = 'loss', 'nll', 'weight'
 TAKEN = (
   'perplexity',
@@ -34,18 +34,18 @@ TAKEN = (
 
 
 class Objective(NamedTuple):
-  """What an update minimises.
+  """A training objective.
 
   Attributes:
-    loss: called with the model, its parameters, a batch and the random key of dropout (None
-      is without), and by name with `frozen`, the arrays below, and `devices`, the number of
-      devices that the rows are split over. Returns float32 sums over the target tokens of the
-      batch, in nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and
-      `weight`, by which both are divided. So is every further sum, logged as `train/NAME`.
-    passes: how often each token of a batch goes through the model, forward and back.
-    extra_models: other models that each batch goes through, only forward.
-    frozen: a pytree of arrays that no update changes; each device holds all of them.
-    sources: what identifies `frozen`, as JSON data; a run goes on only with the same.
+    loss: called with the model, its parameters, a batch and the random key of dropout (None: no
+      dropout). Keyword arguments: `frozen`, the arrays below, and `devices`, the number of devices
+      that the rows are split over. Returns float32 sums over the target tokens of the batch, in
+      nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and `weight`, the
+      divisor of both. Every further sum is also divided by `weight`, and logged as `train/NAME`.
+    passes: number of forward and backward passes per token of a batch.
+    extra_models: other models, each with one forward pass per batch.
+    frozen: a pytree of arrays that are not trained, replicated on all devices.
+    sources: JSON data that identifies `frozen`; it cannot change on resume.
   """
 
   loss: Callable[..., dict[str, jax.Array]]
@@ -56,14 +56,14 @@ class Objective(NamedTuple):
 
   @property
   def arguments(self) -> tuple[Any, ...]:
-    """What an update takes after the state and the batch: the frozen arrays, if any."""
+    """Arguments of a training step after state and batch: the frozen arrays, if any."""
     return (self.frozen,) if jax.tree.leaves(self.frozen) else ()
 
 
 def make_objective(config: Config, vocabulary) -> Objective:
   """Returns the objective of a run with a `RunVocabulary`; loads its frozen arrays.
 
-  Raises `UserError` if it cannot be imported or built, or is none.
+  Raises `UserError` if it cannot be imported or built, or is not an `Objective`.
   """
   setting = config.train.objective
   if not setting:
@@ -102,7 +102,7 @@ def check_sums(sums: Mapping) -> dict[str, jax.Array]:
 
 @functools.cache
 def smoothed(smoothing: float) -> Objective:
-  """Returns label-smoothed cross entropy (section 5.4), the default objective."""
+  """Returns the default objective, label-smoothed cross entropy (section 5.4)."""
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
@@ -122,7 +122,7 @@ def smoothed(smoothing: float) -> Objective:
 
 
 def model_inputs(batch: Batch) -> tuple[Any, ...]:
-  """Returns the arguments of a model for teacher forcing on a batch."""
+  """Returns the model arguments for teacher forcing on a batch."""
   return (
     batch.source_tokens,
     batch.source_segments,
@@ -136,11 +136,11 @@ def model_inputs(batch: Batch) -> tuple[Any, ...]:
 def forward(
   model: Model, params, batch: Batch, dropout_key=None
 ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-  """Runs teacher forcing; without a random key there is no dropout.
+  """Runs teacher forcing, with dropout if `dropout_key` is given.
 
   Returns:
-    The decoder's output x_BTD, the output projection output_ND, whose product x · outputᵀ is the
-    logits, and the model's auxiliary losses by name, for `add_losses`.
+    The decoder output [B, T, D] and the output projection [N, D], whose product x · outputᵀ is the
+    logits; and the auxiliary losses of the model by name, for `add_losses`.
   """
   (x_BTD, output_ND), variables = model.apply(
     {'params': params},
@@ -163,9 +163,10 @@ def forward(
 def add_losses(
   sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
 ) -> dict[str, jax.Array]:
-  """Returns the sums of an objective with auxiliary losses added, each by its name, too.
+  """Returns the sums of an objective with the auxiliary losses added to `loss`.
 
-  An auxiliary loss is one of a token on average, so that its sum is its product with the weight.
+  Each auxiliary loss is also a new entry. It is a mean over tokens, so its sum is the mean times
+  `weight`.
   """
   more = {name: value * sums['weight'] for name, value in losses.items()}
   return {**sums, 'loss': sum(more.values(), sums['loss']), **more}
@@ -177,16 +178,16 @@ def token_weights(batch: Batch):
 
 
 def twice(array):
-  """Returns an array with each row followed by its twin, so that both are on the same device."""
+  """Returns the array with each row followed by its copy, so that both are on the same device."""
   return jnp.repeat(array, 2, axis=0)
 
 
 def twins(batch: Batch):
-  """Returns a batch with each row twice, and the weights of its tokens, halved."""
+  """Returns the batch with each row duplicated, and its token weights, halved."""
   return jax.tree.map(twice, (batch, token_weights(batch) / 2))
 
 
 def shift_right(tokens_BT, positions_BT):
-  """Returns the decoder's inputs: each packed target shifted right by one, after `BOS_ID`."""
+  """Returns the decoder inputs: each packed target shifted right by one, starting with `BOS_ID`."""
   before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
   return jnp.where(positions_BT == 0, BOS_ID, before_BT)

@@ -1,4 +1,4 @@
-"""The seams `optimizer.schedule` and `optimizer.algorithm`; Adam (section 5.3) and Muon."""
+"""The extension points `optimizer.schedule` and `.algorithm`; Adam (section 5.3) and Muon."""
 
 import functools
 
@@ -14,11 +14,11 @@ from transformer.training.config import OptimizerConfig
 _B1 = 0.9  # Section 5.3.
 _EPS = 1e-9
 _MUON_MOMENTUM = 0.95  # Jordan et al., 2024.
-_MUON_RMS = 0.2  # Root mean square of an update, as large as Adam's (Liu et al., 2025).
+_MUON_RMS = 0.2  # Root mean square of an update, similar to Adam's (Liu et al., 2025).
 
 
 def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); update 0 is the paper's step 1."""
+  """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); count 0 is the paper's step 1."""
   return _inverse_sqrt(
     config.scale * (model_dim * config.warmup_steps) ** -0.5, config.warmup_steps
   )
@@ -38,7 +38,7 @@ def _inverse_sqrt(peak: float, warmup: int) -> optax.Schedule:
 
 
 def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Rises from 0 to the peak and falls to 0; with a longer warm-up, it rises until the end."""
+  """Linear warmup from 0 to the peak, then cosine decay to 0; only warmup if it is longer."""
   warmup = config.warmup_steps
   return optax.warmup_cosine_decay_schedule(
     0.0, config.peak_learning_rate, warmup, max(steps, warmup + 1)
@@ -46,7 +46,7 @@ def cosine(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedul
 
 
 def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Rises from 0 to the peak and stays there."""
+  """Linear warmup from 0 to the peak, then constant."""
   return optax.warmup_constant_schedule(
     0.0, config.peak_learning_rate, config.warmup_steps
   )
@@ -55,7 +55,7 @@ def constant(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Sched
 def adam(
   config: OptimizerConfig, schedule: optax.Schedule
 ) -> list[optax.GradientTransformation]:
-  """Adam, with decoupled weight decay of matrices: a list, so that clipping is one more part."""
+  """Adam, with decoupled weight decay of matrices; a list, to which clipping can be added."""
   parts = [optax.scale_by_adam(b1=_B1, b2=config.b2, eps=_EPS)]
   if config.weight_decay:
     parts.append(
@@ -70,7 +70,7 @@ def adam(
 def muon(
   config: OptimizerConfig, schedule: optax.Schedule
 ) -> list[optax.GradientTransformation]:
-  """Muon for matrices, with Adam and Nesterov momentum for all other parameters."""
+  """Muon for matrices; Adam with Nesterov momentum for all other parameters."""
   algorithm = optax.contrib.muon(
     schedule,
     beta=_MUON_MOMENTUM,
@@ -96,7 +96,7 @@ _ALGORITHMS = {'adam': adam, 'muon': muon}
 def make_schedule(
   config: OptimizerConfig, model_dim: int, steps: int
 ) -> optax.Schedule:
-  """Returns the learning rate as a function of the number of updates already made."""
+  """Returns the learning rate as a function of the number of completed steps."""
   name = own_code.name_of(config.schedule)
   if name in _SCHEDULES:
     return _SCHEDULES[name](config, steps, model_dim)
@@ -116,7 +116,7 @@ def make_schedule(
 def make_optimizer(
   config: OptimizerConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation:
-  """Returns the algorithm with a schedule, after clipping by global norm if configured."""
+  """Returns the optimizer with this schedule, after clipping by global norm if configured."""
   name = own_code.name_of(config.algorithm)
   parts = _ALGORITHMS.get(name, _custom)(config, schedule)
   if config.clip_norm:
@@ -145,7 +145,7 @@ def _matrix_axes(params):
   def matrix(path, leaf):
     if not _is_matrix(path, leaf):
       return None
-    # The output projection has two axes of inputs; other kernels have one.
+    # The output projection of attention has two input axes; other kernels have one.
     inputs = leaf.ndim - 1 if path[-2].key == 'output' else 1
     return optax.contrib.MuonDimensionNumbers(
       tuple(range(inputs)), tuple(range(inputs, leaf.ndim))

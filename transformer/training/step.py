@@ -1,4 +1,4 @@
-"""One update and one evaluation, as pure functions; callers jit, shard and donate."""
+"""The training step and the evaluation step, as pure functions; callers jit, shard and donate."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,20 +17,20 @@ from transformer.training.objective import Objective, check_sums, smoothed
 
 
 class Skips(NamedTuple):
-  """Numbers of updates whose loss or gradient was not finite: all, and the latest ones in a row."""
+  """Numbers of skipped steps: in total, and consecutive up to the latest step."""
 
   total: jax.Array
   in_a_row: jax.Array
 
 
 class TrainState(NamedTuple):
-  """The arrays that an update changes.
+  """The arrays that a training step updates.
 
   Attributes:
-    step: int32 scalar, number of updates, skipped ones included.
+    step: int32 scalar, number of completed steps, skipped ones included.
     params: float32.
     average: exponential moving average of the parameters, or None.
-    skips: None if updates are never skipped.
+    skips: None if steps are never skipped.
   """
 
   step: jax.Array
@@ -41,15 +41,15 @@ class TrainState(NamedTuple):
 
   @property
   def best_params(self):
-    """The parameters for evaluation: the average if there is one."""
+    """The parameters for evaluation: the moving average if there is one."""
     return self.params if self.average is None else self.average
 
 
 def init_state(
   params, optimizer: optax.GradientTransformation, config: TrainConfig
 ) -> TrainState:
-  """Returns the state before the first update; `config` may ask for an average and for skips."""
-  # Copies, because an update donates every array of the state, and none can be donated twice.
+  """Returns the initial state, with `average` and `skips` if `config` enables them."""
+  # Copies, because a step donates every array of the state, and no buffer can be donated twice.
   average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
   skips = Skips(jnp.int32(0), jnp.int32(0)) if config.skip_nonfinite > 0 else None
   return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
@@ -65,9 +65,9 @@ def make_train_step(
   mesh: Mesh,
   accumulate: int = 1,
 ) -> Callable:
-  """Builds one update: a pure function (state, batch, *`Objective.arguments`) -> (state, metrics).
+  """Returns a pure training step (state, batch, *`Objective.arguments`) -> (state, metrics).
 
-  A skipped update changes only `step` and `skips` of the state. The metrics are
+  A skipped step changes only `step` and `skips` of the state. The metrics are
 
   - `loss`, `nll`: sums over target tokens in nats, float32 scalars,
   - `weight`, `source_tokens`: numbers of target and source tokens without padding,
@@ -75,12 +75,12 @@ def make_train_step(
   - `skips`: the new `Skips`, if the state has them.
 
   Args:
-    config: only `ema_decay` is used. After n updates, the decay of the average is
+    config: only `ema_decay` is used. After n steps, the decay of the average is
       min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
-    seed: root of the dropout bits, which depend on the seed, the step and the part of the batch.
+    seed: root of the dropout bits, which depend on the seed, the step and the microbatch.
     mesh: the devices that the step is compiled for.
-    accumulate: number of parts that a batch is cut into. Their sums are divided once, so the update
-      is that of the whole batch, except for dropout bits.
+    accumulate: number of microbatches per batch. Their sums are divided once, so the result equals
+      the full-batch step up to rounding and dropout bits.
   """
 
   def sums(params, batch, key, frozen):
@@ -100,7 +100,7 @@ def make_train_step(
       gradients, totals = _add_parts(
         gradient_of, whole, _parts(batch, accumulate), key, frozen
       )
-    # Without this, XLA would shard the backward pass as the state is sharded.
+    # Otherwise, XLA would shard the backward pass like the state.
     gradients = gathered(mesh, gradients, model)
     gradients = jax.tree.map(
       lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients
@@ -125,7 +125,7 @@ def make_train_step(
 
 
 def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
-  """Returns the sum over the parts of a batch of the gradients and of the objective's sums."""
+  """Returns gradients and sums of the objective, both summed over microbatches."""
 
   def add_part(carry, numbered):
     number, part = numbered
@@ -143,7 +143,7 @@ def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
 
 
 def _averaged(ema_decay: float, state: TrainState, params):
-  """Returns the moving average after an update to `params`; None if the state has none."""
+  """Returns the moving average after a step to `params`; None if the state has no average."""
   if state.average is None:
     return None
   n = state.step.astype(jnp.float32)
@@ -154,7 +154,7 @@ def _averaged(ema_decay: float, state: TrainState, params):
 
 
 def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
-  """Returns the state after an update, which is skipped if its loss or gradient is not finite."""
+  """Returns `new`; if loss or gradient is not finite, `old` with new `step` and `skips`."""
   finite = jnp.isfinite(metrics['loss']) & jnp.isfinite(metrics['gradient_norm'])
   in_a_row = jnp.where(finite, 0, old.skips.in_a_row + 1)
   skips = Skips(old.skips.total + ~finite, in_a_row)
@@ -162,16 +162,16 @@ def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
 
 
 def _parts(batch: Batch, number: int) -> Batch:
-  """Cuts a batch into parts along a new first axis; all devices have rows of each part."""
+  """Splits a batch into microbatches along a new first axis; each has rows of all devices."""
   return jax.tree.map(
     lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch
   )
 
 
 def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
-  """Builds an evaluation, a pure function (params, batch) -> sums, in parts as an update.
+  """Returns a pure evaluation step (params, batch) -> sums, in microbatches like training.
 
-  The sums are as from the default objective, without smoothing or dropout.
+  The step returns the sums of the default objective, without label smoothing or dropout.
   """
 
   def eval_step(params, batch: Batch):

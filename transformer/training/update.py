@@ -1,4 +1,4 @@
-"""An update with all that it is made of, and its compiled programs."""
+"""A training step with its model, objective and optimizer, and its compiled programs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,13 +26,13 @@ from transformer.training.step import (
 
 
 class Update(NamedTuple):
-  """An update and an evaluation of a model, before they are compiled; `make_update` builds it.
+  """Training and evaluation step of a model before compilation; `make_update` builds it.
 
   Attributes:
-    objective: what the update minimises; its frozen arrays are on all devices.
-    schedule: the learning rate as a function of the number of updates already made.
+    objective: the training objective; its frozen arrays are on all devices.
+    schedule: the learning rate as a function of the number of completed steps.
     optimizer: the optimizer with this schedule.
-    state: the training state, as shapes with shardings.
+    state: shapes and shardings of the training state.
   """
 
   config: Config
@@ -44,11 +44,11 @@ class Update(NamedTuple):
   state: TrainState
 
   def place(self, batch: Batch) -> Batch:
-    """Puts this process's rows of a batch onto its devices."""
+    """Returns the batch as global arrays, sharded over all processes; unchanged with only one."""
     return processes.place(batch, batch_sharding(self.mesh))
 
   def first_state(self, params=None) -> TrainState:
-    """Returns the state before the first update; without `params`, they come from the seed."""
+    """Returns the initial state; if `params` is None, parameters are initialized from the seed."""
 
     def make(params):
       if params is None:
@@ -58,7 +58,7 @@ class Update(NamedTuple):
     return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
   def compile(self, shape: Shape) -> 'CompiledUpdate':
-    """Compiles both programs for batches of `shape`."""
+    """Compiles the training and evaluation step for batches of `shape`."""
     eval_step = jax.jit(
       make_eval_step(self.model, self.mesh, self.config.optimizer.accumulate),
       out_shardings=replicated(self.mesh),
@@ -67,7 +67,7 @@ class Update(NamedTuple):
     return CompiledUpdate(self, self.lower(shape).compile(), lowered.compile())
 
   def lower(self, shape: Shape) -> jax.stages.Lowered:
-    """Lowers the training step, for devices that this machine need not have."""
+    """Lowers the training step; the devices of the mesh need not be on this machine."""
     train_step = jax.jit(
       make_train_step(
         self.model,
@@ -87,7 +87,7 @@ class Update(NamedTuple):
     )
 
   def _batch(self, shape: Shape, is_mixed: bool = False) -> Batch:
-    """Returns the shapes of a batch; `is_mixed` says whether it has `corpora`."""
+    """Returns the shapes of a batch; with `is_mixed`, it has `corpora`."""
     rows, source_length, target_length = shape
     sharding = batch_sharding(self.mesh)
     source = jax.ShapeDtypeStruct((rows, source_length), jnp.int32, sharding=sharding)
@@ -97,12 +97,12 @@ class Update(NamedTuple):
 
 
 class CompiledUpdate(NamedTuple):
-  """An update with its compiled programs.
+  """A compiled training and evaluation step.
 
   Attributes:
-    train_step: (state, batch, *`Objective.arguments`) -> (state, metrics), as of `make_train_step`;
-      it donates the memory of the state.
-    eval_step: (params, batch) -> sums, as of `make_eval_step`.
+    train_step: (state, batch, *`Objective.arguments`) -> (state, metrics), from `make_train_step`;
+      donates the state.
+    eval_step: (params, batch) -> sums, from `make_eval_step`.
   """
 
   update: Update
@@ -113,7 +113,7 @@ class CompiledUpdate(NamedTuple):
 def make_update(
   config: Config, model: Model, mesh: Mesh, objective: Objective | None = None
 ) -> Update:
-  """Builds an update, of the default objective if None; allocates only its frozen arrays."""
+  """Returns an `Update`, by default with label-smoothed cross entropy; allocates only `frozen`."""
   schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule)
   state = jax.eval_shape(
