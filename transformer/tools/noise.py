@@ -24,9 +24,7 @@ from transformer.errors import UserError
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
 _HOLE = '\ud800'  # Placeholder of a symbol: not a letter, and in no text.
-_OTHER = np.uint64(
-  0x9E3779B97F4A7C15
-)  # Random numbers differ from other augmentations'.
+_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Keys differ from other augmentations'.
 
 
 def source_noise(
