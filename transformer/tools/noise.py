@@ -36,8 +36,8 @@ def source_noise(
 ) -> Vary:
   """Returns an augmentation that changes the given fractions of source sentences.
 
-  The fractions in upper case, in title case and with typos are disjoint. Raises `UserError` if one
-  is negative or their sum exceeds 1.
+  A sentence gets at most one kind of change. Raises `UserError` if a fraction is negative or their
+  sum exceeds 1.
   """
   shares = (upper_case, title_case, typing_errors)
   if min(shares) < 0 or sum(shares) > 1:

@@ -54,8 +54,8 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
 def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
   """Returns a model, its parameters and a batch with token cutoff in every second row.
 
-  All tables have an additional row of zeros, for the tokens that are cut off. EOS in the source and
-  BOS in the decoder input are never cut off. Without a `key`, no token is cut off.
+  All tables have an additional row of zeros, the embedding of affected tokens. Token cutoff does
+  not apply to EOS in the source, to BOS in the decoder input, or without a `key`.
   """
 
   def with_zeros(table_ND):

@@ -1,7 +1,7 @@
 """Logs a run to Weights & Biases: `train.report=transformer.tools.wandb.reporter:WandB`.
 
 The environment variables of wandb, such as WANDB_PROJECT and WANDB_MODE, set destination and mode.
-The run's id, and the last step that was sent, are stored in `wandb.json`.
+The run's id, and the last step sent of each metric, are stored in `wandb.json`.
 """
 
 import os
