@@ -1,12 +1,13 @@
-r"""Multi30k English to German by other architectures, and by the default, at equal parameters.
+r"""Multi30k English to German: four architectures with the same number of parameters.
 
   python train.py --config=configs/architectures.py:prefix_lm --workdir=runs/prefix_lm \
       --config.data.dir=DIR
   python eval.py --workdir=runs/prefix_lm
 
-The others are `grouped_query`, `mixture` and `transformer`. All have rotary positions and 1.76
-million parameters, within 0.4 %. docs/architectures.md describes them; configs/multi30k.py says
-how to get the data. Expect a BLEU of 33 to 34 on its test split, after 10 minutes on two cores.
+The other architectures are `grouped_query`, `mixture` and `transformer`, the default. All use
+rotary positions and have 1.76 million parameters, within 0.4 %. docs/architectures.md describes
+them; configs/multi30k.py explains how to get the data. Expected: BLEU 33 to 34 on the test split,
+after 10 minutes on two CPU cores.
 """
 
 from configs import multi30k
@@ -16,7 +17,7 @@ _PACKAGE = 'transformer.tools.architectures'
 
 
 def get_config(model: str = 'transformer'):
-  """Returns the settings of one of the four models.
+  """Returns the config of one of the four models.
 
   Raises:
     UserError: the model is not `transformer`, `grouped_query`, `mixture` or `prefix_lm`.

@@ -1,8 +1,8 @@
-"""Every setting with its default: the paper's base model, on no particular data.
+"""Every setting with its default: the paper's base model, without a dataset.
 
-The other configs start from it; it cannot be trained by itself. The docstrings of
-transformer/*/config.py, and docs/configuration.md, explain each key. --config=RUN is
-configs/base.py:RUN, the settings of the run in the directory RUN, or in a copy of its config.json.
+All other configs start from this one. It cannot be trained, since it names no data. The docstrings
+of transformer/*/config.py, and docs/configuration.md, explain each key. --config=RUN is short for
+configs/base.py:RUN: the config of the run in the directory RUN, or in a copy of its config.json.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from transformer.runs.run_directory import read_settings
 
 
 def get_config(run: str = '') -> ml_collections.ConfigDict:
-  """Returns all groups and keys of `transformer.config.Config`.
+  """Returns a config with all groups and keys of `transformer.config.Config`.
 
   Args:
-    run: the directory of the run whose settings are the values, or its config.json; empty gives the
-      defaults.
+    run: the directory of a run, or its config.json, to take the values from; by default, the values
+      are the defaults.
 
   Raises:
-    UserError: the directory holds no run, or a damaged one, or one of another format.
+    UserError: `run` is not a run, is corrupt, or was written in another format.
   """
   config = ml_collections.ConfigDict(Config().to_dict())
   for group in dataclasses.fields(Config):
@@ -33,7 +33,7 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
       if not isinstance(kind, types.UnionType):
         continue
       first, *others = typing.get_args(kind)
-      # A flag or a config could not change the type of a key otherwise.
+      # A `ConfigDict` fixes the type of a key; these keys allow a second type.
       config[group.name][key] = (
         ml_collections.config_dict.placeholder(first)
         if others == [types.NoneType]

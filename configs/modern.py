@@ -1,4 +1,4 @@
-"""A model of the paper's base size with layers of later work.
+"""The paper's base size with more recent layers.
 
   python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/modern.py --workdir=runs/modern --config.data.dir=data \
@@ -6,10 +6,11 @@
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/modern
 
-Pre-norm with RMS norm, rotary positions, query-key norm and SwiGLU. SwiGLU has three matrices
-instead of two, so the inner width is two thirds. With a vocabulary of 37,000, the model has 62.9
-million parameters and the base model 63.0. The schedule is that of configs/base.py. It has not been
-run to its end, so there is no time and no BLEU to expect.
+The model has pre-norm with RMS norm, rotary positions, query-key norm and SwiGLU. SwiGLU has three
+matrices instead of two, so ff_dim is two thirds of the base model's. With a vocabulary of 37,000,
+this model has 62.9 million parameters, and the base model has 63.0 million. The learning rate
+schedule is unchanged from configs/base.py. This config has not been trained to the end: training
+time and BLEU are unknown.
 """
 
 from configs import base

@@ -1,7 +1,7 @@
 """Multi30k English to German with a model of 2.6 million parameters, on two CPU cores.
 
-Two teachers, one for each direction, translate the training text. A student is trained on the
-original pairs and the translations.
+Two teachers, one per direction, translate the training set. A student is trained on the original
+pairs and both sets of translations.
 
   python train.py --config=configs/multi30k.py:forward --workdir=runs/forward --config.data.dir=DIR
   python train.py --config=configs/multi30k.py:back --workdir=runs/back --config.data.dir=DIR
@@ -12,9 +12,9 @@ original pairs and the translations.
   python train.py --config=configs/multi30k.py --workdir=runs/student --config.data.dir=DIR
   python eval.py --workdir=runs/student --checkpoint=latest
 
-This is the data diversification of Nguyen et al., 2020, "Data Diversification: A Simple Strategy
-For Neural Machine Translation", with one teacher for each direction and one round. All three models
-are trained with Muon and keep a moving average of their weights.
+This is data diversification (Nguyen et al., 2020, "Data Diversification: A Simple Strategy For
+Neural Machine Translation") with one teacher per direction and one round. All three models are
+trained with Muon and an exponential moving average of the weights.
 
 BLEU on test_2016_flickr: 41.04 (nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0).
 
@@ -24,7 +24,7 @@ BLEU on test_2016_flickr: 41.04 (nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|v
 | back | 33 min | 4 min |
 | student | 112 min | |
 
-The checkpoint and the length penalty were chosen by BLEU on `val`:
+The checkpoint and the length penalty were tuned for BLEU on `val`:
 
 | length penalty | 1.0 | 1.5 | 2.0 | 2.5 | 3.0 |
 | --- | --- | --- | --- | --- | --- |
@@ -32,9 +32,9 @@ The checkpoint and the length penalty were chosen by BLEU on `val`:
 | student, latest checkpoint | | | 42.86 | 42.89 | 42.87 |
 | forward, best checkpoint | | 40.53 | | | |
 
-The authors' lower-cased and tokenised text is used, as in published tables. It is in data/task1/tok
-of https://github.com/multi30k/dataset. Copy train.lc.norm.tok.en there to DIR/train.en, and
-likewise val and test_2016_flickr, for `en` and `de`.
+The data is the authors' lowercased, tokenized version, as in published results. It is in
+data/task1/tok of https://github.com/multi30k/dataset. Copy train.lc.norm.tok.en to DIR/train.en.
+Copy val and test_2016_flickr in the same way, for both `en` and `de`.
 """
 
 from configs import base
@@ -42,7 +42,7 @@ from transformer.errors import UserError
 
 
 def get_config(model: str = 'student'):
-  """Returns the settings of one of the three models.
+  """Returns the config of one of the three models.
 
   Raises:
     UserError: the model is not `student`, `forward` or `back`.

@@ -1,26 +1,25 @@
-"""Multi30k English to German by the published Tiny recipe, on two CPU cores.
+"""Multi30k English to German with the published Tiny recipe, on two CPU cores.
 
   python train.py --config=configs/multi30k_tiny.py --workdir=runs/tiny --config.data.dir=DIR
   python eval.py --workdir=runs/tiny --checkpoint=latest --average=10
 
-The recipe is the text-only Transformer-Tiny of Wu et al., 2021, "Good for Misconceived
-Reasons":
+The recipe is the text-only Transformer-Tiny of Wu et al., 2021, "Good for Misconceived Reasons":
 
 | setting | value |
 | --- | --- |
 | vocabulary | joint BPE of 10,000 pieces; all embeddings shared |
 | norm | post |
-| optimizer | Adam, peak rate 5e-3 after 2,000 updates |
-| batch | about 8,192 tokens; 55 updates are an epoch |
-| end | after ten epochs without a better BLEU on `val` (the paper: loss), or 8,000 updates |
-| decoding | the last ten epochs averaged, beam 5 |
+| optimizer | Adam, peak learning rate 5e-3 after 2,000 warmup steps |
+| batch | about 8,192 tokens; 55 steps per epoch |
+| early stopping | 10 epochs without a better BLEU on `val` (the paper: loss); at most 8,000 steps |
+| decoding | last ten epochs averaged, beam size 5 |
 
-configs/multi30k.py says how to get the data.
+configs/multi30k.py explains how to get the data.
 
 BLEU on test_2016_flickr: 40.87 ± 0.30, the mean of seeds 0, 1 and 2
-(nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0); the paper has 41.02. A run takes
-about 4,000 updates of 1.1 s each on two cores without other work. The length penalty was chosen by
-BLEU of seed 0 on `val`:
+(nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0); the paper reports 41.02. A run takes
+about 4,000 steps of 1.1 s each on two otherwise idle CPU cores. The length penalty was tuned for
+BLEU on `val`, with seed 0:
 
 | length penalty | 0.6 | 1.0 | 1.4 | 1.8 |
 | --- | --- | --- | --- | --- |

@@ -1,37 +1,37 @@
-r"""English constituency parsing as in section 6.3 of the paper: words in, brackets out.
+r"""English constituency parsing (section 6.3 of the paper): from words to bracketed trees.
 
   python train.py --config=configs/parsing.py --workdir=runs/parsing --config.data.dir=DIR
   python eval.py --workdir=runs/parsing --metric=transformer.tools.parse.scores:evalb
   python train.py --config=configs/parsing.py:cpu --workdir=runs/parsing-cpu --config.data.dir=DIR
   python eval.py --workdir=runs/parsing-cpu --metric=transformer.tools.parse.scores:evalb
 
-DIR holds train.mrg, dev.mrg and test.mrg: trees in Penn Treebank brackets. docs/parsing.md says how
-trees are read, and what the scores are.
+DIR contains train.mrg, dev.mrg and test.mrg: trees in Penn Treebank brackets. docs/parsing.md
+explains how trees are read and scored.
 
 | config | machine | model |
 | --- | --- | --- |
-| parsing.py | accelerator | 4 layers of width 1,024, vocabulary of 16,000, else the base model |
-| parsing.py:cpu | two cores | 4 layers of width 128, rotary positions, Muon, trees in order |
+| parsing.py | accelerator | base model with 4 layers, model_dim 1,024, vocabulary 16,000 |
+| parsing.py:cpu | two cores | 4 layers, model_dim 128, rotary positions, Muon, in-order trees |
 
-The first has the settings that the paper gives for the Wall Street Journal alone: sections 2 to 21
-(about 40,000 sentences), dropout of attention weights and residuals, beam 21, α 0.3, and outputs of
-at most the source's length + 300. The paper reports an F1 of 91.3 on section 23. Its rates of
-dropout and number of updates are not in the paper; those here are the base model's. The treebank
-(LDC99T42) is licensed, so this config has not been run, and claims no score. From its folder
-parsed/mrg/wsj:
+The first config follows the paper's WSJ-only setting: sections 2 to 21 (about 40,000 sentences),
+dropout on attention weights and residuals, beam size 21, α 0.3, and a maximum output length of
+source length + 300. The paper reports an F1 of 91.3 on section 23. The paper does not report
+dropout rates or the number of training steps for parsing; this config uses the base model's values.
+The treebank (LDC99T42) requires a license, so this config has not been trained and has no score. In
+the treebank's folder parsed/mrg/wsj, run:
 
   cat 0[2-9]/*.mrg 1?/*.mrg 20/*.mrg 21/*.mrg > DIR/train.mrg
   cat 22/*.mrg > DIR/dev.mrg && cat 23/*.mrg > DIR/test.mrg
 
-`cpu` is for a treebank of some ten thousand sentences, such as GUM, which
-https://github.com/amir-zeldes/gum has with its splits. On GUM's test split it has an F1 of 80.16,
-82.27 on sentences of at most 40 words (dev 81.02 and 83.31); docs/results.md has the time.
+`cpu` is for a treebank of about ten thousand sentences, such as GUM
+(https://github.com/amir-zeldes/gum, with splits). On GUM's test split, F1 is 80.16, and 82.27 on
+sentences of at most 40 words (dev: 81.02 and 83.31). docs/results.md has the training time.
 """
 
 from configs import base
 from transformer.errors import UserError
 
-# The Penn Treebank's; a bracket, its label and the space before it become one token.
+# The labels of the Penn Treebank. A bracket, its label and the preceding space become one token.
 _LABELS = (
   'NP VP S PP SBAR ADVP ADJP INTJ PRN WHADVP WHNP PRT SQ FRAG QP NX SBARQ SINV CONJP WHPP '
   'UCP NAC WHADJP X TOP RRC LST'
@@ -39,7 +39,7 @@ _LABELS = (
 
 
 def get_config(size: str = 'paper'):
-  """Returns the settings of a size.
+  """Returns the config of a size.
 
   Raises:
     UserError: the size is neither `paper` nor `cpu`.

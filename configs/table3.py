@@ -1,20 +1,20 @@
-r"""The rows of the paper's table 3: variations on the base model, English to German.
+r"""The rows of the paper's table 3: ablations of the base model, English to German.
 
   python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/table3.py:A1 --workdir=runs/A1
   python eval.py --workdir=runs/A1 --split=valid --checkpoint=latest
 
-The rows are base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E and big. base and big are those of
-configs/wmt14.py. They are scored on newstest2013, without averaged checkpoints (section 6.2).
-launch/table3.py trains the rows on any corpus and puts the results beside the paper's. No row has
+The rows are base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E and big; base and big are the models of
+configs/wmt14.py. All rows are scored on newstest2013, without checkpoint averaging (section 6.2).
+launch/table3.py trains the rows on any corpus and compares the results with the paper's. No row has
 been trained on WMT 2014 here.
 """
 
 from configs import wmt14
 from transformer.errors import UserError
 
-# The settings that differ from the base model: 6 layers of width 512, feed-forward width 2048, 8
-# heads of 64 + 64, dropout 0.1, smoothing 0.1, sinusoidal positions.
+# Settings that differ from the base model: 6 layers, model_dim 512, ff_dim 2048, 8 heads with
+# key_dim and value_dim 64, dropout 0.1, label smoothing 0.1, sinusoidal positions.
 _ROWS = {
   'base': {},
   'A1': {'model.num_heads': 1, 'model.key_dim': 512, 'model.value_dim': 512},
@@ -40,7 +40,7 @@ _ROWS = {
 
 
 def get_config(row: str = 'base'):
-  """Returns the settings of a row.
+  """Returns the config of a row.
 
   Raises:
     UserError: there is no such row.

@@ -1,4 +1,4 @@
-r"""Everyday sentences of Tatoeba, English to German, cased and as people write them.
+r"""Everyday sentences from Tatoeba, English to German, cased and untokenized.
 
   python train.py --config=configs/tatoeba.py --workdir=runs/tatoeba
   python eval.py --workdir=runs/tatoeba --checkpoint=latest --average=5
@@ -10,22 +10,24 @@ r"""Everyday sentences of Tatoeba, English to German, cased and as people write 
 | tatoeba.py | NVIDIA H200; bfloat16, cuDNN | 37 million parameters | 33.36, after 7 minutes |
 | tatoeba.py:cpu | two cores; float32 | 2.6 million parameters | 25.94, after 49 minutes |
 
-With --config.train.steps=6500, `cpu` had 29.19 after an hour of faster cores: see docs/results.md.
+With --config.train.steps=6500, `cpu` reached 29.19 after an hour on faster cores: see
+docs/results.md.
 
 The signature is nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0. The length penalty of
-`cpu` was chosen by BLEU on valid:
+`cpu` was tuned for BLEU on valid:
 
 | length penalty | 0.6 | 1.0 | 1.4 |
 | --- | --- | --- | --- |
 | BLEU | 37.63 | 37.64 | 37.72 |
 
-valid has higher BLEU than test: its sentences are shorter, and of the same release as train.
+BLEU is higher on valid than on test: valid has shorter sentences, from the same release as train.
 
-data/tatoeba-en-de holds `train.en`, `valid.en`, `test.en` and the same for `de`: 167,035 pairs for
-training, from the dump of May 2018, and 2,000 pairs each for validation and test; test is from a
-later release. https://tatoeba.org/downloads has the sentences and the links between them, under CC
-BY 2.0; https://github.com/Helsinki-NLP/Tatoeba-Challenge has splits. An English sentence may have
-several German translations, so make sure that no sentence of valid or test is in train too.
+data/tatoeba-en-de contains `train.en`, `valid.en`, `test.en` and the same files for `de`: 167,035
+training pairs from the dump of May 2018, and 2,000 pairs each for validation and test. The test set
+is from a later release. https://tatoeba.org/downloads has the sentences and the links between them,
+under CC BY 2.0; https://github.com/Helsinki-NLP/Tatoeba-Challenge has splits. An English sentence
+may have several German translations, so make sure that no sentence of valid or test is also in
+train.
 """
 
 from configs import base
@@ -33,7 +35,7 @@ from transformer.errors import UserError
 
 
 def get_config(machine: str = 'gpu'):
-  """Returns the settings for a machine.
+  """Returns the config for a machine.
 
   Raises:
     UserError: the machine is neither `gpu` nor `cpu`.

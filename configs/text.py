@@ -1,13 +1,14 @@
-r"""Your own text: line-aligned files train, valid and test in one folder.
+r"""A custom dataset: line-aligned files train, valid and test in one folder.
 
   python train.py --config=configs/text.py:small,en-de:mytext --workdir=runs/mine
   python train.py --config=configs/text.py --workdir=runs/mine --config.data.dir=mytext \
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/mine
 
-`small` is a first run on two CPU cores: it counts the pairs of the folder after the second colon
-and chooses its sizes for 10,000 to 200,000. docs/data.md has its minutes and BLEU. Without en-de,
-it takes the two languages of train.* in alphabetical order. The folder must be on this machine.
+`small` is for a first run on two CPU cores. It counts the training pairs in the folder after the
+second colon, and sets vocabulary size and dropout for 10,000 to 200,000 pairs. docs/data.md has
+training times and BLEU. Without en-de, source and target are the two languages of train.* in
+alphabetical order. The folder must be on this machine.
 
 | pairs | vocabulary | dropout |
 | --- | --- | --- |
@@ -15,12 +16,12 @@ it takes the two languages of train.* in alphabetical order. The folder must be 
 | up to 60,000 | 3,000 | 0.2 |
 | more | 4,000 | 0.1 |
 
-The second command trains 9 million parameters, for about ten thousand to a million pairs. It is
-meant for a GPU. Two CPU cores train 1,600 target tokens a second, for 27 hours; with widths of 128
-and 512 and batches of 4,096 tokens, they train 3,800 (20a1d23). On an NVIDIA GPU, add
---config.model.dtype=bfloat16 --config.model.attention=cudnn.
+The second command trains a model of 9 million parameters on a GPU, for about ten thousand to a
+million pairs. Two CPU cores train 1,600 target tokens per second and would need 27 hours; with
+model_dim 128, ff_dim 512 and batches of 4,096 tokens, they train 3,800 per second (20a1d23). On an
+NVIDIA GPU, add --config.model.dtype=bfloat16 --config.model.attention=cudnn.
 
-The BLEU to expect depends on the text. Any other key can be set in the same way.
+BLEU depends on the dataset. All other keys can be set by flags as well.
 """
 
 import itertools
@@ -31,25 +32,25 @@ from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 
-# Of `small`: the largest number of pairs, the size of the vocabulary, and the dropout rate.
+# For `small`: maximum number of training pairs, vocabulary size, dropout rate.
 _TIERS = (
   (15_000, 2000, 0.3),
   (60_000, 3000, 0.2),
   (float('inf'), 4000, 0.1),
 )
-# Sentences of so many bytes have about 64 pieces; rows of 128 are for text with many longer ones.
+# A sentence of 160 bytes has about 64 tokens. With many longer sentences, rows have 128 tokens.
 _SHORT_BYTES = 160
 _MANY_LONG = 0.02
-_READ = 20_000  # Pairs read together.
+_READ = 20_000  # Pairs per chunk.
 
 
 def get_config(which: str = ''):
-  """Returns the settings of a model for a GPU, or of a `small` one for two CPU cores.
+  """Returns the config of a model for a GPU, or of a `small` model for two CPU cores.
 
   Args:
-    which: empty, or `small:FOLDER` or `small,SOURCE-TARGET:FOLDER`: sizes are chosen from the
-      number of pairs in the training files of FOLDER. Without SOURCE-TARGET, the two languages of
-      the files are in alphabetical order.
+    which: empty, `small:FOLDER` or `small,SOURCE-TARGET:FOLDER`: sizes depend on the number of
+      training pairs in FOLDER. Without SOURCE-TARGET, source and target are the two languages of
+      the files in alphabetical order.
 
   Raises:
     UserError: `which` has another form, or FOLDER lacks training files or pairs.
@@ -96,7 +97,7 @@ def get_config(which: str = ''):
 
 
 def _shrink(config, folder: str, direction: str):
-  """Sets the data of a config to a folder, and its sizes for two CPU cores."""
+  """Points `config` to the data in `folder`, and sets sizes for two CPU cores."""
   source, target = _languages(folder, direction)
   config.data.dir = folder
   config.data.source_language = source
@@ -132,7 +133,7 @@ def _shrink(config, folder: str, direction: str):
 
 
 def _languages(folder: str, direction: str) -> tuple[str, str]:
-  """Returns the source and the target language of a folder's training files."""
+  """Returns the source and target language of the training files in `folder`."""
   path = Path(folder).expanduser()
   if not path.is_dir():
     raise UserError(

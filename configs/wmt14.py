@@ -1,39 +1,39 @@
-r"""WMT 2014 English to German or French as in the paper: section 5, and tables 2 and 3.
+r"""WMT 2014 English to German or French, as in section 5 and tables 2 and 3 of the paper.
 
   python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/wmt14.py --workdir=runs/wmt14
   python eval.py --workdir=runs/wmt14 --checkpoint=latest --average=5
 
-This is the base model, English to German. On 8 or 16 GPUs, which do not divide the 100 rows of a
-batch, add --config.train.tokens_per_batch=24576 for 96 rows; for speed on NVIDIA GPUs, add
---config.model.dtype=bfloat16 --config.model.attention=cudnn. The size and the direction follow a
-colon:
+These commands train the base model, English to German. On 8 or 16 GPUs, which do not divide a batch
+of 100 rows, add --config.train.tokens_per_batch=24576 for 96 rows. For speed on NVIDIA GPUs, add
+--config.model.dtype=bfloat16 --config.model.attention=cudnn. The size and the direction come after
+a colon:
 
   python train.py --config=configs/wmt14.py:big,en-fr --workdir=runs/big-fr
   python eval.py --workdir=runs/big-fr --checkpoint=latest --average=20
 
-A size is base or big. A direction is en-de, de-en, en-fr or fr-en; French is in
-wmt14_translate/fr-en. configs/base.py sets Adam, the learning rate with its warm-up of 4,000
-updates, smoothing, 25,600 + 25,600 tokens a batch, beam 4, alpha 0.6 and the longest output, source
-length + 50. Checkpoints are as far apart as ten minutes on the paper's machine: 1,500 updates of
-the base model and 600 of the big one. The last 5 and 20 are kept and averaged; those 20 take about
-51 GB.
+Sizes are base and big. Directions are en-de, de-en, en-fr and fr-en; the French data is in
+wmt14_translate/fr-en. configs/base.py sets Adam, the learning rate with 4,000 warmup steps, label
+smoothing, 25,600 + 25,600 tokens per batch, beam size 4, alpha 0.6 and a maximum output length of
+source length + 50. The checkpoint interval matches 10 minutes on the paper's machine: 1,500 steps
+of the base model, 600 of the big one. The last 5 (base) or 20 (big) checkpoints are kept and
+averaged; 20 big ones take about 51 GB.
 
-The paper's BLEU on newstest2014, of tokenised text:
+The paper's tokenized BLEU on newstest2014:
 
 | size | en-de | en-fr |
 | --- | --- | --- |
 | base | 27.3 | 38.1 |
 | big | 28.4 | 41.8 |
 
-This config has not been run to its end, so it has no BLEU of its own.
+This config has not been trained to the end, so its BLEU is unknown.
 """
 
 from configs import base
 from transformer.errors import UserError
 
 _SIZES = ('base', 'big')
-# For each direction: the TFDS config, and the size of the joint vocabulary (section 5.1).
+# For each direction: the TFDS config and the joint vocabulary size (section 5.1).
 _DIRECTIONS = {
   'en-de': ('de-en', 37_000),
   'de-en': ('de-en', 37_000),
@@ -43,7 +43,7 @@ _DIRECTIONS = {
 
 
 def get_config(which: str = 'base,en-de'):
-  """Returns the settings of a size and a direction; either may be left out.
+  """Returns the config of a size and a direction; both are optional.
 
   Raises:
     UserError: there is no such size or direction.

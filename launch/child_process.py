@@ -1,4 +1,4 @@
-"""Runs commands as child processes that stop when their parent is asked to stop."""
+"""Runs child processes that stop when their parent is asked to stop."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from transformer.errors import Preempted
 from transformer.system.signals import EXIT_STATUS, handling
 
-# On Linux, prctl(1, 15) asks for the signal 15, SIGTERM, when the parent has ended. Python has
-# no function for it. The request survives exec.
+# On Linux, prctl(1, 15) requests signal 15, SIGTERM, when the parent exits. Python has no function
+# for it. The request survives exec.
 _LEASH = """
 import ctypes, os, sys
 if sys.platform == 'linux':
@@ -23,7 +23,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def run(command: Sequence[str]) -> int:
-  """Runs a command to its end and returns its status; raises `Preempted` if a signal stopped it."""
+  """Runs a command and returns its exit status; raises `Preempted` if a signal stopped it."""
   children: list[subprocess.Popen] = []
   with passing_on_signals(children) as signals:
     add(children, signals, command)
@@ -34,10 +34,10 @@ def run(command: Sequence[str]) -> int:
 
 
 def start(command: Sequence[str], **options) -> subprocess.Popen:
-  """Starts a command, by the path of a program, with options of `Popen`.
+  """Starts a command, given the path of its program, with options of `Popen`.
 
-  It gets a session of its own, so that a terminal's Ctrl-C reaches it only once. On Linux it gets
-  SIGTERM when this process has ended.
+  The process gets its own session, so that a terminal's Ctrl-C reaches it only once. On Linux, it
+  receives SIGTERM when this process exits.
   """
   return subprocess.Popen(
     [sys.executable, '-c', _LEASH, str(os.getpid()), *command],
@@ -52,9 +52,9 @@ def add(
   command: Sequence[str],
   **options,
 ):
-  """Starts a command as `start` does, and stops it if a signal has come already.
+  """Starts a command as `start` does; terminates it if a signal was already received.
 
-  Both lists are those of `passing_on_signals`, and `children` gets the process.
+  Both lists are from `passing_on_signals`. The process is appended to `children`.
   """
   children.append(start(command, **options))
   if signals:
@@ -63,17 +63,17 @@ def add(
 
 @contextlib.contextmanager
 def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
-  """Passes on to children the signals that ask this process to stop; both lists may grow.
+  """Forwards stop signals to `children`; both lists may grow.
 
   Yields:
-    The names of the signals that came.
+    The names of the received signals.
   """
   signals: list[str] = []
 
   def pass_on(number, _):
     signals.append(signal.Signals(number).name)
     for child in children:
-      child.send_signal(number)  # Does nothing if the child has ended.
+      child.send_signal(number)  # Does nothing if the child has exited.
 
   with handling(pass_on):
     yield signals
@@ -81,7 +81,7 @@ def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[st
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-  """Raises `Preempted` at a signal while no child runs: before the first or after all."""
+  """Raises `Preempted` on a signal while no child runs: before the first or after all."""
 
   def stop(number, _):
     raise preempted([signal.Signals(number).name])
@@ -91,6 +91,6 @@ def stoppable() -> Iterator[None]:
 
 
 def preempted(signals: Sequence[str]) -> Preempted:
-  """Returns the error for children that stopped after `signals`, or after one of their own."""
+  """Returns the error for children that stopped after `signals`, or on a signal to themselves."""
   why = f'stopped by {signals[0]}' if signals else 'the command that it ran was stopped'
   return Preempted(f'{why}; the same command goes on from there')

@@ -1,4 +1,4 @@
-"""Reads the settings of a command line, changes a config, and writes one as a file for train.py."""
+"""Reads the flags of a config, overrides config keys, and writes configs as files for train.py."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from transformer.config import Config, flatten
 
 
 def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
-  """Returns the settings that the command line gives to the flag `config`, by dotted name."""
+  """Returns the settings that the command line overrides, by dotted name."""
   given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
   return flatten(
     {
@@ -22,7 +22,7 @@ def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-  """Returns a config with other values for some keys, by dotted name."""
+  """Returns a copy of `config` with new values for some keys, by dotted name."""
   tree = config.to_dict()
   for name, value in settings.items():
     group, _, key = name.rpartition('.')
@@ -31,9 +31,9 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def config_file(docstring: str, config: Config, searched: Collection[str]) -> bytes:
-  """Returns a file whose `get_config` returns a config.
+  """Returns the content of a config file: its `get_config` returns `config`.
 
-  Settings with their default values are left out, but for those `searched`, by dotted name.
+  Settings with default values are omitted, except those in `searched`, by dotted name.
   """
   settings = flatten(config.to_dict())
   defaults = flatten(Config().to_dict())
@@ -51,5 +51,5 @@ def config_file(docstring: str, config: Config, searched: Collection[str]) -> by
 
 
 def plain_settings(config: Config) -> dict[str, Any]:
-  """Returns settings by dotted name, as JSON gives them back."""
+  """Returns the settings by dotted name, as read back from JSON."""
   return json.loads(json.dumps(flatten(config.to_dict())))

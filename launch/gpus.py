@@ -1,4 +1,4 @@
-"""The GPUs of this machine, which launchers divide among processes."""
+"""The GPUs of this machine, which launchers split among processes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ _GPUS = Path('/proc/driver/nvidia/gpus')
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-  """Returns the GPUs for a process with this environment, by their CUDA_VISIBLE_DEVICES names."""
+  """Returns the GPUs that a process with this environment can use, by CUDA_VISIBLE_DEVICES name."""
   if environment.get('JAX_PLATFORMS') == 'cpu':
     return []
   if 'CUDA_VISIBLE_DEVICES' in environment:

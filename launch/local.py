@@ -1,12 +1,12 @@
-"""Runs one training run in several processes on this machine, over localhost.
+"""Runs multi-process training on this machine, over localhost.
 
   python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
   python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
 
 The arguments after `--` go to train.py. On a CPU, each process has --devices virtual devices; GPUs
-are split evenly. All processes write checkpoints; the first one writes all other files and prints
-the progress. If a process fails or is killed, the others end within a minute, and the reason is
-printed. The same command then goes on from the last checkpoint. Signals are passed on to all
+are split evenly. All processes write checkpoints. Only the first process writes other files and
+prints progress. If a process fails or is killed, the others exit within a minute, and the reason is
+printed. Rerun the same command to resume from the last checkpoint. Signals are forwarded to all
 processes.
 """
 
@@ -38,15 +38,15 @@ _DEVICES = flags.DEFINE_integer(
   'devices', 1, 'The number of virtual devices of each process, on a CPU.'
 )
 
-# How long the other processes may take to end after one has failed.
+# Grace period for the other processes to exit after one has failed.
 _PATIENCE_SECONDS = 20
 _LOOK_SECONDS = 0.1
-_LINES = 20  # How many of a failed process's last lines are printed.
+_LINES = 20  # Number of a failed process's last lines to print.
 _LOG = re.compile(r'[IW]\d{4} ')
 
 
 def main(arguments: Sequence[str]):
-  """Wires flags to the processes."""
+  """Reads the flags and starts the processes."""
   shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
@@ -55,9 +55,9 @@ def main(arguments: Sequence[str]):
 def environments(
   processes: int, devices: int, gpus: Sequence[str]
 ) -> list[dict[str, str]]:
-  """Returns the environment variables that tell each process its devices and the other processes.
+  """Returns the environment variables of each process: its devices and how to find the others.
 
-  On a CPU, a process has `devices`. The GPUs of the machine, if any, are split evenly.
+  On a CPU, a process has `devices` virtual devices. GPUs, if any, are split evenly.
   """
   share, rest = divmod(len(gpus), processes)
   if rest:
@@ -86,26 +86,26 @@ def environments(
 
 
 def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
-  """Runs a command in several processes, by their environment variables, until all have ended.
+  """Runs `command` once per entry of `variables`, its environment, until all processes exit.
 
   Raises:
-    UserError: a process failed; says which, and how.
+    UserError: a process failed; the message names the process and its status or signal.
     SystemExit: the processes failed, and the first one has printed the reason.
-    Preempted: a signal has stopped the processes.
+    Preempted: a signal stopped the processes.
   """
   children: list[subprocess.Popen] = []
   with (
     child_process.passing_on_signals(children) as signals,
     contextlib.ExitStack() as stack,
   ):
-    # The first process prints for all. What the others print is shown only if they fail.
+    # The first process prints for all. Output of the others is shown only if they fail.
     errors = [
       None,
       *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:]),
     ]
     try:
       for own, file in zip(variables, errors, strict=True):
-        # Standard output is dropped: train.py prints nothing there, but Gloo prints a greeting.
+        # Discard standard output: train.py prints nothing there, but Gloo prints a greeting.
         child_process.add(
           children,
           signals,
@@ -127,7 +127,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       errors[first].seek(0)
       lines = errors[first].read().decode(errors='replace').splitlines()[-_LINES:]
       lines = [line for line in lines if not _LOG.match(line)]
-  # A slow process that was to stop may be aborted, since the others have left.
+  # A slow process that was asked to stop may be aborted when the others have left.
   if status == EXIT_STATUS or (signals and status != 1):
     raise child_process.preempted(signals)
   if status == 1 and not lines:
@@ -145,7 +145,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
 
 
 def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
-  """Waits until all have succeeded or one has failed; returns the number of the failed one."""
+  """Waits until all succeed or one fails; returns the number of the failed process, else None."""
   while True:
     statuses = [child.poll() for child in children]
     failed = [number for number, status in enumerate(statuses) if status]
@@ -155,7 +155,7 @@ def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
 
 
 def _end_all(children: Sequence[subprocess.Popen]):
-  """Waits a while for the other processes, and then kills them."""
+  """Waits for the other processes up to the grace period, then kills them."""
   deadline = time.monotonic() + _PATIENCE_SECONDS
   for child in children:
     try:

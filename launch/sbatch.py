@@ -1,4 +1,4 @@
-"""Slurm jobs that stop before their time limit and queue themselves again."""
+"""Slurm jobs that stop before their time limit and requeue themselves."""
 
 import re
 import shlex
@@ -9,15 +9,15 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import CHECKPOINTS
 from transformer.system.signals import EXIT_STATUS
 
-# Before the time limit; Slurm may send the signal a minute earlier.
+# Before the time limit; Slurm may send the signal up to a minute earlier.
 WARNING_SECONDS = 120
-# The shell script of a job. It queues the job again if the command was stopped:
+# The shell script of a job. It requeues the job if the command was stopped:
 # - Before the time limit, Slurm sends SIGUSR1 to the job's steps, but not to this shell.
 # - When Slurm preempts a job, it sends SIGTERM to the steps and to this shell, which traps it.
-# - When a user cancels a job, its state is not RUNNING, and it must not be queued again.
+# - When a user cancels a job, its state is not RUNNING, and it must not be requeued.
 # - A slow task may be aborted because the other tasks have left. The status is then above 128. This
-#   counts as stopped if the shell got SIGTERM or the time limit is near.
-# - squeue and scontrol may fail when Slurm is busy, so both are tried again.
+#   counts as stopped if the shell received SIGTERM or the time limit is near.
+# - squeue and scontrol may fail when Slurm is busy, so both are retried.
 _SCRIPT = """#!/bin/bash
 preempted= late= state= left=
 trap preempted=yes TERM
@@ -48,19 +48,19 @@ _NO_PROGRESS = (
   'again; submit it with a longer --time'
 )
 # After this many restarts, each start must save a checkpoint before its time limit. Earlier starts
-# need not: the data and programs that they prepare are kept.
+# need not: the data and the compiled programs that they prepare are cached.
 _STARTS = 3
 JOB, PART_OF_ARRAY = '$SLURM_JOB_ID', '${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID'
-# Each task ends by itself, even if another one fails. srun does not inherit --cpus-per-task from
+# Each task exits by itself, even if another one fails. srun does not inherit --cpus-per-task from
 # sbatch.
 _STEP = 'srun --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}'
 GRACE = f'--config.train.grace_seconds={WARNING_SECONDS - 20}'
 
 
 def submission(name: str, user_options: str, *options: str) -> list[str]:
-  """Returns the command line of sbatch, which reads the script from its standard input.
+  """Returns the command line of sbatch, which reads the script from standard input.
 
-  The user's options are one text, and override the others.
+  `user_options` is a string of options, which override the others.
   """
   return [
     'sbatch',
@@ -74,9 +74,9 @@ def submission(name: str, user_options: str, *options: str) -> list[str]:
 
 
 def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
-  """Returns the number of GPUs that a job asks for; None if the options do not say it.
+  """Returns the number of GPUs that a job requests; None if the options do not specify it.
 
-  `tasks` is the number on each of the nodes.
+  `tasks` is the number of tasks per node.
   """
   words = _split(user_options)
   if any(word.startswith(('--nodes', '-N', '--ntasks', '-n')) for word in words):
@@ -111,9 +111,9 @@ def script(command: str, runs: str, job: str = JOB) -> str:
     command: the command of every task, quoted for the shell.
     runs: the directory of a run, or a shell pattern for several. A job that adds no checkpoint
       there makes no progress.
-    job: the job's id, as a shell expression: `JOB`, or `PART_OF_ARRAY` for a job array, where
-      `JOB` may name the whole array. The environment does not show which one is right: a job
-      that is submitted from within an array inherits the array's variables.
+    job: the job's id, as a shell expression: `JOB`, or `PART_OF_ARRAY` for a job array, where `JOB`
+      may name the whole array. The environment does not show which one is right: a job that is
+      submitted from within an array inherits the array's variables.
   """
   return _SCRIPT.format(
     command=f'{_STEP} {command}',
@@ -127,18 +127,18 @@ def script(command: str, runs: str, job: str = JOB) -> str:
 
 
 def with_grace(command: Sequence[str]) -> list[str]:
-  """Adds a `train.grace_seconds` that fits the warning, unless the command line sets it."""
+  """Adds a `train.grace_seconds` that fits the warning signal, unless the command line sets it."""
   is_set = any(word.startswith(GRACE.partition('=')[0]) for word in command)
   return [*command] if is_set else [*command, GRACE]
 
 
 def as_shell(command: Sequence[str], text: str) -> str:
-  """Returns the submission as a person would type it."""
+  """Returns the submission as a command for a shell."""
   return f"{shlex.join(command)} <<'END'\n{text}END"
 
 
 def submit(command: Sequence[str], text: str) -> str:
-  """Submits a script and returns the answer of sbatch."""
+  """Submits a script; returns the output of sbatch."""
   try:
     done = subprocess.run(
       command, input=text, text=True, check=False, capture_output=True

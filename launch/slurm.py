@@ -1,14 +1,15 @@
-r"""Submits one training run to Slurm, over any number of nodes.
+r"""Submits a training run to Slurm, on one or more nodes.
 
   python launch/slurm.py --nodes=2 --tasks-per-node=8 --sbatch='--gres=gpu:8 --time=24:00:00' \
       -- --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
 
 The arguments after `--` go to train.py; they are checked before anything is submitted. Each task
-runs train.py, and the tasks find each other by themselves. A node's GPUs are split among its
-tasks. The run is saved two minutes before the time limit, and when Slurm preempts the job. The job
-then queues itself again and resumes the run. Every node must see DIR and this code. --dry_run
-prints the command and the script, and submits nothing. `python -m benchmarks.gpu_costs` estimates
-the memory and the time of an update before, on any machine, as docs/launching.md says.
+runs train.py, and the tasks find each other automatically. A node's GPUs are split among its tasks.
+The run saves a checkpoint two minutes before the time limit, and when Slurm preempts the job. The
+job then requeues itself and resumes the run. Every node must have access to DIR and this code.
+--dry_run prints the command and the script, and submits nothing. To estimate the memory and time of
+a training step beforehand, on any machine, use `python -m benchmarks.gpu_costs`
+(docs/launching.md).
 """
 
 import shlex
@@ -36,7 +37,7 @@ flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 
 
 def main(arguments: Sequence[str]):
-  """Wires flags to a job."""
+  """Reads the flags and submits a job."""
   shared_flags.check_at_least(1, _NODES, _TASKS)
   gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
   processes = _NODES.value * _TASKS.value
@@ -46,9 +47,9 @@ def main(arguments: Sequence[str]):
       f'--tasks-per-node = {processes} processes; change one of these numbers'
     )
   folder = command_line.workdir(arguments[1:])
-  if folder is None and len(arguments) > 1:  # Without any, `checked` says what to give.
+  if folder is None and len(arguments) > 1:  # Without any, `checked` raises an error.
     raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
-  # Standard output is for the script of --dry_run.
+  # Standard output is reserved for the script of --dry_run.
   train = sbatch.with_grace(
     [
       sys.executable,

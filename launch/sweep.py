@@ -1,29 +1,32 @@
-r"""Searches for a better config with Optuna, by many short runs that end early if they are bad.
+r"""Hyperparameter search with Optuna: many short runs, and bad runs are pruned.
 
   python launch/sweep.py --config=configs/NAME.py --sweep=configs/sweeps/NAME.py --workdir=DIR \
       --trials=N [--workers=M] [--config.group.key=value …]
   python launch/sweep.py … --workers=M --slurm --sbatch='--gres=gpu:1 --time=8:00:00'
 
-A trial is a run of train.py in DIR/trials/NUMBER. The search space draws some settings, as
-launch/sweeping/space.py explains, and --config has the others. A trial's value is its best
-evaluation on the validation split. The pruner sees each evaluation before the last and may end the
-trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
+A trial is a run of train.py in DIR/trials/NUMBER. The search space samples some settings, as
+launch/sweeping/space.py explains; --config sets all others. A trial's value is its best evaluation
+on the validation split. All evaluations except the last are reported to the pruner, which may stop
+the trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
---format=markdown, latex or csv prints the table of trials in this form, also of a sweep that is
-done. --mean_over_seeds prints the mean and the deviation of trials that differ only in the seed.
+--format=markdown, latex or csv prints the table of trials in this format, also after the sweep has
+finished. --mean_over_seeds prints the mean and standard deviation over trials that differ only in
+the seed.
 
---keep_best=N deletes the checkpoints of trials that have ended, except those of the N best so far.
-All other files of a trial stay.
+--keep_best=N deletes the checkpoints of finished trials, except the N best so far. All other files
+of a trial are kept.
 
---workers=M runs M trials at a time, each on its part of this machine's cores and GPUs. With
---slurm, each worker is a job. A signal makes the trials save, and the sweep exits with status 75.
-The same command goes on with the trials, also after a kill, until there are N in all.
+--workers=M runs M trials at a time; each worker gets a fraction of this machine's cores and GPUs.
+With --slurm, each worker is a job. On a signal, the trials save checkpoints, and the sweep exits
+with status 75. To continue, also after a kill, rerun the same command; the sweep finishes after N
+trials in total.
 
   python launch/sweep.py … --workdir=DIR --storage=postgresql+psycopg://USER@HOST/NAME
 
 stores the trials in any database that Optuna supports, so that the same command can run on many
-machines at once. The last part of DIR names the study. The runs stay in DIR. When a worker is gone,
-another one resumes its trial: from the last checkpoint if the machines share DIR, else from step 0.
+machines at once. The last component of DIR names the study. The runs stay in DIR. When a worker
+dies, another one resumes its trial: from the last checkpoint if the machines share DIR, else from
+step 0.
 """
 
 import contextlib
@@ -100,7 +103,7 @@ _WORKER = flags.DEFINE_integer(
 
 
 def main(_):
-  """Wires flags to the sweep, or to one of its workers."""
+  """Reads the flags and runs the sweep, or one of its workers."""
   if (
     _CONFIG.value is None
     or not _SWEEP.value
@@ -118,12 +121,12 @@ def main(_):
     raise UserError(
       f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out'
     )
-  # The sweep itself says which trial failed, and why. Heartbeats count as experimental.
+  # The sweep itself reports failed trials and the reason. Optuna's heartbeats are experimental.
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
-  if ':' in str(workdir):  # It would end a file's name in --config=FILE:ARGUMENT.
+  if ':' in str(workdir):  # A colon would end the file name in --config=FILE:ARGUMENT.
     raise UserError(f'--workdir must have no colon in it; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
@@ -145,8 +148,8 @@ def main(_):
 
 
 def _sweep(sweep: Sweep):
-  """Begins the sweep, or goes on with it."""
-  # A sweep in a database has no lock, since several machines may work on it.
+  """Starts or continues the sweep."""
+  # A sweep in a database takes no lock, since several machines may work on it.
   with contextlib.nullcontext() if sweep.url else run_lock(sweep.folder):
     sweep.begin()
     checkpoints.delete_of_losers(sweep)
@@ -179,7 +182,7 @@ def _sweep(sweep: Sweep):
 
 
 def _table(sweep: Sweep) -> str:
-  """Returns the table of trials, or of their means, as the flags choose."""
+  """Returns the table of trials, or of means over seeds, according to the flags."""
   style = _FORMAT.value
   rows = results.table(sweep, exact=style == 'csv')
   if _MEANS.value:
@@ -196,8 +199,8 @@ def _work(sweep: Sweep):
 
 
 def _arguments() -> list[str]:
-  """Returns the flags that a person typed."""
-  # The script of a Slurm job adds its own time.
+  """Returns the flags that the user typed."""
+  # The script of a Slurm job adds --config.train.grace_seconds.
   added = [sbatch.GRACE] if _SLURM.value and _WORKER.value is not None else []
   return [
     argument
@@ -207,7 +210,7 @@ def _arguments() -> list[str]:
 
 
 def _command() -> str:
-  """Returns the command for people, without the password of a database."""
+  """Returns the command in human-readable form, without the password of the database."""
   arguments = _arguments()
   url = _STORAGE.value
   if url:

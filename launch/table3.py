@@ -1,4 +1,4 @@
-r"""Trains the rows of the paper's table 3 on any corpus, and puts the figures beside the paper's.
+r"""Trains the rows of the paper's table 3 on any corpus; compares the results with the paper's.
 
   python launch/table3.py --config=configs/text.py --workdir=runs/table3 --config.data.dir=DIR \
       --config.train.steps=20000
@@ -7,17 +7,18 @@ r"""Trains the rows of the paper's table 3 on any corpus, and puts the figures b
       --dry_run
 
 train.py trains one row after another in WORKDIR/ROW. eval.py scores the last checkpoint on the
-validation split, without an average (section 6.2). configs/table3.py sets the model's shape,
-dropout, smoothing and positions of each row, and --config sets the rest. `big` is trained for three
-times as many steps, as in the paper. For a smaller machine, --scale=2 halves every width, and
---layers=3 halves the layers of all rows. The fused attention of an NVIDIA GPU cannot take the heads
-of rows A1 and B; --config.model.attention=reference takes all.
+validation split, without checkpoint averaging (section 6.2). configs/table3.py sets model
+dimensions, dropout, label smoothing and position encodings of each row; --config sets all others.
+`big` is trained for three times the number of steps, as in the paper. For a smaller machine,
+--scale=2 halves every width, and --layers=3 halves the layers of all rows. Fused attention on
+NVIDIA GPUs does not support the heads of rows A1 and B; --config.model.attention=reference does.
 
---seeds=3 trains each row with config.seed and the two seeds after it, these in WORKDIR/seedN/ROW;
-the table then has means and deviations. --format=markdown, latex or csv prints it for a paper.
+--seeds=3 trains each row with config.seed and the next two seeds, which are in WORKDIR/seedN/ROW;
+the table then shows means and standard deviations. --format=markdown, latex or csv prints the table
+for a paper.
 
 After each row, the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the names of
-its data. Started again, the command skips rows that are done and resumes a run that was stopped.
+the datasets. When rerun, the command skips finished rows and resumes an interrupted run.
 """
 
 import contextlib
@@ -74,7 +75,7 @@ _MARKDOWN = 'table3.md'
 
 
 def main(_):
-  """Wires flags to the rows."""
+  """Reads the flags and trains the rows."""
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
   names = list(PAPER) if _ROWS.value is None else _ROWS.value
@@ -105,7 +106,7 @@ def main(_):
 
 
 def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
-  """Returns the rows to train by the folder of their seed."""
+  """Returns the rows to train, by the folder of their seed."""
   given = given_settings(_CONFIG)
   first = _CONFIG.value.seed
   planned = {}
@@ -139,9 +140,9 @@ def run_rows(
   workdir: Path,
   start: Callable[[Sequence[str]], int],
 ):
-  """Trains and scores the rows that are not done yet, and writes the table after each.
+  """Trains and scores the unfinished rows, and writes the table after each row.
 
-  `start` runs a command to its end, and returns its status.
+  `start` runs a command until it exits, and returns its status.
   """
   for row in rows:
     settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
@@ -163,10 +164,10 @@ def run_rows(
 
 
 def _add(workdir: Path, name: str, result: dict[str, Any]):
-  """Adds a row to the table, to which other processes may add rows at the same time."""
+  """Adds a row to the table; other processes may add rows at the same time."""
   folder = os.open(workdir, os.O_RDONLY)
   try:
-    with contextlib.suppress(OSError):  # Some file systems have no locks.
+    with contextlib.suppress(OSError):  # Some file systems lack locks.
       fcntl.flock(folder, fcntl.LOCK_EX)
     results = {**_read(workdir), name: result}
     results = {row: results[row] for row in PAPER if row in results}
@@ -178,7 +179,7 @@ def _add(workdir: Path, name: str, result: dict[str, Any]):
 
 
 def _read(workdir: Path) -> dict[str, Any]:
-  """Returns the results of the rows that are done, by name."""
+  """Returns the results of the finished rows, by name."""
   path = workdir / _JSON
   try:
     return json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
@@ -190,7 +191,7 @@ def _read(workdir: Path) -> dict[str, Any]:
 
 
 def _of_all_seeds(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-  """Returns the results of the rows that are done: by name, one for each seed."""
+  """Returns the results of the finished rows, by name: a list with one result per seed."""
   results = {}
   for folder in folders:
     for name, result in _read(folder).items():
@@ -199,7 +200,7 @@ def _of_all_seeds(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
-  """Returns the results of a row, from the directory of its run."""
+  """Returns the results of a row, read from the directory of its run."""
   about = run_directory.read_record(run)
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][

@@ -1,4 +1,4 @@
-"""The page of table 3, and its table for a paper: the results of each row beside the paper's."""
+"""The page and the LaTeX, Markdown or CSV table of table 3: our results next to the paper's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,10 @@ _COLUMNS = (
 
 
 def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-  """Returns the page with a table of the rows that are done: by name, a result for each seed."""
+  """Returns the page with a table of the finished rows.
+
+  `results` has one result per seed, by row name.
+  """
   lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
   for name, seeds in results.items():
     row = seeds[0]
@@ -75,9 +78,9 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str:
-  """Returns the rows that are done as a table in one of `tables.FORMATS`.
+  """Returns the finished rows as a table in one of `tables.FORMATS`.
 
-  `results` has a result for each seed, by the name of the row.
+  `results` has one result per seed, by row name.
   """
   head = [
     'row',
@@ -110,7 +113,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str
 def _over_seeds(
   seeds: Sequence[Mapping[str, Any]], number: str, style: str
 ) -> list[Any]:
-  """Returns the cells of a number over seeds, whose JSON is null if it is infinite."""
+  """Returns the cells of a metric over seeds; its JSON is null if it is infinite."""
   values = [row[number] for row in seeds]
   if None in values:
     return ['infinite', None] if style == 'csv' else ['infinite']
@@ -118,7 +121,7 @@ def _over_seeds(
 
 
 def differences(differs: Mapping[str, Any]) -> str:
-  """Returns settings as text, their names without the groups."""
+  """Returns settings as text, without the names of their groups."""
   return ', '.join(
     f'{name.partition(".")[2]} {value}' for name, value in differs.items()
   )

@@ -1,4 +1,4 @@
-"""The rows of the paper's table 3: the settings of each, scaled, and the paper's figures."""
+"""The rows of the paper's table 3: scaled settings of each row, and the paper's results."""
 
 import math
 import runpy
@@ -13,7 +13,8 @@ from transformer.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE_LAYERS = 6
-# The paper's perplexity per word piece and BLEU on newstest2013; millions of parameters, if given.
+# The paper's perplexity per word piece and BLEU on newstest2013; millions of parameters, if
+# reported.
 PAPER = {
   'base': (4.92, 25.8, 65),
   'A1': (5.29, 24.9, None),
@@ -42,7 +43,7 @@ class Row(NamedTuple):
   """A row to train.
 
   Attributes:
-    name: the group and the place in it, such as `A1`.
+    name: the group and the number within it, such as `A1`.
     differs: the settings that differ from the base row, by dotted name.
     scale: the divisor of the paper's widths.
     changes: all settings that override the config file, by dotted name.
@@ -68,9 +69,12 @@ def plan(
   Args:
     names: keys of `PAPER`.
     config: the settings of the config file and the command line.
-    overrides: the settings of the command line alone.
+    overrides: only the settings of the command line.
     scale: the divisor of every width.
-    layers: the layers of the base row.
+    layers: the number of layers of the base row.
+
+  Raises:
+    UserError: a row is incompatible with the config, the overrides, the scale or the layers.
   """
   base, base_steps = _of_the_paper('base', scale, layers)
   taken = sorted(base.keys() & overrides.keys())
@@ -106,8 +110,8 @@ def plan(
 
 
 def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:
-  """Returns the settings of a row by dotted name, scaled, and the paper's steps."""
-  # A config is not imported but loaded as a file, as in train.py.
+  """Returns the scaled settings of a row, by dotted name, and the paper's number of steps."""
+  # The config is loaded as a file instead of imported, as in train.py.
   get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
   settings = Config.from_dict(get_config(name).to_dict())
   model = settings.model

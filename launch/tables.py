@@ -1,4 +1,4 @@
-"""Tables for a paper or a spreadsheet: Markdown, LaTeX for the package booktabs, or CSV."""
+"""Tables for a paper or a spreadsheet: Markdown, LaTeX with the package booktabs, or CSV."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ FORMATS = (*_STYLES, 'csv')
 
 
 def formatted(rows: Sequence[Sequence[Any]], style: str) -> str:
-  """Returns a table, whose first row is the header, in one of `FORMATS`.
+  """Returns a table in one of `FORMATS`; the first row is the header.
 
   LaTeX's special characters and Markdown's `|` are escaped. In CSV, numbers have all digits.
   """
@@ -37,10 +37,10 @@ def titles(name: str, style: str) -> list[str]:
 
 
 def over_seeds(values: Sequence[float], style: str, digits: str) -> list[Any]:
-  """Returns the cells of a number that was measured with one or several seeds.
+  """Returns the cells of a metric that was measured with one or more seeds.
 
-  They are the mean and, with several seeds, the standard deviation of a sample: `27.00 ± 0.82`
-  with the format specification `digits`. In CSV, they are two cells with all digits.
+  The cells are the mean and, with several seeds, the sample standard deviation: `27.00 ± 0.82` with
+  the format specification `digits`. In CSV, they are two cells with all digits.
   """
   mean = statistics.fmean(values)
   deviation = statistics.stdev(values) if len(values) > 1 else None

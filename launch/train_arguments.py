@@ -1,4 +1,4 @@
-"""Checks the arguments of train.py that a launcher gets after `--`."""
+"""Checks the train.py arguments that follow `--` in a launcher's command line."""
 
 import subprocess
 import sys
@@ -24,12 +24,17 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
 def checked(
   arguments: Sequence[str], *more: str, summary: TextIO | int = subprocess.DEVNULL
 ) -> list[str]:
-  """Lets train.py check its arguments, with `more` for the check only, and print what is wrong.
+  """Checks the arguments of train.py with `train.py --check`, which prints any errors.
 
-  The summary of the job goes to `summary`, by default nowhere.
+  `more` are arguments only for the check. The summary of the job goes to `summary`, by default
+  nowhere.
 
   Returns:
     The arguments for each process.
+
+  Raises:
+    UserError: there are no arguments.
+    SystemExit: the check failed.
   """
   if not arguments:
     raise UserError(_HINT)

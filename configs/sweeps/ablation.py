@@ -1,9 +1,9 @@
-r"""Kinds of positions and places of the norms, each with three seeds: all 18 combinations.
+r"""Position encodings and pre- or post-norm, with three seeds: all 18 combinations.
 
   python launch/sweep.py --config=configs/text.py --sweep=configs/sweeps/ablation.py \
       --workdir=runs/ablation --trials=18 --config.data.dir=DIR --config.train.keep=1
 
-Not run yet. Each trial takes as long as a run of the config.
+This sweep has not been run yet. Each trial takes as long as a run of the config.
 """
 
 import optuna
@@ -21,10 +21,10 @@ def suggest(trial):
 
 
 def sampler(seed):
-  """Returns a sampler that tries each combination once."""
+  """Returns a sampler that tries every combination once."""
   return optuna.samplers.BruteForceSampler(seed=seed)
 
 
 def pruner():
-  """Returns a pruner that ends no trial early."""
+  """Returns a pruner that never prunes."""
   return optuna.pruners.NopPruner()

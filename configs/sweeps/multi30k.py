@@ -1,12 +1,12 @@
-r"""Regularisation and learning rate on Multi30k, in half the updates of the forward teacher.
+r"""Regularization and learning rate on Multi30k, in half the forward teacher's training steps.
 
   python launch/sweep.py --config=configs/multi30k.py:forward \
       --sweep=configs/sweeps/multi30k.py --workdir=runs/multi30k_sweep --trials=40 \
       --config.data.dir=DIR --config.train.steps=2000 --config.train.eval_every=250 \
       --config.train.keep=1
 
-Not run yet. By the time of configs/multi30k.py on two CPU cores, a trial that is not pruned takes
-half an hour, and with R-Drop an hour.
+This sweep has not been run yet. Estimated from the training time of configs/multi30k.py on two CPU
+cores, a trial that is not pruned takes half an hour, or an hour with R-Drop.
 """
 
 import optuna
@@ -30,5 +30,5 @@ def suggest(trial):
 
 
 def pruner():
-  """Returns a pruner that stops trials below the median, from 1,000 updates and five trials on."""
+  """Returns a pruner of trials below the median, after 1,000 training steps and five trials."""
   return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1000)

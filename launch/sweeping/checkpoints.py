@@ -1,11 +1,12 @@
-"""Deletes the checkpoints of the trials of a sweep that are not among its best.
+"""Deletes the checkpoints of the trials of a sweep, except the best trials.
 
-A trial that has ended never runs again, and one that is not among the N best never is later: the
-values of complete trials stay. So several workers may delete at the same time, each by the trials
-that it knows. Other files of a trial stay.
+A finished trial never runs again. A trial that is not among the N best can never be among them
+later, since the values of complete trials do not change. So several workers may delete at the same
+time, each according to the trials that it knows. Other files of a trial are kept.
 
-The folder of checkpoints first gets another name, in one step, and is then emptied. So nobody
-reads half of one, a stopped deletion goes on later, and the name that remains says what happened.
+The checkpoint folder is first renamed, atomically, and then emptied. So no process reads a partly
+deleted folder, an interrupted deletion can be continued, and the remaining name records the
+deletion.
 """
 
 import shutil
@@ -24,10 +25,10 @@ DELETED = f'{CHECKPOINTS}.deleted'
 
 
 def delete_of_losers(sweep: Sweep):
-  """Deletes the checkpoints of trials that have ended and are not among the best to keep.
+  """Deletes the checkpoints of finished trials that are not among the `keep_best` best.
 
-  Those of a run that any process trains stay until the next call. What cannot be deleted is a
-  warning.
+  Checkpoints of a run that a process is training stay until the next call. Failures to delete are
+  logged as warnings.
   """
   if sweep.keep_best is None:
     return
@@ -49,7 +50,7 @@ def delete_of_losers(sweep: Sweep):
 
 
 def check_there(run: Path):
-  """Refuses a trial that must go on, but whose checkpoints were deleted."""
+  """Raises `UserError` if a trial must resume, but its checkpoints were deleted."""
   if (run / DELETED).exists() and not _holds_some(run):
     raise UserError(
       f'the trial in {run} must go on, but --keep_best has deleted its checkpoints '
@@ -59,14 +60,14 @@ def check_there(run: Path):
 
 
 def state(run: Path) -> str:
-  """Returns `kept`, `deleted`, or nothing for a run that has no checkpoints."""
+  """Returns `kept`, `deleted`, or '' for a run without checkpoints."""
   if _holds_some(run):
     return 'kept'
   return 'deleted' if (run / DELETED).exists() else ''
 
 
 def summary(sweep: Sweep) -> str:
-  """Returns which trials have checkpoints here, in words; empty if none were deleted."""
+  """Returns a human-readable list of trials that have checkpoints here; '' if none were deleted."""
   states = {number: state(run) for number, run in _ended(sweep)}
   deleted = [number for number, known in states.items() if known == 'deleted']
   if not deleted:
@@ -92,7 +93,7 @@ def summary(sweep: Sweep) -> str:
 
 
 def _ended(sweep: Sweep) -> Iterator[tuple[int, Path]]:
-  """Yields the numbers and runs of the trials that have a result, or a reason for having none."""
+  """Yields the numbers and runs of the trials that have a value or a reason for failing."""
   for trial in sweep.all():
     if trial.state.is_finished() and not was_left(trial):
       yield trial.number, sweep.folder / TRIALS / str(trial.number)
@@ -103,7 +104,7 @@ def _holds_some(run: Path) -> bool:
 
 
 def _delete(run: Path):
-  """Deletes the checkpoints of a run, once: those that a person adds later are not a sweep's."""
+  """Deletes the checkpoints of a run, once: checkpoints that a user adds later are kept."""
   deleted = run / DELETED
   if not deleted.exists():
     (run / CHECKPOINTS).rename(deleted)

@@ -1,4 +1,4 @@
-"""What makes a sweep that goes on the same sweep: its settings and its space."""
+"""The identity of a sweep, checked when it continues: its settings and its search space."""
 
 import ast
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from launch.sweeping.space import UNREAD, Space
 from transformer.config import Config
 from transformer.errors import shown
 
-# Settings that change no evaluation of a trial. A Slurm job sets its own time to save.
+# Settings that change no evaluation of a trial. A Slurm job sets train.grace_seconds.
 _MAY_DIFFER = (
   'train.grace_seconds',
   'train.log_every',
@@ -20,12 +20,15 @@ _MAY_DIFFER = (
 
 
 def about(config: Config, space: Space) -> dict[str, Any]:
-  """Returns JSON data about a sweep, to compare it with when it goes on."""
+  """Returns JSON data that identifies a sweep, for a comparison when it continues."""
   return {'settings': plain_settings(config), 'space': space.text}
 
 
 def differences(before: Mapping[str, Any], config: Config, space: Space) -> list[str]:
-  """Returns a phrase for each difference to a sweep, by its `about`, that would change trials."""
+  """Returns a phrase for each difference from an earlier sweep that would change trials.
+
+  `before` is the earlier sweep's `about`.
+  """
   old = before['settings']
   new = plain_settings(config)
   phrases = [
@@ -33,7 +36,7 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
     for name in sorted({*old, *new})
     if old.get(name) != new.get(name) and name not in _MAY_DIFFER
   ]
-  # Without comments and layout.
+  # Comments and layout are ignored.
   if ast.dump(ast.parse(before['space'])) != ast.dump(ast.parse(space.text)):
     phrases.append('the search space has changed')
   return phrases

@@ -1,4 +1,4 @@
-"""The trials of a sweep that differ only in the seed: their mean and deviation."""
+"""Trials of a sweep that differ only in the seed: mean and standard deviation."""
 
 import json
 from typing import Any
@@ -11,10 +11,10 @@ from launch.sweeping.study import Sweep
 
 
 def means(sweep: Sweep, style: str) -> list[list[Any]]:
-  """Returns a header, and a row for each choice of settings other than `seed`.
+  """Returns a header, and one row for each combination of settings other than `seed`.
 
-  A row has the settings, the number of complete trials with them, and the mean and the deviation
-  of their values, as cells for a table of this style (`tables.over_seeds`).
+  A row has the settings, the number of complete trials with them, and the mean and standard
+  deviation of their values, as cells for a table of this style (`tables.over_seeds`).
   """
   values: dict[str, list[float]] = {}
   names = {}

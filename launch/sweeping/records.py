@@ -1,4 +1,4 @@
-"""Optuna's study, in which a trial that its worker has left is stored again as a new record."""
+"""Optuna's study, extended: an abandoned trial is stored again as a new record."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class Study(optuna.Study):
-  """Optuna's study, which counts all records of a trial as one."""
+  """Optuna's study, which counts all records of a trial as one trial."""
 
   def stop(self):
-    """Notes that the sampler has tried everything, so that no worker adds a trial."""
+    """Records that the sampler has tried everything, so that no worker adds a trial."""
     self.set_user_attr('exhausted', True)
 
   def records(self) -> list[FrozenTrial]:
@@ -22,17 +22,17 @@ class Study(optuna.Study):
     return list(last.values())
 
   def number(self, record: int) -> int:
-    """Returns the number of the trial that a record belongs to."""
+    """Returns the number of the trial that `record` belongs to."""
     return [last.number for last in self.records()].index(record)
 
   def store_left(self):
-    """Stores each trial again that its worker has left."""
+    """Stores each trial again that its worker has abandoned."""
     for record in filter(was_left, self.records()):
       run_again(self, record)
 
 
 class Trial:
-  """Optuna's trial, with the number that it keeps in all its records."""
+  """Optuna's trial, with a number that is the same in all its records."""
 
   def __init__(self, trial: optuna.Trial, number: int):
     self._trial, self.number = trial, number
@@ -42,10 +42,10 @@ class Trial:
 
 
 def was_left(record: FrozenTrial) -> bool:
-  """Returns whether a record ended without a result, and without a reason."""
+  """Returns whether a trial was abandoned: its record failed without a reason."""
   return record.state == TrialState.FAIL and 'reason' not in record.user_attrs
 
 
 def run_again(study: optuna.Study, record: FrozenTrial):
-  """Stores a trial again, with all that it had, for the next worker."""
+  """Stores a trial again, with parameters, attributes and evaluations, for the next worker."""
   RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, record)

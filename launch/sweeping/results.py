@@ -1,4 +1,4 @@
-"""The results of a sweep: a table, the best config as a file, and a page that needs no network."""
+"""The results of a sweep: a table, the best config as a file, and an offline HTML page."""
 
 import datetime
 import html
@@ -27,7 +27,7 @@ _STATES = {
   TrialState.FAIL: 'failed',
 }
 _STYLE = 'body { font: 15px/1.4 sans-serif; margin: 2em } pre { overflow-x: auto }'
-# No link to plotly's site, and no button that sends the data there.
+# No link to plotly's site, and no button that uploads the data.
 _PLOTS = {
   'displaylogo': False,
   'showSendToCloud': False,
@@ -37,10 +37,10 @@ _PLOTS = {
 
 
 def write(sweep: Sweep, command: str):
-  """Writes `best.py`, if a trial of a sweep is complete, and `sweep.html`.
+  """Writes `best.py`, if a trial is complete, and `sweep.html`.
 
-  If several jobs write at the same time, the last files know all trials that have ended. `command`
-  is what started the sweep, as a person types it.
+  If several jobs write at the same time, the last files include all finished trials. `command` is
+  the command that started the sweep, as a user types it.
   """
   ended = None
   while ended != (ended := sum(trial.state.is_finished() for trial in sweep.all())):
@@ -116,10 +116,10 @@ def page(
 
 
 def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
-  """Returns a header, and a row for each trial in order; the best one has a star.
+  """Returns a header, and one row per trial in order; the best trial has a star.
 
-  Cells are text, or if they are `exact`, numbers with all digits and no star. The column
-  `checkpoints` is there only if some were deleted.
+  Cells are text; if `exact`, numbers with all digits and no star. The column `checkpoints` is
+  present only if some were deleted.
   """
   show = unchanged if exact else shown
   trials = sweep.all()
@@ -169,7 +169,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
-  """Returns a table as text; all columns but the last are aligned to the right."""
+  """Returns a table as text; all columns except the last are right-aligned."""
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = []
   for *cells, last in rows:
@@ -179,7 +179,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def summary(sweep: Sweep) -> str:
-  """Returns a line: how many trials are in each state, the best, and whose checkpoints are kept."""
+  """Returns one line: trial counts by state, the best trial, and whose checkpoints exist."""
   states = [trial.state for trial in sweep.all()]
   states += [TrialState.WAITING] * sweep.to_begin()
   counts = ', '.join(
@@ -199,7 +199,7 @@ def summary(sweep: Sweep) -> str:
 
 
 def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
-  """Returns the config of the best trial, with a docstring that says where it comes from."""
+  """Returns the config of the best trial, with a docstring that describes its origin."""
   run = sweep.folder / TRIALS / str(best.number)
   completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
   path = shlex.quote(str(sweep.folder / BEST))
@@ -217,12 +217,12 @@ space was {sweep.space.filename}; the trial's run is {run} on host
 
 
 def unchanged(value: Any) -> Any:
-  """Returns a value as a cell of a table with all digits."""
+  """Returns `value` unchanged, as a cell with all digits."""
   return value
 
 
 def shown(value: Any) -> str:
-  """Returns a value as a cell of the table."""
+  """Returns `value` as a cell of the table."""
   if value is None:
     return ''
   return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -1,15 +1,16 @@
-"""Loads and checks a search space: a small Python file that says how trials differ.
+"""Loads and checks a search space: a small Python file that defines how trials differ.
 
-It defines these names. All others must be imported functions, classes or modules, or begin with an
-underscore.
+The file defines these names. All other names must be imported functions, classes or modules, or
+begin with an underscore.
 
   suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
-                  values drawn by trial.suggest_float, .suggest_int and .suggest_categorical.
-  objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; a run's
-                  best evaluation counts. 'valid/chrf' needs --config.train.best_by=chrf, and
-                  'valid/f1' a function of --config.train.valid_metric that gives f1.
-  pruner()        Returns one of optuna.pruners, which ends trials early; default: MedianPruner().
-  sampler(seed)   Returns one of optuna.samplers, which draws; default: TPESampler(seed=seed).
+                  values sampled by trial.suggest_float, .suggest_int and .suggest_categorical.
+  objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; the
+                  best evaluation of a run counts. 'valid/chrf' needs
+                  --config.train.best_by=chrf, and 'valid/f1' needs a function of
+                  --config.train.valid_metric that returns f1.
+  pruner()        Returns one of optuna.pruners; default: MedianPruner().
+  sampler(seed)   Returns one of optuna.samplers; default: TPESampler(seed=seed).
 """
 
 import runpy
@@ -27,14 +28,14 @@ from transformer.config import Config, check_name
 from transformer.errors import UserError, shown, type_and_message
 from transformer.settings import converted
 
-# The measures by which trials may be compared, each with the direction that is better.
+# The metrics by which trials may be compared, each with the direction of improvement.
 OBJECTIVES = {
   'valid/bleu': 'maximize',
   'valid/f1': 'maximize',
   'valid/chrf': 'maximize',
   'valid/loss': 'minimize',
 }
-# Keys that change how a run is measured, not how good it is.
+# Keys that change the measurement of a run, not its quality.
 _MEASURE = (
   'data.source',
   'data.name',
@@ -44,7 +45,7 @@ _MEASURE = (
   'data.target_language',
   'decode.bleu_tokenize',
 )
-# Keys that change what a token is, or which tokens are counted.
+# Keys that change the segmentation into tokens, or which tokens are counted.
 _TOKENS = (
   'data.vocabulary_size',
   'data.vocabulary',
@@ -56,7 +57,7 @@ _TOKENS = (
   'train.init_from',
   'train.objective_runs',
 )
-# Keys that the search of an evaluation does not read: it is greedy.
+# Keys that validation ignores: its search is greedy.
 UNREAD = ('decode.beam_size', 'decode.alpha')
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
@@ -64,7 +65,7 @@ _FAILED = '%s: suggest(trial) failed: %s'
 
 
 class Space(NamedTuple):
-  """A search space: its file and the text of it, and what the file defines."""
+  """A search space: its file name, the text of the file, and the names that the file defines."""
 
   filename: str
   text: str
@@ -80,7 +81,7 @@ class Space(NamedTuple):
 
 
 def load(filename: str) -> Space:
-  """Runs the file of a search space; raises `UserError` if it defines something wrong."""
+  """Runs the file of a search space; raises `UserError` if its definitions are invalid."""
   try:
     text = Path(filename).read_text(encoding='utf-8')
     defined = runpy.run_path(filename)
@@ -125,10 +126,10 @@ def load(filename: str) -> Space:
 
 
 def check(space: Space, config: Config, taken: Collection[str]):
-  """Draws a few trials, so that a mistake is reported before any is trained.
+  """Samples a few trials, so that an error is reported before any trial is trained.
 
-  A config that refuses only some of the trials is no mistake: these will fail later. `taken` are
-  the settings of the command line.
+  If the config is invalid for only some of the trials, this is no error: those trials fail later.
+  `taken` are the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(
@@ -146,10 +147,10 @@ def check(space: Space, config: Config, taken: Collection[str]):
   for _ in range(_DRAWS):
     try:
       with warnings.catch_warnings():
-        # A storage gives other choices back as something else, of which Optuna only warns.
+        # A storage does not return choices of other types unchanged; Optuna only warns about this.
         warnings.filterwarnings('error', message='Choices for a categorical')
         settings = draw(space, study.ask())
-    except OSError as error:  # This study is in memory, so it is not the storage's.
+    except OSError as error:  # From suggest: this study is in memory.
       raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
     for name in settings:
       if name in taken:
@@ -162,7 +163,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
       refused.append(error)
       continue
     ignored = trial.optimizer.ignored_rate_key
-    # Where trials have different schedules, each key may be read in some.
+    # If trials have different schedules, each key may be used by some of them.
     if f'optimizer.{ignored}' in settings and 'optimizer.schedule' not in settings:
       raise UserError(
         f'{space.filename} searches optimizer.{ignored}, which does nothing with '
@@ -177,16 +178,16 @@ def check(space: Space, config: Config, taken: Collection[str]):
 
 
 def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
-  """Returns the settings that a trial draws, by dotted name.
+  """Returns the sampled settings of a trial, by dotted name.
 
   Raises:
-    UserError: `suggest` fails, or returns something wrong.
-    OSError, or one of `DATABASE_ERRORS`: what was drawn could not be stored.
+    UserError: `suggest` fails, or returns an invalid value.
+    OSError, or one of `DATABASE_ERRORS`: the sampled values could not be stored.
   """
   try:
     settings = space.suggest(trial)
   except (OSError, *DATABASE_ERRORS):
-    raise  # The storage takes what is drawn; the space is not at fault.
+    raise  # The storage stores sampled values; the error is not in the search space.
   except UserWarning as error:
     raise UserError(
       f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
@@ -226,7 +227,7 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
 
 
 def _check_names(filename: str, defined: dict[str, Any]):
-  """Refuses a file without `suggest`, or with an unknown name, which may be mistyped."""
+  """Raises `UserError` if `suggest` is missing, or a name is unknown and may be a typo."""
   for name, value in defined.items():
     # An imported name is a module, or an object whose `__module__` is another module.
     ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']

@@ -1,13 +1,13 @@
 """The storages of a sweep: Optuna's journal in a folder, or a database by its URL.
 
-Both are Optuna's own. Two things are added:
+Both are Optuna's storages, with two additions:
 
-- The journal's lock also removes an incomplete line, such as a full disk leaves. Optuna would write
-  the next line behind it, and could then read neither.
-- A heartbeat that the database refuses is a warning. Optuna's thread would end with it, and another
-  worker would then take the trial.
+- The journal's lock also removes an incomplete line, such as one left by a full disk. Otherwise
+  Optuna would append the next line to it, and could read neither.
+- If the database rejects a heartbeat, a warning is logged. Otherwise Optuna's heartbeat thread
+  would stop, and another worker would take the trial.
 
-A journal has no heartbeats. So in a folder, a worker claims its trial by a lock.
+A journal has no heartbeats. So in a folder, a worker claims its trial with a lock.
 """
 
 import os
@@ -30,14 +30,14 @@ CLAIMS = 'claims'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
 HEARTBEAT_SECONDS = 15
 STALE_SECONDS = 120
-# Writing a line is quick, so a process that holds the lock for longer must have been killed.
+# Writing a line is quick: a process that holds the lock for longer must have been killed.
 KILLED_SECONDS = 30
 
 
 class JournalLock(JournalFileOpenLock):
   """Optuna's lock of a journal, which also removes an incomplete line.
 
-  Optuna's other lock is a symbolic link: if its path is relative, a dead process keeps it for good.
+  Optuna's other lock is a symbolic link. If its path is relative, a dead process never releases it.
   """
 
   def __init__(self, path: Path):
@@ -45,7 +45,7 @@ class JournalLock(JournalFileOpenLock):
     self._path = path
 
   def acquire(self) -> bool:
-    """Waits for the lock, and mends the journal."""
+    """Acquires the lock, and repairs the journal."""
     taken = super().acquire()
     with self._path.open('rb+') as file:
       size = file.seek(0, os.SEEK_END)
@@ -57,10 +57,10 @@ class JournalLock(JournalFileOpenLock):
 
 
 class Database(RDBStorage):
-  """Optuna's database, with heartbeats that go on after one that fails."""
+  """Optuna's database, whose heartbeats continue after a failed heartbeat."""
 
   def record_heartbeat(self, trial_id: int):
-    """Records that a trial is running; logs a warning if the database does not work."""
+    """Records that a trial is running; logs a warning if the database fails."""
     try:
       super().record_heartbeat(trial_id)
     except DATABASE_ERRORS as error:
@@ -72,7 +72,7 @@ class Database(RDBStorage):
 
 
 def open_journal(path: Path) -> JournalStorage:
-  """Opens a journal, and creates it if there is none."""
+  """Opens a journal; creates it if it does not exist."""
   try:
     return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
@@ -84,7 +84,7 @@ def open_journal(path: Path) -> JournalStorage:
 
 @contextmanager
 def turn(claims: Path) -> Iterator[None]:
-  """Lets one worker at a time choose a trial in a folder."""
+  """Lets only one worker at a time choose a trial in a folder."""
   lock = JournalFileOpenLock(str(claims / 'turn'))
   lock.acquire()
   try:
@@ -96,13 +96,13 @@ def turn(claims: Path) -> Iterator[None]:
 def claim(claims: Path, number: int) -> AbstractContextManager:
   """Returns the lock that a worker holds for its trial."""
   folder = claims / str(number)
-  # Created here: a lock removes a folder that it has created, and other workers may need it.
+  # Created here: a lock deletes a folder that it has created, and other workers may need it.
   folder.mkdir(parents=True, exist_ok=True)
   return run_lock(folder)
 
 
 def open_database(url: str) -> Database:
-  """Opens a database, and creates Optuna's tables if there are none."""
+  """Opens a database; creates Optuna's tables if they do not exist."""
   with database_errors(url):
     try:
       return Database(
@@ -129,11 +129,11 @@ def open_database(url: str) -> Database:
 
 @contextmanager
 def database_errors(url: str | None) -> Iterator[None]:
-  """Turns the errors of a database into one line."""
+  """Raises `UserError` with one line for an error of the database."""
   try:
     yield
   except sqlalchemy.exc.ArgumentError:
-    raise  # The URL is at fault, and not the database.
+    raise  # The URL is invalid; the database is not involved.
   except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     reason = type_and_message(getattr(cause, 'orig', None) or error)
@@ -144,7 +144,7 @@ def database_errors(url: str | None) -> Iterator[None]:
 
 
 def without_password(url: str) -> str:
-  """Returns a URL with stars in place of its password."""
+  """Returns a URL with its password masked."""
   try:
     return sqlalchemy.make_url(url).render_as_string(hide_password=True)
   except (sqlalchemy.exc.ArgumentError, ValueError):

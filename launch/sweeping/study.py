@@ -1,13 +1,13 @@
-"""The trials of a sweep, and which worker runs each of them.
+"""The trials of a sweep, and their assignment to workers.
 
-Optuna stores the trials, hands them out, and sends the heartbeats of those in a database. A trial
-that its worker has left is failed, and stored again by Optuna's callback. By hand are:
+Optuna stores the trials, assigns them to workers, and sends heartbeats to a database. An abandoned
+trial is marked as failed, and Optuna's callback stores it again. This file adds:
 
-- A trial keeps its number, and so its directory and checkpoints, in all its records.
-- A failed trial has a reason. Without one, its worker has left it.
+- A trial keeps its number in all its records, and therefore its directory and checkpoints.
+- A failed trial has a reason. Without a reason, its worker has abandoned it.
 - In a folder, a worker holds a lock for its trial, since Optuna's journal has no heartbeats.
-- The parameters of a trial depend on the config's seed, its number and the trials before it, and
-  not on the worker that draws them.
+- The parameters of a trial depend on the config's seed, the trial's number and the earlier trials,
+  and not on the worker that samples them.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from transformer.errors import UserError
 from transformer.runs import run_directory
 
 TRIALS = 'trials'
-# The study's name in a folder. Optuna's Hyperband also assigns trials to brackets by it.
+# The study's name in a folder. Optuna's Hyperband also assigns trials to brackets by this name.
 _STUDY = 'sweep'
 
 
@@ -47,12 +47,13 @@ class Sweep:
     url: str | None = None,
     keep_best: int | None = None,
   ):
-    """Prepares the sweep, and opens nothing yet.
+    """Stores the arguments; opens nothing.
 
     Args:
       folder: the directory of the runs and, without `url`, of the trials.
+      space: the search space.
       config: the settings that trials change.
-      trials: the number of trials in all.
+      trials: the total number of trials.
       url: a database; the folder's name is the name of the study there.
       keep_best: the number of trials whose checkpoints are kept; None keeps all.
     """
@@ -71,7 +72,7 @@ class Sweep:
     )
 
   def begin(self):
-    """Creates the study or opens it; raises `UserError` if it belongs to another sweep."""
+    """Creates or opens the study; raises `UserError` if it belongs to another sweep."""
     self.folder.mkdir(parents=True, exist_ok=True)
     if self.url and self._journal.exists():
       raise UserError(
@@ -98,7 +99,7 @@ class Sweep:
       )
 
   def join(self):
-    """Opens the study that another process has begun; raises `UserError` if there is none."""
+    """Opens a study that another process has created; raises `UserError` if there is none."""
     try:
       if not self.url and not self._journal.exists():
         raise KeyError(self._journal)
@@ -110,9 +111,9 @@ class Sweep:
     self._check_same_sweep()
 
   def all(self) -> list[FrozenTrial]:
-    """Returns the trials that were begun, in order, each by its last record.
+    """Returns the started trials in order, each as its last record.
 
-    A record beyond the last trial is left out: two machines may add the last one at the same time.
+    Records beyond the last trial are omitted: two machines may add the last one at the same time.
     """
     trials = [copy.copy(record) for record in self.study.records()[: self.trials]]
     for number, trial in enumerate(trials):
@@ -120,7 +121,7 @@ class Sweep:
     return trials
 
   def ranked(self) -> list[FrozenTrial]:
-    """Returns the complete trials, best first; among equal values, the first trial is first."""
+    """Returns the complete trials, best first; ties are broken by the lower number."""
     complete = [trial for trial in self.all() if trial.state == TrialState.COMPLETE]
     return sorted(
       complete,
@@ -133,17 +134,17 @@ class Sweep:
     return next(iter(self.ranked()), None)
 
   def left(self) -> int:
-    """Returns the number of trials that have not ended."""
+    """Returns the number of unfinished trials."""
     return self.to_begin() + sum(
       was_left(trial) or not trial.state.is_finished() for trial in self.all()
     )
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
-    """Runs the first trial that no worker runs; returns it afterwards, or None if none was free.
+    """Runs the first available trial and returns it; returns None if no trial is available.
 
-    `train` returns the value of a trial, or raises `optuna.TrialPruned`. For a trial that failed,
-    it sets the attribute `reason`, and returns NaN. Any other exception leaves the trial to the
-    next worker.
+    `train` returns the value of a trial, or raises `optuna.TrialPruned`. For a failed trial,
+    `train` sets the attribute `reason`, and returns NaN. On any other exception, the trial is left
+    to the next worker.
     """
     number = None
     gone = False
@@ -207,15 +208,15 @@ class Sweep:
     return sampler if isinstance(sampler, GridSampler) else seeded(number)
 
   def to_begin(self) -> int:
-    """Returns the number of trials that no worker has begun."""
+    """Returns the number of trials that have not been started."""
     if self.study.user_attrs.get('exhausted'):
       return 0
     return max(0, self.trials - len(self.study.records()))
 
   def _is_free(self, host: str | None = None) -> bool:
-    """Returns whether a trial is free, also from a worker on a host, or any host, that is gone.
+    """Returns whether a trial is available, including trials of dead workers on `host` (None: any).
 
-    It takes a while to learn whether a worker on another host is alive.
+    Checking workers on other hosts takes a while.
     """
     self._release(host)
     return self.to_begin() > 0 or any(
@@ -223,7 +224,7 @@ class Sweep:
     )
 
   def _release(self, host: str | None):
-    """Stores the trials again whose workers are gone."""
+    """Stores the trials of dead workers again."""
     if self.url:
       optuna.storages.fail_stale_trials(self.study)
       return
@@ -235,7 +236,7 @@ class Sweep:
           self.study.store_left()
 
   def _check_same_sweep(self):
-    """Refuses a sweep whose trials could not be compared with the earlier ones."""
+    """Raises `UserError` if trials would not be comparable with the earlier ones."""
     if differences := identity.differences(
       self.study.user_attrs['about'], self.config, self.space
     ):

@@ -1,4 +1,4 @@
-"""Runs one trial: train.py in a directory of its own, whose evaluations the pruner sees."""
+"""Runs one trial: train.py in its own directory; reports its evaluations to the pruner."""
 
 import math
 import re
@@ -28,7 +28,7 @@ from transformer.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
-_QUIET_SECONDS = 30.0  # Time between two lines about a trial that trains.
+_QUIET_SECONDS = 30.0  # Time between two log lines about a trial in training.
 _LOG_TAIL = 1 << 16
 _STEP = re.compile(r'\] (step \d+/.*)')  # In a log line of train.py.
 
@@ -38,16 +38,15 @@ def run_trial(
 ) -> float:
   """Trains a trial to its end; returns its best evaluation, or NaN if it failed.
 
-  The trial's attributes are then `settings`, `step`, `seconds`, `commit` and, where it failed,
-  `reason`.
+  Sets the trial's attributes `settings`, `step`, `seconds`, `commit` and, if it failed, `reason`.
 
   Args:
-    children: gets the process of train.py, as for `child_process.add`.
-    signals: the names of the signals that have asked this worker to stop.
+    children: receives the process of train.py, as in `child_process.add`.
+    signals: the names of the received signals that ask this worker to stop.
 
   Raises:
-    TrialPruned: the pruner has ended the trial.
-    Preempted: a signal has ended it.
+    TrialPruned: the pruner stopped the trial.
+    Preempted: a signal stopped the trial.
   """
   try:
     settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
@@ -66,7 +65,7 @@ def run_trial(
   )
   evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
   status = EXIT_STATUS
-  while status == EXIT_STATUS:  # Another process may have stopped it.
+  while status == EXIT_STATUS:  # Another process may have stopped the run.
     _wait_until_free(run, signals)
     status = _train(trial, run, evaluations, children, signals)
     if signals and status:
@@ -90,9 +89,10 @@ def run_trial(
 
 
 class Evaluations:
-  """The evaluations of a run, which the pruner sees one after another.
+  """The evaluations of a run, reported to the pruner in order.
 
-  It sees all but the run's last one, so its decision does not depend on when they are read.
+  The run's last evaluation is not reported, so the pruner's decision does not depend on when the
+  evaluations are read.
   """
 
   def __init__(self, trial: Trial, run: Path, objective: str, train: TrainConfig):
@@ -103,7 +103,7 @@ class Evaluations:
     self._reported = set(trial.study.records()[trial.number].intermediate_values)
 
   def rows(self) -> list[dict[str, float]]:
-    """Returns the evaluations that are written so far, with NaN where a value is not finite."""
+    """Returns the evaluations written so far, with NaN for non-finite values."""
     return [
       {name: math.nan if value is None else value for name, value in row.items()}
       for row in read_metrics(self._run / METRICS)
@@ -111,7 +111,7 @@ class Evaluations:
     ]
 
   def report(self):
-    """Shows the pruner what is new; raises `TrialPruned` if it ends the trial."""
+    """Reports new evaluations to the pruner; raises `TrialPruned` if it stops the trial."""
     rows = self.rows()
     for place, row in enumerate(rows, 1):
       step = row['step']
@@ -126,7 +126,7 @@ class Evaluations:
 
 
 def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
-  """Returns the best evaluation by the objective; ties in BLEU and F1 go by the loss."""
+  """Returns the evaluation with the best objective; ties in BLEU and F1 are broken by the loss."""
   objective = searched.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
   if objective in ('valid/bleu', 'valid/f1'):
@@ -137,7 +137,7 @@ def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
 
 
 def _is_last(rows: Sequence[Mapping[str, float]], train: TrainConfig) -> bool:
-  """Returns whether a run ends with the last of its evaluations so far."""
+  """Returns whether a run ends with the last of these evaluations."""
   if train.best_by:
     rows = [{**row, BEST_BY: train.best_by} for row in rows]
   return rows[-1]['step'] >= train.steps or is_out_of_patience(rows, train.patience)
@@ -147,7 +147,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
   """Waits until no process trains in a directory: after a kill, train.py may need a while to save.
 
   Raises:
-    Preempted: a signal came before.
+    Preempted: a signal came first.
   """
   while not signals:
     try:
@@ -168,7 +168,7 @@ def _train(
   children: list[subprocess.Popen],
   signals: Sequence[str],
 ) -> int:
-  """Runs train.py until it ends or is pruned; returns its exit status."""
+  """Runs train.py until it exits or is pruned; returns its exit status."""
   began = time.monotonic()
   spent = trial.user_attrs.get('seconds', 0.0)
   command = [
@@ -204,7 +204,7 @@ def _train(
 
 
 def _failed(trial: Trial, reason: str) -> float:
-  """Stores why a trial failed; returns NaN, its value."""
+  """Stores the reason of a failed trial; returns NaN, its value."""
   trial.set_user_attr('reason', reason)
   logging.warning('trial %d: failed: %s', trial.number, reason)
   return math.nan
@@ -220,7 +220,7 @@ def _tail(run: Path) -> list[str]:
 
 
 def _reason(status: int, lines: Sequence[str]) -> str:
-  """Returns why train.py ended: the signal, its last error or its last line."""
+  """Returns the reason why train.py failed: the signal, its last error or its last line."""
   if status < 0:
     name = signal.Signals(-status).name
     memory = ', perhaps out of memory' if name == 'SIGKILL' else ''

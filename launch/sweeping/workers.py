@@ -19,9 +19,10 @@ from launch.sweeping.trials import run_trial
 from transformer.errors import Preempted, UserError
 
 _POLL_SECONDS = 0.5
-# So many first trials of a worker that fail at once, for one reason, are not the settings' fault.
+# If this many first trials of a worker fail early for the same reason, their settings are not the
+# cause.
 _FIRST_TRIALS = 4
-_MEMORY = 0.9  # The part of a GPU's memory that all its workers use together.
+_MEMORY = 0.9  # The fraction of a GPU's memory that all its workers use together.
 LOGS = 'workers'
 
 
@@ -29,13 +30,13 @@ def work(sweep: Sweep, alone: bool, command: str):
   """Runs one trial after another until none is left.
 
   Args:
-    alone: whether no process waits for this worker, which is then a Slurm job. Such a job
-      writes the page after each trial, and ends when no trial is free. Any other worker stays
-      until all trials have ended: if a worker is killed, another one takes its trial.
-    command: the command that started the sweep, which the page shows.
+    alone: whether no process waits for this worker: it is a Slurm job. A Slurm job writes the page
+      after each trial, and exits when no trial is available. Any other worker waits until all
+      trials have finished: if a worker is killed, another one takes over its trial.
+    command: the command that started the sweep, shown on the page.
 
   Raises:
-    UserError: its first trials all failed at once, for the same reason.
+    UserError: the first trials all failed early, for the same reason.
   """
   children = []
   reasons = []
@@ -65,11 +66,11 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
 
   Args:
     commands: the command line of each worker.
-    command: the command that started the sweep, which the page shows.
+    command: the command that started the sweep, shown on the page.
 
   Raises:
-    Preempted: the workers were asked to stop, and have ended.
-    UserError: the workers have ended, and trials are left.
+    Preempted: the workers were asked to stop, and have exited.
+    UserError: the workers have exited, and trials are left.
   """
   children: list[subprocess.Popen] = []
   with child_process.passing_on_signals(children) as signals:
@@ -94,8 +95,8 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
 
 
 def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str]):
-  """Returns the command line that submits an array of `workers` jobs, and its script."""
-  # Slurm replaces a % in the name of an output file.
+  """Returns the command line that submits an array of `workers` jobs, and the job's script."""
+  # Slurm expands % in the name of an output file.
   logs = str(workdir / LOGS).replace('%', '%%')
   return (
     sbatch.submission(
@@ -110,13 +111,13 @@ def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str])
 
 
 def worker_command(arguments: Sequence[str], *more: str) -> list[str]:
-  """Returns the command line of a worker, from the flags of the sweep."""
+  """Returns the command line of a worker, given the flags of the sweep."""
   script = Path(__file__).resolve().parents[1] / 'sweep.py'
   return [sys.executable, str(script), *arguments, *more]
 
 
 def take_share(worker: int, workers: int):
-  """Limits this process and its children to a part of the machine's cores and GPUs."""
+  """Limits this process and its children to a fraction of the machine's cores and GPUs."""
   cores = os.sched_getaffinity(0) if hasattr(os, 'sched_getaffinity') else {0}
   cores, environment = share(worker, workers, cores, os.environ)
   os.environ.update(environment)
@@ -127,9 +128,9 @@ def take_share(worker: int, workers: int):
 def share(
   worker: int, workers: int, cores: Collection[int], environment: Mapping[str, str]
 ) -> tuple[set[int], dict[str, str]]:
-  """Returns the cores of one worker, and the variables that give it its part of the GPUs.
+  """Returns the cores of one worker, and the environment variables that assign its GPUs.
 
-  A worker gets one or several GPUs, or a part of one GPU's memory.
+  A worker gets one or more GPUs, or a fraction of one GPU's memory.
   """
   changes = {}
   gpus = visible_gpus(environment)
@@ -142,14 +143,14 @@ def share(
 
 
 def _part(worker: int, workers: int, things: Sequence) -> Sequence:
-  """Returns a worker's part of things; with more workers than things, workers share a thing."""
+  """Returns the things of one worker; with more workers than things, workers share things."""
   if workers > len(things):
     return [things[worker % len(things)]]
   return things[worker * len(things) // workers : (worker + 1) * len(things) // workers]
 
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:
-  """Returns why train.py failed before an evaluation, without numbers; None if it did not."""
+  """Returns why train.py failed before an evaluation, digits masked; None if it did not."""
   known = trial.user_attrs
   if (
     trial.state != TrialState.FAIL

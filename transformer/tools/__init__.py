@@ -1,1 +1,1 @@
-"""Programs on the rooms of the road; each can be deleted with its tests."""
+"""Optional tools built on the core; each folder can be deleted together with its tests."""

@@ -1,4 +1,4 @@
-"""The packages that a tool needs beyond those of the core."""
+"""Packages that a tool requires in addition to the core's requirements."""
 
 import contextlib
 import shlex
@@ -11,9 +11,9 @@ from transformer.errors import UserError
 
 @contextlib.contextmanager
 def requirements(module: str) -> Iterator[None]:
-  """Raises `UserError` with the command that installs a package if its import fails.
+  """Raises `UserError` with the pip command that installs a package if its import fails.
 
-  `module` is a file of the tool, beside its requirements.txt.
+  `module` is a file of the tool, in the folder of its requirements.txt.
   """
   try:
     yield

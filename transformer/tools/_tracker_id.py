@@ -1,4 +1,4 @@
-"""The id by which a tracker knows a run: a file in the run's directory, which copies share."""
+"""A tracker's id of a run, stored in a file of the run's directory and copied with it."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ from transformer.system.progress import warn
 
 
 def identity(workdir: Path) -> dict[str, str]:
-  """Returns what tells a run from its copies and from other runs in its directory."""
+  """Returns an identity that differs between a run, its copies, and other runs in its directory."""
   return {'workdir': str(workdir.resolve()), 'started': read_record(workdir)['started']}
 
 
 def known_run(path: Path, key: str) -> dict[str, Any]:
   """Returns the content of a tracker's file; {} without a file or, with a warning, for another run.
 
-  `key` is the name of the id in the file. A run whose directory was moved is the same run.
+  `key` is the name of the id in the file. Moving a run's directory does not change its identity.
   """
   known = _content(path)
   here = identity(path.parent)
@@ -38,7 +38,7 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
 
 
 def warn_of_lines(path: Path, step: int, last: int):
-  """Warns that a tracker, which has lines up to step `last`, ignores those of a run's start."""
+  """Warns if a restarted run logs steps that the tracker already has and therefore ignores."""
   if step == 0 < last:
     warn(
       f'the run begins again, and the tracker has its lines up to step {last}, so it gets only '

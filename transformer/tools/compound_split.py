@@ -11,16 +11,16 @@ def bleu(
   translations: Sequence[str],
   references: Sequence[Sequence[str]],
 ) -> dict[str, float]:
-  """Computes BLEU of detokenised German by Moses' tokens, with split compounds, not smoothed.
+  """Computes unsmoothed BLEU of detokenized German, with Moses tokenization and split compounds.
 
-  Source: `tensor2tensor/utils/get_ende_bleu.sh` of the paper's authors, which calls Moses'
-  `multi-bleu.perl`. The script tokenises translations, but not its references, which are tokenised
-  already. Here Moses tokenises both.
+  Follows the paper's authors' `tensor2tensor/utils/get_ende_bleu.sh`, which calls Moses'
+  `multi-bleu.perl`. Their script tokenizes only the translations, since their references are
+  already tokenized. Here Moses tokenizes both.
   """
-  import sacrebleu  # Imported here because they take half a second.
+  import sacrebleu  # Imported here because these imports take half a second.
   import sacremoses
 
-  # As `tokenizer.perl -l de` did until November 2018, escapes included.
+  # Same as `tokenizer.perl -l de` until November 2018, escapes included.
   moses = sacremoses.MosesTokenizer(lang='de')
   split = []
   for side in (translations, *references):
@@ -31,8 +31,8 @@ def bleu(
 
 
 def split_compounds(line: str) -> str:
-  """Splits compounds of tokenised text at their hyphens: `rot-weiß` to `rot ##AT##-##AT## weiß`.
+  """Splits compounds of tokenized text at hyphens: `rot-weiß` to `rot ##AT##-##AT## weiß`.
 
-  Matches of bytes do not overlap: of `a-b-c` only `a-b` is split, and `a-ö-c` is split twice.
+  Matches are of bytes and do not overlap: in `a-b-c`, only `a-b` is split; `a-ö-c` is split twice.
   """
   return _HYPHEN.sub(rb'\1 ##AT##-##AT## \2', line.encode()).decode()

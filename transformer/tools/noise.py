@@ -1,9 +1,9 @@
-"""Noise in training sources: capitals, title case or typing errors, drawn anew in each round.
+"""Noise in training sources: upper case, title case or typos, sampled again every epoch.
 
   --config.data.variations="(('transformer.tools.noise:source_noise', 0.05, 0.05, 0.1),)"
 
-What happens to a sentence is a function of the sentence and its key alone. Symbols of the
-vocabulary, such as placeholders, stay as they are.
+The noise of a sentence is a function of only the sentence and its key. User-defined symbols of the
+vocabulary, such as placeholders, stay unchanged.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from transformer.errors import UserError
 
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
-_HOLE = '\ud800'  # Stands for a symbol: it is no letter, and in no text.
-_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Makes draws that other variations do not use.
+_HOLE = '\ud800'  # Placeholder of a symbol: not a letter, and in no text.
+_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Keys differ from other augmentations'.
 
 
 def source_noise(
@@ -34,7 +34,11 @@ def source_noise(
   title_case: float = 0.0,
   typing_errors: float = 0.0,
 ) -> Vary:
-  """Returns the variation of a run's sources, of which it changes a share in each way."""
+  """Returns an augmentation that changes the given fractions of source sentences.
+
+  A sentence gets at most one kind of change. Raises `UserError` if a fraction is negative or their
+  sum exceeds 1.
+  """
   shares = (upper_case, title_case, typing_errors)
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError(
@@ -66,7 +70,7 @@ def source_noise(
 
 
 def _pattern_of(symbols: Collection[str]) -> re.Pattern:
-  """Returns a pattern that finds symbols in a text, the longest first."""
+  """Returns a pattern that matches `symbols` in a text; longer symbols take precedence."""
   patterns = []
   for symbol in sorted(symbols, key=len, reverse=True):
     patterns.append(re.escape(symbol).replace(SPACE, r'(?<!\S)'))
@@ -75,21 +79,21 @@ def _pattern_of(symbols: Collection[str]) -> re.Pattern:
 
 
 def title_cased(text: str) -> str:
-  """Returns a text with the first character of each word in capitals; the rest stays as it was."""
+  """Returns a text with the first character of each word in upper case; the rest is unchanged."""
   return _WORD.sub(lambda word: word[0][:1].upper() + word[0][1:], text)
 
 
 def misspelt(text: str, key: int) -> str:
-  """Returns a text with a typing error for every ten words, and at least one.
+  """Returns a text with one typo per ten words, and at least one.
 
-  An error exchanges two neighbouring letters of a word, leaves out a letter, doubles it, or
-  replaces it by another letter of the text, so that it stays in the text's script. Combining marks
-  stay with their letter. Errors are only made where two letters stand side by side, and may change
-  nothing. The key, below 2⁶⁴, decides the words and their errors.
+  A typo swaps two adjacent letters of a word, deletes a letter, doubles it, or replaces it by
+  another letter of the same text, which keeps the script. Combining marks stay with their letter.
+  Typos occur only where two letters are adjacent, and may have no effect. `key`, below 2⁶⁴,
+  determines the words and their typos.
   """
   letters = _letters(text)
   alphabetic = [letter[0].isalpha() for letter in letters]
-  # Where a letter begins a pair of letters, all in one word.
+  # Indices of letters that are followed by a letter of the same word.
   pairs = itertools.pairwise(alphabetic)
   places = [place for place, pair in enumerate(pairs) if all(pair)]
   if not places:

@@ -1,4 +1,4 @@
-"""Downloads a TFDS translation set, and writes it in a format with random access.
+"""Downloads a TFDS translation dataset, and writes it in a format with random access.
 
 python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=DIR
 """
@@ -12,7 +12,7 @@ import sys
 import types
 
 import tensorflow_datasets as tfds
-import tensorflow_datasets.translate  # It registers the translation sets.
+import tensorflow_datasets.translate  # Registers the translation datasets.
 from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
@@ -27,9 +27,9 @@ _NAME = flags.DEFINE_string(
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
 )
-_RETRIES = 5  # They take 6 seconds, and TFDS's own 10 take 3.5 minutes.
-# What TFDS 4.9.10 takes from TensorFlow to unpack archives: names of files as text, and opening
-# them.
+_RETRIES = 5  # 5 retries take 6 seconds; the default of TFDS, 10, takes 3.5 minutes.
+# The TensorFlow functions that TFDS 4.9.10 uses to unpack archives: decoding file names, and
+# opening files.
 _FILES = types.SimpleNamespace(
   compat=types.SimpleNamespace(as_text=os.fsdecode),
   io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
@@ -37,7 +37,7 @@ _FILES = types.SimpleNamespace(
 
 
 def main(_):
-  """Prepares the set of the flags, and prints its folder and the sizes of its splits."""
+  """Prepares the dataset given by flags; prints its folder and the sizes of its splits."""
   if not _NAME.value:
     raise UserError(
       '--name=SET is needed, the TFDS name of a set such as wmt14_translate/de-en'
@@ -50,7 +50,7 @@ def main(_):
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
-  """Downloads a set and writes it for random access, unless it is prepared already."""
+  """Downloads a dataset and writes it for random access; returns it, also if it exists already."""
   prepared = open_set(name, data_dir)
   if prepared is None:
     builder = _builder(name, data_dir)
@@ -67,7 +67,7 @@ def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
 
 
 def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
-  """Returns the builder of a set by TFDS's code."""
+  """Returns TFDS's builder of a dataset."""
   folder = os.fspath(files.as_path(data_dir)) if data_dir else None
   try:
     return tfds.builder(name, data_dir=folder)
@@ -83,21 +83,21 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
 
 
 def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
-  """Downloads and writes a set; raises `UserError` with the reason if that fails."""
+  """Downloads and writes a dataset; raises `UserError` with the reason on failure."""
   downloader.MAX_RETRIES = _RETRIES
   extractor.tf = _FILES
   logging.getLogger('urllib3').setLevel(logging.ERROR)
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
   try:
-    # TFDS prints its progress, and standard output may be for translations.
+    # TFDS prints progress to standard output, which may be used for translations.
     with contextlib.redirect_stdout(sys.stderr):
       builder.download_and_prepare(
         file_format='array_record',
         download_config=tfds.download.DownloadConfig(try_download_gcs=False),
       )
   except downloader.requests.ConnectionError as error:
-    # An error in the middle of a download does not say of which file.
+    # An error in the middle of a download does not name the file.
     where = error.request.url if error.request else 'the server'
     raise UserError(
       f'{name} cannot be downloaded: {where} cannot be reached '
@@ -105,8 +105,8 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       f'{_command(name, data_dir)}'
     ) from error
   except Exception as error:
-    # A lack of disk space or of a package, a damaged archive and more. Another process may have
-    # finished the same set in the meantime.
+    # Too little disk space, a missing package, a corrupt archive and others. Another process may
+    # have prepared the same dataset in the meantime.
     if open_set(name, data_dir) is None:
       raise UserError(
         f'{name} could not be prepared in {builder.data_dir_root}: {type_and_message(error)}'
@@ -114,7 +114,7 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
 
 
 def _command(name: str, data_dir: str) -> str:
-  """Returns the command that prepares a set."""
+  """Returns the command that prepares a dataset."""
   command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 

@@ -2,7 +2,7 @@
 
   --config.train.objective="('transformer.tools.r_drop:r_drop', 5.0)"
 
-Each sentence takes two passes with different dropout, and the loss penalises their differences.
+Each sentence has two forward passes with different dropout; the loss penalizes their divergence.
 """
 
 import jax
@@ -15,7 +15,10 @@ from transformer.training.objective import Objective, add_losses, forward, twins
 
 
 def r_drop(config, alpha: float = 5.0) -> Objective:
-  """Cross entropy, and the distance between two passes, by the paper's α: 5 for translation."""
+  """Returns the objective: cross entropy plus divergence of two passes, weighted by the paper's α.
+
+  The default, 5, is the paper's value for translation.
+  """
   check_alpha(config.model, alpha)
   smoothing = config.train.label_smoothing
   function = with_divergence(
@@ -34,7 +37,7 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
 
 
 def check_alpha(model, alpha: float):
-  """Refuses an α out of range, and warns if no dropout differs between two passes."""
+  """Raises `UserError` if α is out of range; warns without dropout, since both passes are equal."""
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of R-Drop must be above 0 and finite; got {alpha}')
   if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
@@ -46,7 +49,7 @@ def check_alpha(model, alpha: float):
 def with_divergence(function, alpha: float):
   """Adds α / 4 · (KL(p‖q) + KL(q‖p)) to a loss for `chunked_loss` (equation 4).
 
-  Each position p has its twin q: twins are rows 2i and 2i + 1. The paper's loss is the sum for
+  Each position p has its twin q: twins are rows 2i and 2i + 1. The paper's loss is the sum over
   both.
   """
 
@@ -61,6 +64,6 @@ def with_divergence(function, alpha: float):
 
 
 def _twin(x):
-  """Exchanges the rows of each pair."""
+  """Swaps the rows of each pair."""
   pairs = x.reshape(x.shape[0] // 2, 2, *x.shape[1:])
   return jnp.flip(pairs, axis=1).reshape(x.shape)

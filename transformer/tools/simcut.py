@@ -2,8 +2,8 @@
 
   --config.train.objective="('transformer.tools.simcut:simcut', 3.0, 0.05)"
 
-Each sentence takes a second pass, in which some tokens have zeros in place of their embedding. The
-loss penalises the divergence of its predictions from those of the first pass.
+Each sentence has a second forward pass with token cutoff: some token embeddings are set to zero.
+The loss penalizes the divergence between the predictions of the two passes.
 """
 
 import jax
@@ -18,13 +18,14 @@ from transformer.training.objective import Objective, add_losses, forward, twice
 
 
 def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
-  """Cross entropy of the first pass, and α · KL(first pass ‖ pass with cut tokens), equation 3.
+  """Returns the objective: cross entropy of pass 1, plus α · KL(pass 1 ‖ pass 2), equation 3.
 
-  Both passes have dropout, and gradients go through both. `nll` is the mean of both passes.
+  Only the second pass has token cutoff. Both passes have dropout, and gradients flow through both.
+  `nll` is the mean of both passes.
 
   Args:
-    alpha: α; the paper has 3.
-    share: p, the probability that a token is cut; the paper has 0.05.
+    alpha: α; the paper uses 3.
+    share: p, the probability of token cutoff; the paper uses 0.05.
   """
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
@@ -51,10 +52,10 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
 
 
 def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
-  """Returns a model, its parameters and a batch in which each second row has tokens cut.
+  """Returns a model, its parameters and a batch with token cutoff in every second row.
 
-  All tables have one more row, of zeros, for a token that is cut. The end token of a source and the
-  begin token of a target are never cut. Without a `key`, no token is.
+  All tables have an additional row of zeros, the embedding of affected tokens. Token cutoff does
+  not apply to EOS in the source, to BOS in the decoder input, or without a `key`.
   """
 
   def with_zeros(table_ND):
@@ -79,7 +80,7 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
     return jnp.where(below & is_second_B1 & (tokens_BT != EOS_ID), number, tokens_BT)
 
   source_key, target_key = jax.random.split(key)
-  # A target's end token is no input of the decoder: its begin token stands there.
+  # A target's EOS is not an input of the decoder, which has BOS there.
   cut_batch = batch._replace(
     source_tokens=cut(batch.source_tokens, source_size, source_key),
     target_tokens=cut(batch.target_tokens, target_size, target_key),
@@ -88,7 +89,7 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
 
 
 def cut_loss(smoothing: float, alpha: float):
-  """Returns a loss for `chunked_loss`: cross entropy of rows p = 2i, and α · KL(p‖q) of q = 2i + 1.
+  """Returns a loss for `chunked_loss`: cross entropy of rows p = 2i, plus α · KL(p‖q), q = 2i + 1.
 
   Each of the two rows has half of the weight of a token.
   """

@@ -1,11 +1,11 @@
-"""Subword regularisation: SentencePiece segments training sentences anew at each use.
+"""Subword regularization: SentencePiece samples segmentations of training sentences every epoch.
 
   --config.data.variations="(('transformer.tools.subwords:bpe_dropout', 0.1),)"
 
   --config.data.vocabulary_kind=unigram
   --config.data.variations="(('transformer.tools.subwords:sample_cuts', 0.1),)"
 
-What happens to a sentence is a function of the sentence and its key alone.
+The segmentation of a sentence is a function of only the sentence and its key.
 """
 
 import numpy as np
@@ -23,10 +23,10 @@ _ESCAPES = str.maketrans(ESCAPED)
 
 
 def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
-  """Returns the variation of both sides (Provilkov et al., 2020, "BPE-Dropout", section 3.1).
+  """Returns the BPE-dropout augmentation of both sides (Provilkov et al., 2020, section 3.1).
 
-  Each merge of a sentence is skipped with a probability of `rate`. Raises `UserError` if the
-  vocabulary has no merges.
+  Each merge in a sentence is skipped with probability `rate`. Raises `UserError` if the vocabulary
+  has no merges.
   """
   if not 0 < rate <= 1:
     raise UserError(
@@ -43,10 +43,11 @@ def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
 
 
 def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
-  """Returns the variation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
+  """Returns an augmentation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
 
-  A segmentation is sampled of all those of its sentence, by their probabilities to the power of
-  `alpha`. Raises `UserError` if the vocabulary has no probabilities.
+  The segmentation of a sentence is sampled from all its segmentations, with probabilities
+  proportional to their probabilities to the power of `alpha`. Raises `UserError` if the vocabulary
+  has no probabilities.
   """
   if not 0 < alpha <= 1:
     raise UserError(
@@ -68,7 +69,7 @@ def _check_kind(vocabulary: RunVocabulary, kind: int, message: str):
 
 
 def _sampled(vocabulary: RunVocabulary, alpha: float) -> Vary:
-  """Returns the variation that samples segmentations; `alpha` is that of SentencePiece."""
+  """Returns the augmentation that samples segmentations; `alpha` as in SentencePiece."""
   source_sampler = _Sampler(vocabulary.source, alpha)
   target_sampler = _Sampler(vocabulary.target, alpha)
 
@@ -84,7 +85,7 @@ def _sampled(vocabulary: RunVocabulary, alpha: float) -> Vary:
 
 
 class _Sampler:
-  """Samples segmentations of the sentences of a language."""
+  """Samples segmentations of the sentences of one language."""
 
   def __init__(self, vocabulary: Vocabulary, alpha: float):
     self._vocabulary = vocabulary
@@ -97,14 +98,14 @@ class _Sampler:
     )
 
   def cut_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
-    """Returns the sentences in other pieces; each is cut by its key."""
+    """Returns the sentences in sampled segmentations, each by its key."""
     cuts = (
       self.cut(sentences[number], int(key) % 2**32) for number, key in enumerate(keys)
     )
     return Sentences.ended(cuts)
 
   def cut(self, ids: np.ndarray, seed: int) -> list[int]:
-    """Returns a sentence in other pieces, without its end; as it was if a symbol would be cut."""
+    """Returns a sampled segmentation without EOS; the original if sampling would split a symbol."""
     text = self._vocabulary.decode(ids).translate(_ESCAPES)
     sentencepiece.set_random_generator_seed(seed)
     drawn = self._processor.encode(text)
@@ -112,5 +113,5 @@ class _Sampler:
     return drawn if self._symbols_of(drawn) == self._symbols_of(plain) else plain
 
   def _symbols_of(self, ids: list[int]) -> list[int]:
-    """Returns the symbols among ids, in order."""
+    """Returns the user-defined symbols among `ids`, in order."""
     return [token for token in ids if token in self._symbols]

@@ -1,10 +1,10 @@
-"""Tables of sentence pairs, one file a split, for `data.source`: TSV and JSON lines.
+"""Tables of sentence pairs, one file per split, for `data.source`: TSV and JSON Lines.
 
   --config.data.source=transformer.tools.tables:Tsv          # {dir}/{split}.tsv
   --config.data.source=transformer.tools.tables:JsonLines    # {dir}/{split}.jsonl
 
-The two sides of a table are kept in temporary files. A run trains on a table as it does on two text
-files of the same lines; their fingerprints are equal.
+Source and target of a table are stored in temporary files. Training on a table equals training on
+two text files with the same lines; the fingerprints are equal.
 """
 
 import json
@@ -17,8 +17,8 @@ from absl import logging
 from transformer.data.text.text_files import TextCorpus, TextFile, is_blank, reopened
 from transformer.errors import UserError, shown
 
-_CHUNK = 20_000  # lines read together
-# Codes of languages, and other words in the names of columns.
+_CHUNK = 20_000  # lines per chunk
+# Language codes, and other words in column names.
 _NAMES = """
 aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
 dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
@@ -33,10 +33,10 @@ spanish src target text tgt translation trg turkish ukrainian"""
 
 
 class Table(TextCorpus):
-  """A pair for each line; a subclass has `ending`, that of files, and `pair`.
+  """A corpus with one pair per line; a subclass defines `ending`, the file extension, and `pair`.
 
-  `pair` returns the source and the target of a line, or None for one that holds no pair. It raises
-  a ValueError that says what was wanted and what came.
+  `pair` returns the source and target of a line, or None if the line holds no pair. It raises a
+  ValueError that states the expected and the actual content.
   """
 
   def sides(self, *languages: str) -> list[TextFile]:
@@ -67,7 +67,7 @@ class Table(TextCorpus):
 
 
 def _write(file, text: str) -> bool:
-  """Writes a text as a line; returns whether it had line feeds."""
+  """Writes a text as one line; returns whether it contained line feeds."""
   line = text
   if '\n' in text:
     line = text.strip('\r\n').replace('\r\n', ' ').replace('\n', ' ')
@@ -76,10 +76,11 @@ def _write(file, text: str) -> bool:
 
 
 class Tsv(Table):
-  """Columns with tabs between them, without quotes: those that a header names, or `columns`.
+  """Tab-separated columns without quoting; a header or `columns` selects source and target.
 
-  A first line with the names of both languages, such as `en` and `de`, is a header, in any case and
-  with quotes or spaces around the names. Another first line of names of columns is a `UserError`.
+  A first line that names both languages, such as `en` and `de`, is a header; case, and quotes or
+  spaces around the names, are ignored. Another first line that looks like a header is a
+  `UserError`.
   """
 
   ending = '.tsv'
@@ -113,7 +114,7 @@ class Tsv(Table):
     return [cells[column] for column in self.columns]
 
   def _read_header(self, cells: Sequence[str], languages: Sequence[str]) -> bool:
-    """Returns whether a first line is a header, whose columns are then those of the languages."""
+    """Returns whether the first line is a header; if so, sets `columns` to the two languages."""
     names = list(map(_name, cells))
     wanted = list(map(_name, languages))
     if all(names.count(language) == 1 for language in wanted):
@@ -131,9 +132,9 @@ class Tsv(Table):
 
 
 class JsonLines(Table):
-  """Objects with a text for each language, or with such an object as `translation`.
+  """Objects with one text per language, or with such an object as `translation`.
 
-  Names may be in capitals.
+  Names of languages are case-insensitive.
   """
 
   ending = '.jsonl'
@@ -164,19 +165,19 @@ class JsonLines(Table):
 
 
 def _name(cell: str) -> str:
-  """Returns the name of a column without what may be around it, in small letters."""
+  """Returns the name of a column in lower case, without surrounding characters."""
   return cell.strip('#"\' \r\ufeff\u00a0').replace('_', '-').casefold()
 
 
 def _is_of_column(name: str) -> bool:
-  """Returns whether a name is made of `_NAMES`, such as `source-en`, or of a code and a region."""
+  """Returns whether a name consists of `_NAMES`, as in `source-en`, or is a code and region."""
   without_region = re.sub(r'(?<=..)-[a-z]{2,4}$', '', name)
   parts = set(re.split(r'[-.\d]+', without_region)) - {''}
   return bool(parts) and parts <= set(_NAMES.split())
 
 
 def _numbered(table: TextFile) -> Iterator[tuple[int, str]]:
-  """Yields the lines with their numbers from 1."""
+  """Yields the lines with their line numbers, from 1."""
   for start in range(0, len(table), _CHUNK):
     lines = table.read(start, min(start + _CHUNK, len(table)))
     yield from enumerate(lines, start + 1)

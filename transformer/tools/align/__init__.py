@@ -1,1 +1,1 @@
-"""Links between the words of sentences and of their translations."""
+"""Word alignments of sentences and their translations."""

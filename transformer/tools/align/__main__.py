@@ -1,9 +1,9 @@
-"""Links the words of sentences to the words of their translations.
+"""Aligns the words of sentences with the words of their translations.
 
   python -m transformer.tools.align --workdir=RUN --source=FILE --reference=FILE2 --output=LINKS
 
-The translations are the lines of --reference, such as the --output of eval.py. A line of links is
-`0-0 1-2 …`, a source and a target word each, counted from 0.
+The translations are the lines of --reference, such as the --output of eval.py. A line of the output
+is `0-0 1-2 …`: each link is a source and a target word, counted from 0.
 """
 
 from absl import flags
@@ -33,7 +33,7 @@ _LAYER = flags.DEFINE_integer(
 
 
 def main(_):
-  """Aligns the text that the flags name."""
+  """Aligns the texts given by flags."""
   request = Request.from_flags(_FLAGS, output=_OUTPUT.value or '')
   if not request.source:
     raise UserError('--source=FILE is needed')
@@ -41,7 +41,7 @@ def main(_):
     raise UserError('--reference=FILE is needed, a file of translations')
   if not _OUTPUT.value:
     raise UserError('--output=FILE is needed, where links go')
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.commands.text_lines import write_lines
   from transformer.tools.align.word_alignment import align, check_layer
 

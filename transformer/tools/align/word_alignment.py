@@ -18,13 +18,14 @@ def align(
   targets: Sequence[str],
   layer: int | None = None,
 ) -> list[list[Link]]:
-  """Links the words of sources to the words of their translations.
+  """Aligns the words of sources with the words of their translations.
 
-  Each word of a target has one link, if its source has any word. Words beyond the longest sentence
-  of a search get none. `layer` counts from 1 at the bottom; None is the mean of all layers.
+  Each target word has one link, unless its source has no words. Words after truncation to the
+  maximum length of a search have no link. `layer` counts from 1 at the bottom; None is the mean of
+  all layers.
 
   Raises:
-    UserError: the attention is not finite, since the run has diverged.
+    UserError: attention weights are not finite, because the run has diverged.
   """
   most_source, most_target = longest(run.config)
   links = []
@@ -38,13 +39,13 @@ def align(
 
 
 def _words_of(vocabulary: Vocabulary, line: str, most: int) -> np.ndarray:
-  """Returns which of the first `most` tokens are parts of which words, bool [tokens, words]."""
+  """Returns which of the first `most` tokens overlap which words, bool [tokens, words]."""
   ids = truncated(vocabulary.encode(line), most)
   return word_parts([piece_bytes(vocabulary, token) for token in ids])
 
 
 def check_layer(run: TrainedRun, layer: int | None):
-  """Raises `UserError` if the decoder lacks a layer, counted from 1; None is all layers."""
+  """Raises `UserError` if the decoder has no such layer, counted from 1; None means all layers."""
   depth = run.model.config.decoder_depth
   if layer is not None and not 1 <= layer <= depth:
     raise UserError(
@@ -55,7 +56,7 @@ def check_layer(run: TrainedRun, layer: int | None):
 def _mean_attention(
   run: TrainedRun, source: str, target: str, layer: int | None
 ) -> np.ndarray:
-  """Returns the mean cross-attention [T, S] of all heads, of one layer or of all."""
+  """Returns the cross-attention weights [T, S] of one layer or all layers, averaged over heads."""
   cross_LHTS = np.asarray(run.attention(source, target).cross)
   if layer is not None:
     return cross_LHTS[layer - 1].mean(axis=0)
@@ -65,10 +66,10 @@ def _mean_attention(
 def link_words(
   weights_TS: np.ndarray, in_target_TJ: np.ndarray, in_source_SI: np.ndarray
 ) -> list[Link]:
-  """Links each target word to the source word to which its tokens attend most, or the first.
+  """Links each target word to the source word with the highest attention; ties go to the first.
 
-  A word attends by the sum over the tokens of both words; `in_target_TJ` and `in_source_SI` are
-  true where a token is a part of a word.
+  The attention between two words is the sum over the tokens of both. `in_target_TJ` and
+  `in_source_SI` are True if a token overlaps a word.
   """
   sums_JI = in_target_TJ.T.astype(float) @ weights_TS @ in_source_SI.astype(float)
   links = []

@@ -1,1 +1,1 @@
-"""Architectures for `model.module`: each is one file, and docs/architectures.md describes it."""
+"""Architectures for `model.module`, one file each; described in docs/architectures.md."""

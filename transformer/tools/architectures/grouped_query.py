@@ -1,12 +1,12 @@
-"""Grouped-query attention with scaled rotary positions, a model.
+"""A model with grouped-query attention and scaled rotary positions.
 
   --config.model.positions=rotary --config.model.module="(
       'transformer.tools.architectures.grouped_query:GroupedQueryTransformer',
       {'kv_heads': 2, 'position_scale': 2.0})"
 
-Several query heads share a head of keys and values (Ainslie et al., 2023, "GQA"), so that caches
-are smaller. Rotary positions are divided by a factor (Chen et al., 2023, "Extending Context Window
-of Large Language Models via Positional Interpolation"), so that longer sentences have the angles
+Several query heads share one key and value head (Ainslie et al., 2023, "GQA"), so caches are
+smaller. Rotary positions are divided by a factor (Chen et al., 2023, "Extending Context Window of
+Large Language Models via Positional Interpolation"), so longer sentences have the rotation angles
 of shorter ones.
 """
 
@@ -20,7 +20,7 @@ from transformer.model.transformer import Transformer
 
 
 class GroupedQueryAttention(MultiHeadAttention):
-  """Multi-head attention whose keys, values and caches have `kv_heads` heads."""
+  """Multi-head attention with `kv_heads` heads of keys, values and caches."""
 
   kv_heads: int = 1
   position_scale: float = 1.0
@@ -36,7 +36,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     return super().__call__(x_BTD, repeated, layout, deterministic=deterministic)
 
   def attend(self, x_BWD, cache, layout):
-    """Attends as `MultiHeadAttention.attend` does; the repeated heads are of this layer alone."""
+    """Attends as `MultiHeadAttention.attend` does; repeated heads exist only within this layer."""
     keys_BHKS = self._repeated(cache.keys, axis=-3)
     values_BHSV = self._repeated(cache.values, axis=-3)
     return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
@@ -50,11 +50,11 @@ class GroupedQueryAttention(MultiHeadAttention):
     return super().extend(x_BWD, cache, self._scaled(layout), index)
 
   def _repeated(self, array, axis):
-    """Gives each query head its keys or values; neighbouring heads share them."""
+    """Repeats keys or values for each query head; adjacent heads share them."""
     return jnp.repeat(array, self.config.num_heads // self.kv_heads, axis=axis)
 
   def _scaled(self, layout):
-    """Divides the positions, which rotary positions take as any numbers."""
+    """Divides the positions; rotary positions can be fractional."""
     return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
 
 
@@ -65,7 +65,7 @@ class GroupedQueryLayer(Layer):
   position_scale: float = 1.0
 
   def make_attention(self, cross):
-    """Returns the attention of this layer, to itself or to the source."""
+    """Returns self-attention, or with `cross` cross-attention."""
     return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
 
 
@@ -73,9 +73,9 @@ class GroupedQueryTransformer(Transformer):
   """A Transformer with grouped-query attention.
 
   Attributes:
-    kv_heads: heads of keys and values; it divides `num_heads`. One is multi-query attention
+    kv_heads: number of key and value heads; it divides `num_heads`. 1 is multi-query attention
       (Shazeer, 2019), and `num_heads` is multi-head attention.
-    position_scale: the number that divides rotary positions.
+    position_scale: the divisor of rotary positions.
 
   Raises:
     UserError: `kv_heads` does not divide `num_heads`, or `position_scale` has no effect.
@@ -100,13 +100,13 @@ class GroupedQueryTransformer(Transformer):
     super().__post_init__()
 
   def make_layer(self, cross):
-    """Returns a layer of the encoder, or with `cross` of the decoder."""
+    """Returns an encoder layer, or with `cross` a decoder layer."""
     return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
 
   def flops(self, source_length=0, target_length=0):
-    """Counts as `Transformer.flops` does, without the keys and values of the missing heads.
+    """Counts as `Transformer.flops` does, minus the projections of removed key and value heads.
 
-    Those of cross-attention belong to source tokens.
+    Keys and values of cross-attention are counted per source token.
     """
     config = self.config
     heads = config.num_heads - self.kv_heads

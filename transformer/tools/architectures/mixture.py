@@ -1,12 +1,12 @@
-"""A mixture of experts in the feed-forward sublayers, a model.
+"""A model with mixtures of experts as feed-forward sublayers.
 
   --config.model.module="('transformer.tools.architectures.mixture:MixtureTransformer',
       {'experts': 4, 'top_k': 2, 'balance': 0.01})"
 
-A router chooses `top_k` of the experts for each token: one as in Fedus et al., 2022, "Switch
-Transformers", or more as in Shazeer et al., 2017, "Outrageously Large Neural Networks". Every
-expert computes every token here, and gates of 0 leave out those that are not chosen. So no token
-is dropped for want of capacity, and no token changes another; but an update takes the time of all
+A router chooses `top_k` experts per token: one as in Fedus et al., 2022, "Switch Transformers", or
+more as in Shazeer et al., 2017, "Outrageously Large Neural Networks". In this implementation, every
+expert processes every token, and unchosen experts have a gate of 0. So no token is dropped because
+of capacity, and tokens do not affect each other; but a training step costs the compute of all
 experts.
 """
 
@@ -25,7 +25,7 @@ from transformer.model.transformer import Transformer
 
 
 class Mixture(nn.Module):
-  """The sum of the experts' outputs, times their gates."""
+  """The sum of the experts' outputs, weighted by their gates."""
 
   config: ModelConfig
   experts: int
@@ -37,8 +37,8 @@ class Mixture(nn.Module):
     self.expert = [FeedForward(self.config) for _ in range(self.experts)]
 
   def __call__(self, x_BTD, layout=PLAIN, *, deterministic):
-    """Maps [..., T, D] to [..., T, D]; padding, which attends to nothing, has no balance."""
-    # E stands for the experts.
+    """Maps [..., T, D] to [..., T, D]; padding, which attends to nothing, is not load-balanced."""
+    # E: experts.
     probabilities_BTE = jax.nn.softmax(self.router(x_BTD.astype(jnp.float32)))
     _, best_BTK = jax.lax.top_k(probabilities_BTE, self.top_k)
     chosen_BTE = jnp.sum(jax.nn.one_hot(best_BTK, self.experts), axis=-2)
@@ -59,9 +59,9 @@ class Mixture(nn.Module):
 
 
 def load_balance(probabilities_BTE, fractions_BTE, is_token_BT) -> jax.Array:
-  """Returns E · Σ f p of Fedus et al., equation 4: 1 if all experts are used alike.
+  """Returns E · Σ f p of Fedus et al., equation 4: 1 if all experts are used equally.
 
-  f is the fraction of the tokens' choices that fall on an expert, and p its mean probability.
+  f is the fraction of the tokens' choices that go to an expert, and p is its mean probability.
   """
   weights_BT1 = is_token_BT[..., None] / jnp.maximum(jnp.sum(is_token_BT), 1)
   tokens = tuple(range(is_token_BT.ndim))
@@ -71,7 +71,7 @@ def load_balance(probabilities_BTE, fractions_BTE, is_token_BT) -> jax.Array:
 
 
 class MixtureLayer(Layer):
-  """A layer whose feed-forward sublayer is a mixture."""
+  """A layer whose feed-forward sublayer is a mixture of experts."""
 
   experts: int = 4
   top_k: int = 2
@@ -85,8 +85,8 @@ class MixtureTransformer(Transformer):
   """A Transformer whose feed-forward sublayers are mixtures of experts.
 
   Attributes:
-    experts: number of experts, each of the width `ff_dim`.
-    top_k: number of experts that a token goes through.
+    experts: number of experts, each of width `ff_dim`.
+    top_k: number of experts per token.
     balance: weight of the load-balancing loss of each layer.
 
   Raises:
@@ -107,10 +107,10 @@ class MixtureTransformer(Transformer):
     super().__post_init__()
 
   def make_layer(self, cross):
-    """Returns a layer of the encoder, or with `cross` of the decoder."""
+    """Returns an encoder layer, or with `cross` a decoder layer."""
     return MixtureLayer(self.config, cross, self.experts, self.top_k, self.balance)
 
   def flops(self, source_length=0, target_length=0):
-    """Counts as `Transformer.flops` does, with all experts, since all compute every token."""
+    """Counts as `Transformer.flops` does, with all experts, since all process every token."""
     config = dataclasses.replace(self.config, ff_dim=self.experts * self.config.ff_dim)
     return train_flops(config, self.vocabulary_size, source_length, target_length)

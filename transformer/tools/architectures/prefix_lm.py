@@ -1,14 +1,15 @@
-"""A decoder-only model: source and target are one sequence of one stack of layers.
+"""A decoder-only model: one stack of layers processes source and target as one sequence.
 
   --config.model.module=transformer.tools.architectures.prefix_lm:PrefixLM
 
 The prefix LM of Raffel et al., 2020, "Exploring the Limits of Transfer Learning with a Unified
-Text-to-Text Transformer": source tokens see the whole source, and target tokens see it and the
-targets before them. The source cannot see the target, so its keys and values are computed first.
+Text-to-Text Transformer": source tokens attend to the whole source, and target tokens attend to the
+source and to earlier target tokens. The source does not attend to the target, so its keys and
+values are computed first.
 
-Target positions begin again at 0, and a learned vector tells source tokens from target tokens. So
-a target word is as near to a source word as both are in their sentences. If positions continued,
-the distance would also depend on the length of the source.
+Target positions restart at 0, and a learned vector distinguishes source tokens from target tokens.
+So the distance between a target word and a source word depends only on their positions in their
+sentences. If positions continued, the distance would also depend on the length of the source.
 """
 
 import flax.linen as nn
@@ -24,12 +25,12 @@ from transformer.ops.masks import causal_mask, segment_mask
 
 
 class PrefixLayer(Layer):
-  """A layer that may attend to the keys and values of the source, too."""
+  """A layer that can also attend to the keys and values of the source."""
 
   def __call__(self, x_BTD, layout: Layout, source=None, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; also returns the keys and values of these tokens.
 
-    If the keys and values of the source are given, the mask of the layout has them first.
+    If `source`, its keys and values, is given, it comes first in the layout's mask.
     """
     attention = self.self_attention
     keys_values = ()
@@ -50,9 +51,9 @@ class PrefixLayer(Layer):
 
   @nn.jit
   def step(self, x_BWD, cache, layout, index, memory, memory_layout):
-    """Decodes as `Layer.step` does, with one attention to the target and to the source.
+    """Decodes as `Layer.step` does, with one attention to both target and source.
 
-    The source comes last, so that the slots of targets are where they are without it.
+    The source comes last, so that cache slots of the target have the same indices as without it.
     """
     slots = cache.keys.shape[-1]
     mask_BWS = jnp.concatenate([layout.mask_BTS, memory_layout.mask_BTS], axis=-1)
@@ -73,7 +74,7 @@ class PrefixLayer(Layer):
 
 
 class PrefixLM(Transformer):
-  """One stack, the decoder's, for source and target; the encoder's layers are never called.
+  """One stack, the decoder, for source and target; the encoder's layers are never called.
 
   Raises:
     UserError: the config has relative positions.
@@ -122,7 +123,7 @@ class PrefixLM(Transformer):
     return [KVCache.of(*keys_values) for keys_values in memory]
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
-    """Returns the last layer's output, and for each layer the keys and values."""
+    """Returns the last layer's output, and the keys and values of each layer."""
     added_BSD = jnp.broadcast_to(
       self.source_side, (*tokens_BS.shape, self.config.model_dim)
     )

@@ -1,1 +1,1 @@
-"""A page of what every attention head looks at."""
+"""A page with the attention weights of every head."""

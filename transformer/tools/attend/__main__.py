@@ -1,12 +1,12 @@
-r"""Writes a page that shows what every attention head looks at.
+r"""Writes a page with the attention weights of every head.
 
   python -m transformer.tools.attend --workdir=RUN --sentence='A sentence.'
   python -m transformer.tools.attend --workdir=RUN --sentence='…' --sentence='…' --output=FILE.html
   python -m transformer.tools.attend --workdir=RUN --sentence='…' --translation='…'
 
 The page is one file, which any browser opens without a network or a server. A sentence is
-translated first, unless its translation is given. The page then shows the attention weights with
-which the model reads the sentence and writes the translation.
+translated first, unless its translation is given. The page shows the attention weights of the model
+for the sentence and its translation.
 """
 
 import os
@@ -40,11 +40,11 @@ _CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
 
 
 def main(_):
-  """Wires flags to a run, and writes the page."""
+  """Reads the flags, loads a run, and writes the page."""
   sentences = _SENTENCE.value
   translations = _TRANSLATION.value
   _check(sentences, translations)
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.runs.loading import check_finite
   from transformer.tools.attend.page import attention_page
   from transformer.trained_run import load
@@ -81,7 +81,7 @@ def _check(sentences: list[str], translations: list[str]):
     raise UserError(
       '--beam_size and --alpha are of a search, and --translation makes none'
     )
-  for text in [*sentences, *translations]:  # Python turns other bytes into surrogates.
+  for text in [*sentences, *translations]:  # Python decodes other bytes as surrogates.
     if any('\ud800' <= character <= '\udfff' for character in text):
       raise UserError(
         f'--sentence and --translation must be UTF-8; got {shown(os.fsencode(text))}'

@@ -1,6 +1,6 @@
-"""Attention maps as one HTML page, which needs no other file, no server and no network.
+"""Attention maps as one HTML page, self-contained and offline.
 
-The page's markup, style and scripts are in the files beside this one.
+The page's markup, style and scripts are in the same folder.
 """
 
 import base64
@@ -17,21 +17,21 @@ import numpy as np
 
 from transformer.model.attention_weights import Attention
 
-PRECISION = 1000  # The page holds weights in whole thousandths.
+PRECISION = 1000  # Weights are stored as integer thousandths.
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ('chips.js', 'lines.js', 'page.js')  # The last one draws.
+_SCRIPTS = ('chips.js', 'lines.js', 'page.js')  # The last one runs the page.
 _PLACE = re.compile(r'\{\{(\w+)\}\}')
 _BYTES = re.compile('(<0x[0-9A-F]{2}>)+')
-# Unicode's categories of characters that cannot be seen: control, format (such as marks of
-# direction), surrogates, private use, unassigned, and separators of lines and paragraphs.
+# Unicode categories of invisible characters: control, format (such as direction marks), surrogates,
+# private use, unassigned, and line and paragraph separators.
 _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
 def attention_page(maps: Sequence[Attention], about: str) -> bytes:
-  """Builds the page, in UTF-8, of sentences by one model; `about` is the line under the title.
+  """Builds the page, in UTF-8, of one model's sentences; `about` is the line below the title.
 
-  No text of a sentence becomes markup: the page holds it as JSON, which the page's script
-  shows as text. No other script is allowed to run.
+  No text of a sentence becomes markup: it is stored as JSON, which the page's script shows as text.
+  No other script is allowed to run.
   """
   layers, heads = maps[0].cross.shape[:2]
   data = {
@@ -48,7 +48,7 @@ def attention_page(maps: Sequence[Attention], about: str) -> bytes:
     f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
     f"base-uri 'none'; form-action 'none'"
   )
-  # A `<` would end the script element, or begin a comment in it, wherever it stands.
+  # `<` would end the script element, or start a comment in it.
   text = json.dumps(data, ensure_ascii=False, separators=(',', ':')).replace(
     '<', '\\u003c'
   )
@@ -63,7 +63,7 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
 
 
 def visible(text: str) -> str:
-  """Writes out characters that cannot be seen or that move other text, such as U+200B."""
+  """Replaces characters that are invisible or reorder text, such as U+200B, by visible ones."""
 
   def shown(character: str) -> str:
     category = unicodedata.category(character)
@@ -81,7 +81,7 @@ def _token(piece: str) -> str:
 
 
 def _sentence(shown: Attention) -> dict:
-  """Returns a sentence's data; weights are little-endian uint16, deflated and in base64."""
+  """Returns a sentence's data; weights are little-endian uint16, deflated, in base64."""
   weights = b''.join(
     thousandths(kind).astype('<u2').tobytes()
     for kind in (shown.encoder, shown.decoder, shown.cross)
@@ -96,9 +96,10 @@ def _sentence(shown: Attention) -> dict:
 
 
 def _words(pieces: Sequence[str]) -> list[tuple[str, int, int]]:
-  """Returns each word with its first piece and the piece after it.
+  """Returns each word with the indices of its first piece and of the piece after it.
 
-  Words are joined at spaces. Punctuation at the end of a word, and the end token, are words too.
+  Pieces are joined to words at spaces. Punctuation at the end of a word, and EOS, are separate
+  words.
   """
   end = len(pieces) - 1
   starts = [end + 1, end]
@@ -114,7 +115,7 @@ def _words(pieces: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _decoded(match: re.Match) -> str:
-  """Returns the text of pieces that are bytes."""
+  """Returns the text of byte pieces."""
   return bytes.fromhex(re.sub('<0x|>', '', match[0])).decode(errors='replace')
 
 
@@ -123,6 +124,6 @@ def _is_punctuation(character: str) -> bool:
 
 
 def _digest(content: str) -> str:
-  """Returns the digest by which a content security policy allows a script or a style."""
+  """Returns the digest by which a content security policy allows a script or style."""
   digest = hashlib.sha256(content.encode()).digest()
   return f"'sha256-{base64.b64encode(digest).decode()}'"

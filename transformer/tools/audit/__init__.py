@@ -1,1 +1,1 @@
-"""Reports faults in the text of a config, and writes the text without them."""
+"""Reports problems in the dataset of a config, and writes the text without them."""

@@ -1,15 +1,15 @@
-r"""Reports faults in the text of a config, before a run trains on it.
+r"""Reports problems in the dataset of a config before training.
 
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --json=FILE
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --write=FOLDER
 
-The audit reads every pair of the training, validation and test text once, and changes no text.
---write writes the text to another folder without the training pairs that have findings, except
-those of the kinds that --keep names. docs/data.md lists the kinds.
+The audit reads every pair of the training, validation and test sets once, and changes no file.
+--write writes the dataset to another folder, without the training pairs that have findings; --keep
+names kinds of findings to keep. docs/data.md lists the kinds.
 
-The vocabulary is the one of the config's `train.init_from` or `data.vocabulary`; else the audit
-learns one as train.py does.
+The vocabulary is taken from `train.init_from` or `data.vocabulary`; otherwise, the audit learns one
+as train.py does.
 """
 
 import itertools
@@ -49,7 +49,7 @@ _KEEP = flags.DEFINE_list(
 
 
 def main(_):
-  """Runs the audit that the flags describe, and prints the report."""
+  """Runs the audit given by flags, and prints the report."""
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed; it says where the text is')
   shared_flags.check_at_least(0, _EXAMPLES)
@@ -81,7 +81,7 @@ def main(_):
 
 
 def _write(folder: Path, audited: dict[str, Audited], data: DataConfig):
-  """Writes the text without its findings, and prints the counts and how to train on it."""
+  """Writes the dataset without findings, and prints counts and the flags for training on it."""
   mended = mending.mend(audited, _KEEP.value)
   settings = mending.write(folder, mended, data)
   print(*mending.summary_lines(mended), sep='\n', end='\n\n')

@@ -1,14 +1,14 @@
-"""The scripts of letters, and the characters that no text should have.
+"""The scripts of letters, and characters that no text should contain.
 
-Python knows the names of characters but not their scripts. The name of a letter begins with
-the name of its script, after variants such as `ｆｕｌｌ ｗｉｄｔｈ` are resolved.
+Python has the names of characters, but not their scripts. The name of a letter starts with the name
+of its script, after variants such as `ｆｕｌｌ ｗｉｄｔｈ` are normalized.
 """
 
 import collections
 import functools
 import unicodedata
 
-# First words of letters' names that are no scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
+# First words of letter names that are not scripts: the name of ʼ is MODIFIER LETTER APOSTROPHE.
 _COMMON = (
   'MODIFIER',
   'CARON',
@@ -20,13 +20,13 @@ _COMMON = (
   'TURNED',
   'VERTICAL',
 )
-# Control characters and separators, invisible marks, private characters and half surrogates.
+# Control characters and separators, invisible marks, private use and surrogates.
 _ODD_CATEGORIES = ('Cc', 'Zl', 'Zp', 'Cf', 'Co', 'Cs')
 _REPLACEMENT = '\ufffd'  # Replaces bytes that could not be decoded.
 
 
 def count_scripts(line: str) -> collections.Counter[str]:
-  """Returns the number of letters of each script, such as LATIN."""
+  """Returns the number of letters per script, such as LATIN."""
   counts = collections.Counter(map(_script_of, line))
   del counts['']
   return counts
@@ -34,7 +34,7 @@ def count_scripts(line: str) -> collections.Counter[str]:
 
 @functools.cache
 def _script_of(character: str) -> str:
-  """Returns the script of a letter, or nothing for other characters."""
+  """Returns the script of a letter; '' for other characters."""
   if not character.isalpha():
     return ''
   base = unicodedata.normalize('NFKC', character)[0]
@@ -44,7 +44,7 @@ def _script_of(character: str) -> str:
 
 
 def has_odd_characters(line: str) -> bool:
-  """Returns whether a line has control, invisible, private or broken characters."""
+  """Returns whether a line has control, invisible, private-use or broken characters."""
   return any(map(_is_odd, set(line)))
 
 
@@ -54,7 +54,7 @@ def _is_odd(character: str) -> bool:
 
 
 def shown(text: str, width: int) -> str:
-  """Returns text for a line of a terminal: truncated, with invisible characters escaped."""
+  """Returns text for a terminal: truncated, with invisible characters escaped."""
   visible = ''.join(map(_visible, text[:width]))
   return f'{visible}…' if len(text) > width else visible
 

@@ -1,4 +1,4 @@
-"""Reads a corpus once, and finds the pairs that a training may not want."""
+"""Reads a corpus once, and finds pairs that may be unwanted in training."""
 
 import collections
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.audit.characters import count_scripts, has_odd_characters
 from transformer.tools.audit.shifts import shifts
 
-_CHUNK = 20_000  # pairs read together
-_RATIO = 3.0  # larger ratios of lengths are reported if the config has no limit
+_CHUNK = 20_000  # pairs per chunk
+_RATIO = 3.0  # larger length ratios are reported if the config has no limit
 _USUAL = 0.05  # the least fraction of letters in a script that a language is written in
 _BYTES = frozenset(BYTE_IDS)
 
-# The kinds of findings; a pair that is removed counts for the first of its kinds.
+# The kinds of findings; a removed pair is counted under the first of its kinds.
 KINDS = (
   'blank',
   'length',
@@ -36,17 +36,17 @@ KINDS = (
   'shared_target',
   'repeat',
 )
-# Returns whether a line is in another language than the one with this code.
+# Returns whether a line is in another language than the language with the given code.
 IsForeign = Callable[[str, str], bool]
 
 
 class Finding(NamedTuple):
-  """The pairs of a corpus that are odd in one way.
+  """The pairs of a corpus with one kind of problem.
 
   Attributes:
     kind: one of `KINDS`.
-    text: what is odd about the pairs.
-    indices: the indices of the pairs, ascending from 0.
+    text: a description of the problem.
+    indices: the indices of the pairs, ascending, from 0.
   """
 
   kind: str
@@ -55,15 +55,15 @@ class Finding(NamedTuple):
 
 
 class _Columns(NamedTuple):
-  """Facts about lines of one language, an array [lines] each.
+  """Facts about the lines of one language, each an array [lines].
 
   Attributes:
     keys: equal for equal lines.
-    blank: whether a line has nothing but white space.
+    blank: whether a line has only white space.
     tokens: the number of tokens, EOS included.
-    has_odd: whether characters are odd.
-    has_bytes: whether the vocabulary spells characters in bytes.
-    scripts: the script of most letters; empty without letters.
+    has_odd: whether a line has unwanted characters.
+    has_bytes: whether the vocabulary represents characters as bytes.
+    scripts: the script of most letters; '' without letters.
     foreign: whether a line is in another language; False if languages are not identified.
   """
 
@@ -85,7 +85,7 @@ class Side:
     vocabulary: Vocabulary,
     is_foreign: IsForeign | None = None,
   ):
-    """Starts without lines."""
+    """Starts with no lines."""
     self.language = language
     self.letters: collections.Counter[str] = collections.Counter()  # by script
     self._vocabulary = vocabulary
@@ -120,7 +120,7 @@ class Side:
     return _Columns(*map(np.concatenate, zip(*self._chunks, strict=True)))
 
   def is_rare(self, scripts: np.ndarray) -> np.ndarray:
-    """Returns which scripts of lines are rare in this language."""
+    """Returns which of `scripts` are rare in this language."""
     least = _USUAL * self.letters.total()
     rare = [script for script, count in self.letters.items() if count < least]
     return np.isin(scripts, rare)
@@ -132,10 +132,10 @@ def examine(
   vocabulary: RunVocabulary,
   is_foreign: IsForeign | None = None,
 ) -> tuple[list[Finding], list[Side], dict[str, np.ndarray]]:
-  """Reads a corpus once, a chunk at a time.
+  """Reads a corpus once, in chunks.
 
   Returns:
-    findings: the odd pairs, in the order of `KINDS`; without `language` if `is_foreign` is None.
+    findings: the findings in the order of `KINDS`; without `language` if `is_foreign` is None.
     sides: the source and the target.
     keys: int64 [pairs] of the `source`, the `target` and the `pair`; equal for equal text.
   """
@@ -171,12 +171,12 @@ def examine(
 
 
 def _finding(kind: str, text: str, is_odd: np.ndarray) -> Finding:
-  """Returns the pairs for which `is_odd`, bool [pairs], is True."""
+  """Returns the finding with the pairs for which `is_odd`, bool [pairs], is True."""
   return Finding(kind, text, np.flatnonzero(is_odd))
 
 
 def _odd_text(source: _Columns, target: _Columns) -> list[Finding]:
-  """Returns the pairs with odd text."""
+  """Returns findings about the content of lines."""
   is_same = (source.keys == target.keys) & ~source.blank
   has_odd = source.has_odd | target.has_odd
   has_bytes = source.has_bytes | target.has_bytes
@@ -190,9 +190,9 @@ def _odd_text(source: _Columns, target: _Columns) -> list[Finding]:
 def _odd_lengths(
   source: _Columns, target: _Columns, config: DataConfig
 ) -> list[Finding]:
-  """Returns the pairs with odd lengths.
+  """Returns findings about lengths.
 
-  What training drops is counted as training does: a blank pair is neither too long nor uneven.
+  Counts match training: a blank pair is neither too long nor uneven.
   """
   blank = source.blank | target.blank
   longer = np.maximum(source.tokens, target.tokens)
@@ -219,5 +219,5 @@ def _odd_lengths(
 
 
 def keys_of(items: Sequence[str | tuple[str, str]]) -> np.ndarray:
-  """Returns the hash of each line or pair, int64; other processes have other hashes."""
+  """Returns the hash of each line or pair, int64; hashes differ between processes."""
   return np.array([hash(item) for item in items], np.int64)

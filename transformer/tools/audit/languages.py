@@ -1,4 +1,4 @@
-"""The languages of lines, as py3langid identifies them; its model comes with the package."""
+"""Language identification of lines with py3langid, whose model is part of the package."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,16 @@ from transformer.tools._requirements import requirements
 from transformer.tools.audit.findings import IsForeign
 
 # Another language must be this many times as probable. With 30, 98 % of the lines of Tatoeba in the
-# other language are found, and one of 48,000 lines was taken for another language by mistake.
+# other language are found, with one false positive in 48,000 lines.
 _SURE = 30
 _NO_LANGUAGE = 'zxx'  # numbers, markup
 
 
 def identifier(languages: Iterable[str]) -> IsForeign:
-  """Returns a function that says whether a line is in another language than the given one.
+  """Returns a function that decides whether a line is in another language than the given one.
 
   Raises:
-    UserError: py3langid is not installed, or does not know one of the languages.
+    UserError: py3langid is not installed, or does not support one of the languages.
   """
   with requirements(__file__):
     from py3langid import langid

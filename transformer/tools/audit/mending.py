@@ -1,4 +1,4 @@
-"""Writes text files without the training pairs that the audit found."""
+"""Writes text files without the training pairs that have findings."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from transformer.tools.audit.report import TRAIN, Audited, repeats
 
 REMOVED = 'removed.json'
 SUMMARY = 'removed.txt'
-_CHUNK = 20_000  # pairs read together
-_STAYS = -1  # the reason of a pair that is not removed
+_CHUNK = 20_000  # pairs per chunk
+_STAYS = -1  # marks a pair that is not removed
 
 
 @dataclasses.dataclass(frozen=True)
 class Mended:
-  """A corpus with the reason why each pair is removed.
+  """A corpus with the reason for removing each pair.
 
   Attributes:
     audited: the corpus and its findings.
@@ -38,7 +38,7 @@ class Mended:
 
   @property
   def removed(self) -> dict[str, list[int]]:
-    """The lines that are removed, counted from 1, by kind."""
+    """The removed lines, from 1, by kind."""
     lines = {}
     for number, kind in enumerate(KINDS):
       indices = np.flatnonzero(self.reasons == number)
@@ -67,16 +67,16 @@ def check_kinds(kinds: Sequence[str]):
 
 
 def mend(audited: Mapping[str, Audited], keep: Collection[str]) -> dict[str, Mended]:
-  """Finds out which training pairs to remove; validation and test pairs all stay.
+  """Chooses the training pairs to remove; all validation and test pairs are kept.
 
-  Of equal training pairs the first one stays, counted over all training corpora.
+  Of equal training pairs, the first one is kept, over all training corpora.
 
   Args:
     audited: all corpora by name, in the order of the audit.
-    keep: the kinds of findings that are not removed.
+    keep: the kinds of findings whose pairs are kept.
 
   Raises:
-    UserError: a corpus is not aligned, or loses all its pairs.
+    UserError: a corpus is not aligned, or would lose all its pairs.
   """
   evaluated = []
   for name, corpus in audited.items():
@@ -128,15 +128,15 @@ def _odd_pairs(
 
 
 def write(folder: Path, mended: Mapping[str, Mended], config: DataConfig) -> list[str]:
-  """Writes the pairs that stay as pairs of files, and the report of those that are removed.
+  """Writes the kept pairs as parallel files, and a report of the removed pairs.
 
-  The folder gets its name once all is written.
+  The folder is renamed to `folder` once it is complete.
 
   Returns:
-    The flags with which training reads the folder.
+    The flags for training on the folder.
 
   Raises:
-    UserError: two corpora would have the same files, or the folder cannot be written.
+    UserError: two corpora would have the same file names, or the folder cannot be written.
   """
   languages = (config.source_language, config.target_language)
   prefixes = {}
@@ -159,7 +159,7 @@ def write(folder: Path, mended: Mapping[str, Mended], config: DataConfig) -> lis
 
 
 def _write_pairs(mended: Mended, paths: Sequence[Path]):
-  """Writes the pairs that stay, in their order, to a file for each language."""
+  """Writes the kept pairs, in order, to one file per language."""
   corpus = mended.audited.corpus
   with (
     paths[0].open('w', encoding='utf-8', newline='') as sources,
@@ -175,12 +175,12 @@ def _write_pairs(mended: Mended, paths: Sequence[Path]):
 
 
 def _as_line(text: str) -> str:
-  """Returns a text with its line feed; a line feed within it becomes a space."""
+  """Returns a text with a final line feed; line feeds within it become spaces."""
   return text.replace('\n', ' ') + '\n'
 
 
 def _as_json(mended: Mapping[str, Mended]) -> dict[str, dict]:
-  """Returns the number of pairs and the lines that are removed, for each corpus."""
+  """Returns the number of pairs and the removed lines of each corpus."""
   content = {}
   for name, corpus in mended.items():
     content[name] = {
@@ -192,7 +192,7 @@ def _as_json(mended: Mapping[str, Mended]) -> dict[str, dict]:
 
 
 def summary_lines(mended: Mapping[str, Mended]) -> Iterator[str]:
-  """Yields lines that say how many pairs of each corpus are removed, by kind."""
+  """Yields lines with the numbers of kept and removed pairs of each corpus, by kind."""
   for name, corpus in mended.items():
     pairs = len(corpus.reasons)
     if not name.startswith(TRAIN):
@@ -204,7 +204,7 @@ def summary_lines(mended: Mapping[str, Mended]) -> Iterator[str]:
 
 
 def _flags(folder: Path, prefixes: Mapping[str, str], config: DataConfig) -> list[str]:
-  """Returns the flags with which training reads the folder."""
+  """Returns the flags for training on the folder."""
   train = []
   valid = []
   test = ''

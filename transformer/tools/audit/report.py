@@ -1,4 +1,4 @@
-"""Audits all the text of a config, and lays the report out for people."""
+"""Audits all corpora of a config, and formats a human-readable report."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,20 +16,20 @@ from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
 from transformer.tools.audit.findings import Finding, IsForeign, Side, examine
 
-# The names of training corpora in the report begin with this.
+# Prefix of the names of training corpora in the report.
 TRAIN = 'train/'
-_WIDTH = 44  # characters of a sentence that an example shows
+_WIDTH = 44  # maximum characters of a sentence in an example
 _PERCENTILES = (50, 99, 100)
 
 
 class Audited(NamedTuple):
-  """A corpus with what the audit found.
+  """A corpus with its findings.
 
   Attributes:
     split: the name of the corpus in the config.
-    corpus: the pairs; files of different lengths end with the shorter one.
-    about: lines of a report about the files and the two languages.
-    findings: the odd pairs, in the order of `findings.KINDS`.
+    corpus: the pairs; files with different numbers of lines are truncated to the shorter one.
+    about: lines of the report about the files and the two languages.
+    findings: the findings in the order of `findings.KINDS`.
     keys: int64 [pairs] of the `source`, the `target` and the `pair`; equal for equal text.
   """
 
@@ -50,19 +50,19 @@ def audit(
   earlier: RunVocabulary | None = None,
   is_foreign: IsForeign | None = None,
 ) -> Iterator[tuple[str, Audited]]:
-  """Reads all the text of a config once; yields the name and the findings of each corpus.
+  """Reads all corpora of a config once; yields the name and the findings of each corpus.
 
-  Pairs of training text are compared with the training text before them, and validation and test
-  text with all training text.
+  Training pairs are compared with earlier training pairs, and validation and test pairs with all
+  training pairs.
 
   Args:
-    config: the text, and the limits of lengths.
-    earlier: the vocabulary of `train.init_from`, if there is one. The vocabulary is as training
-      makes it.
-    is_foreign: whether a line is in another language; by default, no language is identified.
+    config: the corpora, and the limits on length.
+    earlier: the vocabulary of `train.init_from`, if set. The audit uses the same vocabulary as
+      training.
+    is_foreign: whether a line is in another language; by default, languages are not identified.
 
   Raises:
-    UserError: a training text cannot be read.
+    UserError: a training corpus cannot be read.
   """
   train = {f'{TRAIN}{split}': _open(config, split) for split in config.train}
   vocabulary = make_vocabulary(config, Corpora(train, {}), earlier)
@@ -106,7 +106,7 @@ def _audited(
 
 
 def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
-  """Returns the keys of the sources, the targets or the pairs of all training text."""
+  """Returns the keys of the sources, the targets or the pairs of all training corpora."""
   return np.concatenate([of_corpus[part] for of_corpus in keys])
 
 
@@ -118,7 +118,7 @@ def _open(config: DataConfig, split: str) -> Any:
 
 
 def repeats(keys: np.ndarray) -> np.ndarray:
-  """Returns which keys there are earlier, too, bool [keys]."""
+  """Returns which keys occurred earlier, bool [keys]."""
   repeats = np.ones(len(keys), bool)
   _, first_places = np.unique(keys, return_index=True)
   repeats[first_places] = False
@@ -126,7 +126,7 @@ def repeats(keys: np.ndarray) -> np.ndarray:
 
 
 def _about(corpus: Corpus, sides: list[Side]) -> list[str]:
-  """Returns the lines of a report about the files and the sides of a corpus."""
+  """Returns the report's lines about the files and the sides of a corpus."""
   lines = []
   of_sides = getattr(corpus, 'lines', (0, 0))
   if of_sides[0] != of_sides[1]:
@@ -141,7 +141,7 @@ def _about(corpus: Corpus, sides: list[Side]) -> list[str]:
 
 
 def _side(side: Side) -> str:
-  """Returns the line about a language: its commonest scripts, and the lengths of its sentences."""
+  """Returns the line about a language: most frequent scripts, and sentence lengths."""
   parts = []
   letters = side.letters.total()
   for script, count in side.letters.most_common(3):
@@ -156,9 +156,9 @@ def _side(side: Side) -> str:
 
 
 def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
-  """Yields the lines of a report about a corpus, the commonest findings first.
+  """Yields the report's lines about a corpus, most frequent findings first.
 
-  Invisible characters are escaped. Each finding has the first `examples` lines, counted from 1.
+  Invisible characters are escaped. Each finding has the first `examples` lines, numbered from 1.
   """
   corpus = audited.corpus
   yield f'{name}: {corpus.name}, {len(corpus):,} pairs'
@@ -176,7 +176,7 @@ def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
 
 
 def as_json(audited: Mapping[str, Audited]) -> dict[str, dict[str, list[int]]]:
-  """Returns the lines of each finding in each corpus, counted from 1."""
+  """Returns the lines of each finding in each corpus, numbered from 1."""
   content = {}
   for name, of_corpus in audited.items():
     content[name] = {}

@@ -1,19 +1,19 @@
-"""Finds lines whose translation is some lines away, by the lengths of lines."""
+"""Detects misaligned lines from line lengths: translations that are some lines away."""
 
 import numpy as np
 
 _WINDOW = 500  # lines whose lengths are compared
-_FEWEST = 50  # lines in the smallest window that is tested
-_FARTHEST = 5  # lines of the largest shift that is tested
-_SURE = 6.0  # the least advantage of a shift over no shift, in standard deviations
+_FEWEST = 50  # minimum lines in a window that is tested
+_FARTHEST = 5  # maximum shift that is tested, in lines
+_SURE = 6.0  # minimum advantage of a shift over no shift, in standard deviations
 _LEAST_CORRELATION = 0.3
 
 
 def shifts(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-  """Returns how many lines the translation of each line comes later, int64 [lines].
+  """Returns by how many lines the translation of each line comes later, int64 [lines].
 
-  A shift other than 0 is one with which the lengths of a window of lines correlate better, as after
-  a missing line.
+  A non-zero shift means that the lengths in a window of lines correlate better with this shift, for
+  example after a missing line.
   """
   found = np.zeros(len(source), np.int64)
   for first in range(0, len(source), _WINDOW):
@@ -23,7 +23,7 @@ def shifts(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _shift(source: np.ndarray, target: np.ndarray) -> int:
-  """Returns the shift of a window; 0 where none is sure."""
+  """Returns the shift of a window; 0 if none is significant."""
   size = len(source)
   if size < _FEWEST:
     return 0

@@ -1,12 +1,12 @@
-r"""Writes the model card and the report of a run, for the hub and for people.
+r"""Writes the model card of a run, for Hugging Face's hub, and a human-readable report.
 
   python -m transformer.tools.card RUN
   python -m transformer.tools.card RUN --license=mit --output=FOLDER
 
-RUN/README.md has Hugging Face's metadata, the scores, the data with their digests, the versions,
-the cost and the limits. RUN/report.html is one page with curves, examples with attention, settings
-and provenance; each call writes it again. An existing card, which you may have edited, is kept
-unless --overwrite is given.
+RUN/README.md has Hugging Face's metadata, scores, datasets with digests, package versions, training
+cost and limitations. RUN/report.html is one page with curves, examples with attention, settings and
+provenance; each call overwrites it. An existing card, which may have been edited, is kept unless
+--overwrite is given.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ _OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an existing card.')
 
 
 def main(argv):
-  """Writes the card and the report of the run of the command line."""
+  """Writes the card and the report of the run given by the command line."""
   if len(argv) != 2:
     raise UserError(
       spell_commands('give one run: python -m transformer.tools.card RUN')
@@ -49,7 +49,7 @@ def main(argv):
     outputs.check_file('output', folder / name)
   run = None
   with optional('there is no checkpoint to load', logging.warning):
-    # JAX is imported only now, so that a mistake answers at once.
+    # Import JAX only now, so that invalid flags respond immediately.
     from transformer import load
 
     run = load(workdir)

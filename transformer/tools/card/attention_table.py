@@ -1,4 +1,4 @@
-"""Attention weights as a table in HTML, whose cells are shaded by CSS."""
+"""Attention weights as an HTML table, whose cells are shaded by CSS."""
 
 import html
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ import numpy as np
 def attention_table(
   source: Sequence[str], target: Sequence[str], weights_TS: np.ndarray, kind: str
 ) -> str:
-  """Returns a table with a row for each target piece, and a column for each source piece.
+  """Returns a table with one row per target piece and one column per source piece.
 
-  A cell has the root of its weight as the variable `--w`, since small weights matter. `kind` is
-  `map`, or `small` for one whose labels report.css hides.
+  A cell has the square root of its weight as the CSS variable `--w`, since small weights matter.
+  `kind` is `map`, or `small` for a table whose labels report.css hides.
   """
   rows = [f'<tr><th></th>{"".join(map(_label, source))}</tr>']
   for piece, weights_S in zip(target, weights_TS.tolist(), strict=True):
@@ -22,7 +22,7 @@ def attention_table(
 
 
 def _label(piece: str) -> str:
-  """Returns a piece as a heading; characters that cannot be seen are replaced."""
+  """Returns a piece as a table heading; non-printable characters are replaced."""
   letters = [
     letter if letter.isprintable() else '\N{REPLACEMENT CHARACTER}' for letter in piece
   ]

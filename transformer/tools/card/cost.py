@@ -1,4 +1,4 @@
-"""What the training of a run cost: operations, as in the paper's table 2, and hours of devices."""
+"""The cost of training: FLOPs, as in the paper's table 2, and device hours."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +10,11 @@ from transformer.runs.run_directory import METRICS
 
 
 def cost_of(workdir: Path, record: Mapping[str, Any], config: Config) -> str:
-  """Returns the cost of all updates that metrics.jsonl has; empty if it is not known.
+  """Returns the cost of all training steps in metrics.jsonl; '' if unknown.
 
-  The hours are those of updates, times the number of devices, without compiling, evaluating and
-  saving. They are left out if no line has a speed, or the number of devices has changed.
+  Device hours are the time of training steps times the number of devices, without compilation,
+  evaluation and checkpointing. They are omitted if no line has a speed, or if the number of devices
+  has changed.
   """
   lines = []
   for line in read_metrics(workdir / METRICS):
@@ -35,9 +36,10 @@ def cost_of(workdir: Path, record: Mapping[str, Any], config: Config) -> str:
 
 
 def _seconds(lines: Sequence[Mapping[str, Any]], tokens_per_batch: int) -> float | None:
-  """Returns the seconds that the updates of some lines took; None if no line has a speed.
+  """Returns the seconds of the training steps in `lines`; None if no line has a speed.
 
-  Updates without a speed, such as the first of a process, take the mean time of the others.
+  Steps without a speed, such as the first steps of a process, count with the mean time of the
+  others.
   """
   seconds = 0.0
   timed = 0

@@ -1,4 +1,4 @@
-"""Facts of a run as tables of text, which the card and the report both show."""
+"""Facts of a run as tables of text, for the card and the report."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ class Code(str):
 
 
 class Table(NamedTuple):
-  """The names of columns, and rows of as many cells."""
+  """The names of columns, and rows with one cell per column."""
 
   head: Sequence[str]
   rows: Sequence[Sequence[str]]
@@ -65,7 +65,7 @@ def evaluation_table(scores: Iterable[Result]) -> Table:
 
 
 def data_table(facts: RunFacts) -> Table:
-  """Returns the digest of each vocabulary and corpus, with the number of its pairs."""
+  """Returns the digest of each vocabulary and corpus, with its number of pairs."""
   counts = facts.record.get('counts', {})
   rows = []
   for name, digest in facts.record.get('data', {}).items():
@@ -78,7 +78,7 @@ def data_table(facts: RunFacts) -> Table:
 
 
 def training_table(facts: RunFacts) -> Table:
-  """Returns the size, cost, machine and command of the training."""
+  """Returns the size, cost, machine and command of training."""
   record = facts.record
   steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
   checkpoints = facts.workdir / CHECKPOINTS
@@ -96,7 +96,7 @@ def training_table(facts: RunFacts) -> Table:
     ('started', record['started']),
     ('command', Code(shlex.join(record['command']))),
   ]
-  # Converted weights have the default settings of training, which say nothing.
+  # Converted weights have default training settings, which are meaningless.
   if WEIGHTS_ALONE not in record:
     train = facts.config.train
     rows.append(('steps of the training', f'{train.steps:,}'))
@@ -105,12 +105,12 @@ def training_table(facts: RunFacts) -> Table:
 
 
 def _digests(digests: Sequence[str | None]) -> Code:
-  """Returns the digests of checkpoints, of which some may be gone."""
+  """Returns the digests of checkpoints; some checkpoints may be deleted."""
   return Code(' '.join(filter(None, digests)) or NOT_RECORDED)
 
 
 def provenance_table(facts: RunFacts) -> Table:
-  """Returns the plugins and switches on which numbers depend, and each resumption."""
+  """Returns the plugins and switches that affect results, and each resume."""
   record = facts.record
   rows = []
   for name in ('own_code', 'origin', 'frozen', 'jax', 'xla_flags', 'reproducible'):
@@ -133,7 +133,7 @@ def settings_table(config: Config) -> Table:
 
 
 def _versions(content: Mapping[str, Any]) -> str:
-  """Returns the versions of Python and packages in a line."""
+  """Returns the versions of Python and packages as one line."""
   versions = [f'Python {content["python"]}']
   for name, version in content['packages'].items():
     versions.append(f'{name} {version}')

@@ -1,4 +1,4 @@
-"""The metadata of a card, in YAML, as Hugging Face's hub reads it."""
+"""The metadata of a card, in YAML, for Hugging Face's hub."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from transformer.tools.card.run_facts import RunFacts
 
 # The hub's names of metrics.
 _METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf'}
-# The hub has this id for a licence that is not known.
+# The hub's id for an unknown license.
 _UNKNOWN_LICENCE = (
   'license: unknown  # To fill in: an id such as mit, see '
   'https://huggingface.co/docs/hub/repositories-licenses\n'
@@ -18,22 +18,22 @@ _UNKNOWN_LICENCE = (
 
 
 def front_matter(facts: RunFacts, licence: str) -> str:
-  """Returns the YAML between two lines of `---`, with which a card begins.
+  """Returns the YAML front matter of a card, between two lines of `---`.
 
-  `licence` is an id of the hub; empty leaves a line to fill in.
+  `licence` is an id of the hub; '' leaves a line to fill in.
   """
   metadata = hub_metadata(facts)
   line = _UNKNOWN_LICENCE
   if licence:
-    line = yaml.safe_dump({'license': licence})  # It quotes an id such as `no`.
+    line = yaml.safe_dump({'license': licence})  # Quotes an id such as `no`.
   text = yaml.safe_dump(metadata, allow_unicode=True, sort_keys=False)
   return f'---\n{line}{text}---\n'
 
 
 def hub_metadata(facts: RunFacts) -> dict[str, Any]:
-  """Returns all metadata but the licence.
+  """Returns all metadata except the license.
 
-  The scores are those of the model of the card, so that no checkpoint is chosen by a test score.
+  The scores are only of the card's model, so that no checkpoint is selected by a test score.
   """
   languages = language_codes(facts)
   scores = facts.scores_of_steps
@@ -54,7 +54,7 @@ def hub_metadata(facts: RunFacts) -> dict[str, Any]:
 
 
 def language_codes(facts: RunFacts) -> list[str]:
-  """Returns the ISO 639 codes of both languages; without names such as `trees`."""
+  """Returns the ISO 639 codes of both languages, without other names such as `trees`."""
   data = facts.config.data
   codes = []
   for language in (data.source_language, data.target_language):
@@ -65,7 +65,7 @@ def language_codes(facts: RunFacts) -> list[str]:
 
 
 def _hub_result(result: Result, task: str, facts: RunFacts) -> dict[str, Any]:
-  """Returns a result in the form of the hub's `model-index`."""
+  """Returns a result in the format of the hub's `model-index`."""
   content = result.content
   data = facts.config.data
   name = f'{data.source_language}-{data.target_language}'
@@ -86,7 +86,7 @@ def _hub_result(result: Result, task: str, facts: RunFacts) -> dict[str, Any]:
     'task': {'type': task, 'name': name},
     'dataset': {
       'name': f'{content["text"]} of {facts.name}',
-      'type': 'to-fill-in',  # The hub's id of the data, which a run does not know.
+      'type': 'to-fill-in',  # The hub's id of the dataset, which a run does not know.
       'split': content['text'],
       'args': {'sha256': content['text_sha256']},
     },

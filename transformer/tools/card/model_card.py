@@ -46,10 +46,10 @@ print(run.translate(['A sentence.']))
 def card_text(facts: RunFacts, licence: str = '') -> str:
   """Returns the card of a run in Markdown.
 
-  What the run does not know is marked to fill in.
+  Facts that the run does not know are marked to fill in.
 
   Args:
-    licence: an id of the hub; empty leaves a line to fill in.
+    licence: an id of the hub; '' leaves a line to fill in.
   """
   data = facts.config.data
   record = facts.record
@@ -98,8 +98,8 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
 def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
   """Copies the card and the report of a run into the folder of an export.
 
-  If the run has no card, the export gets a new one. `steps` are the checkpoints whose mean is
-  exported.
+  If the run has no card, a new one is written. `steps` are the exported checkpoints, whose mean is
+  the model.
   """
   if not (workdir / CARD).exists():
     facts = read_facts(workdir)._replace(steps=steps)
@@ -112,7 +112,7 @@ def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
 
 
 def check_licence(licence: str):
-  """Raises `UserError` if a licence cannot be an id of the hub."""
+  """Raises `UserError` if a license cannot be an id of the hub."""
   if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', licence):
     raise UserError(
       f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {licence!r}'
@@ -128,7 +128,7 @@ def as_markdown(table: Table) -> str:
 
 
 def _scores(facts: RunFacts) -> str:
-  """Returns the table of scores, or how to score the run."""
+  """Returns the table of scores, or instructions for scoring the run."""
   scores = facts.scores_of_steps
   if not scores:
     return _NOT_SCORED
@@ -145,7 +145,7 @@ def _origin_of_data(facts: RunFacts) -> str:
 
 
 def _limits(facts: RunFacts) -> str:
-  """Returns a list of the limits that follow from the settings and the scores."""
+  """Returns a list of the limitations that follow from settings and scores."""
   data = facts.config.data
   extra = facts.config.decode.max_extra_length
   lines = [
@@ -174,7 +174,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(cell: str) -> str:
-  """Returns the Markdown of a cell; a bar would end it, also in code."""
+  """Returns the Markdown of a cell; `|` would end it, also in code."""
   line = ' '.join(cell.split())
   if isinstance(cell, Code) and line:
     fence = '`' * (1 + max(map(len, re.findall('`+', line)), default=0))
@@ -185,5 +185,5 @@ def _cell(cell: str) -> str:
 
 
 def _escaped(line: str) -> str:
-  """Returns a text whose characters Markdown does not take for markup."""
+  """Returns a text with Markdown's special characters escaped."""
   return re.sub(r'([\\`*_\[\]<>|#])', r'\\\1', line)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page without scripts, which needs no other file and no network."""
+"""The report of a run: one HTML page without scripts, self-contained and offline."""
 
 import base64
 import contextlib
@@ -39,7 +39,7 @@ _NOT_SCORED = (
 
 
 def report_text(facts: RunFacts, run: Any, count: int) -> str:
-  """Returns the page.
+  """Returns the HTML page.
 
   Args:
     run: the loaded run, for attention; None if it has no checkpoint.
@@ -70,14 +70,14 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
 
 
 def _curves(workdir: Path) -> str:
-  """Returns the curves as an image, or a line that says why there are none."""
+  """Returns the curves as an image, or a line with the reason if there are none."""
   try:
-    from transformer.tools.plot.curves import draw  # Another tool, which may be absent.
+    from transformer.tools.plot.curves import draw  # A tool that may be missing.
 
     with tempfile.TemporaryDirectory() as folder:
       picture = Path(folder, 'curves.svg')
       place = workdir.resolve()
-      with contextlib.chdir(place.parent):  # The legend has the path that it gets.
+      with contextlib.chdir(place.parent):  # The legend shows the given path.
         draw([Path(place.name)], picture)
       content = base64.b64encode(picture.read_bytes()).decode('ascii')
   except ModuleNotFoundError as error:
@@ -89,7 +89,7 @@ def _curves(workdir: Path) -> str:
 
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
-  """Yields sentences taken evenly from a scored text, with their translations and attention."""
+  """Yields evenly spaced sentences of a scored text, with translations and attention."""
   kept = [result for result in facts.scores_of_steps if result.sentences_path.exists()]
   if not kept:
     yield '<p>There are no examples before the run is scored.</p>'
@@ -114,7 +114,7 @@ def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
 
 
 def _scores_of(sentence: dict[str, Any], result: Result) -> str:
-  """Returns the scores of a sentence by the metrics of its result."""
+  """Returns the scores of a sentence by each metric of its result."""
   scores = []
   for metric in result.content['metrics']:
     name = metric['name']
@@ -124,7 +124,7 @@ def _scores_of(sentence: dict[str, Any], result: Result) -> str:
 
 
 def _attention(run: Any, sentence: dict[str, Any]) -> str:
-  """Returns the cross-attention of the last layer, or a line that says why there is none."""
+  """Returns the last layer's cross-attention, or a line with the reason if there is none."""
   if run is None:
     return _missing('no attention: there is no checkpoint to load')
   reasons = []
@@ -150,7 +150,7 @@ def _figure(content: str, caption: str) -> str:
 
 
 def _as_html(table: Table) -> str:
-  """Returns a table in HTML, in a box that scrolls sideways where the window is narrow."""
+  """Returns a table in HTML, in a box that scrolls sideways in a narrow window."""
   head = ''.join(f'<th>{html.escape(name)}</th>' for name in table.head)
   lines = [f'<tr>{head}</tr>']
   for row in table.rows:
@@ -176,6 +176,6 @@ def _note(line: str) -> str:
 
 
 def _missing(line: str) -> str:
-  """Warns, and returns the line for the page."""
+  """Logs a warning, and returns the line for the page."""
   logging.warning('the report has %s', line)
   return _note(line)

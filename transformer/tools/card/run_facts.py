@@ -1,4 +1,4 @@
-"""The facts in the directory of a run: its settings, its record, and the scores in eval/."""
+"""The facts in a run's directory: settings, run.json, and the scores in eval/."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from transformer.errors import UserError, readable
 from transformer.evaluation.results import FIELDS, Result
 from transformer.runs.run_directory import EVALUATIONS, read_record, read_settings
 
-# The keys by which a file in eval/ is known to hold the scores of translations of one text.
+# A file in eval/ with these keys holds the scores of translations of one text.
 _KEYS = FIELDS | {'metrics'}
 
 
@@ -19,8 +19,8 @@ class RunFacts(NamedTuple):
 
   Attributes:
     record: the content of run.json.
-    scores: all results in eval/, those of the test split first.
-    steps: the checkpoints whose mean the model is; empty if no checkpoint could be loaded.
+    scores: all results in eval/, results on the test split first.
+    steps: the checkpoints whose mean is the model; empty if no checkpoint could be loaded.
   """
 
   workdir: Path
@@ -36,7 +36,7 @@ class RunFacts(NamedTuple):
 
   @property
   def scores_of_steps(self) -> Sequence[Result]:
-    """The scores of the model of `steps`; if it has none, all scores."""
+    """The scores of the model of `steps`; all scores if it has none."""
     found = []
     for result in self.scores:
       content = result.content
@@ -48,7 +48,7 @@ class RunFacts(NamedTuple):
 def read_facts(workdir: Path) -> RunFacts:
   """Reads the facts of a run, without its checkpoints.
 
-  Raises `UserError` if the directory holds no run, or a damaged file.
+  Raises `UserError` if the directory is not a run, or a file is corrupt.
   """
   config = read_settings(workdir)
   record = read_record(workdir)
@@ -66,7 +66,7 @@ def read_facts(workdir: Path) -> RunFacts:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-  """Reads a JSON object; raises `UserError` if it is damaged."""
+  """Reads a JSON object; raises `UserError` if it is corrupt."""
   try:
     return dict(json.loads(path.read_bytes()))
   except (ValueError, TypeError) as error:

@@ -1,1 +1,1 @@
-"""Tests and tables that hold results against each other."""
+"""Significance tests and tables that compare results."""

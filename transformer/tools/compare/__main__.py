@@ -1,4 +1,4 @@
-"""Compares the scores of systems, with tests whether they differ significantly.
+"""Compares the scores of systems, with significance tests.
 
   python -m transformer.tools.compare --text=test RUN_A RUN_B [RUN_C …]
   python -m transformer.tools.compare --text=test A1,A2,A3 B1,B2,B3    # three seeds each
@@ -8,12 +8,12 @@
   python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
       runs/a/eval/test.step600.beam1.alpha0.6.json --allow_unequal_decoding
 
-A system is one run, or several runs with different seeds and commas between them. A run is its
-directory or a folder of eval.py's --results; if it has several results of the text, name the JSON
-file of one instead. The first system is the baseline. eval.py must have scored all runs on the same
-text with the same decoding.
+A system is one run, or several comma-separated runs with different seeds. A run is given by its
+directory or a folder of eval.py's --results; if it has several results for the text, give the JSON
+file of one result instead. The first system is the baseline. All runs must be scored by eval.py on
+the same text with the same decoding options.
 
-p is the probability of so large a difference by chance, by paired bootstrap resampling.
+p is the p-value of the difference from the baseline, by paired bootstrap resampling.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'A JSON file for the comparison.')
 
 
 def main(arguments: Sequence[str]):
-  """Compares the systems of the command line, and prints tables and examples."""
+  """Compares the systems given by the command line, and prints tables and examples."""
   if _SETTINGS.value:
     if len(arguments) != 3:
       raise UserError('--settings compares two configs or runs; name two')
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]):
   compared = comparison.compare(systems, _UNEQUAL.value)
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
-  if _FORMAT.value != 'text':  # Nothing but the table, so that a file may take it.
+  if _FORMAT.value != 'text':  # Only the table, to redirect it to a file.
     print(formatted(compared, _FORMAT.value))
     return
   print(*comparison.as_table(compared), sep='\n')
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]):
 
 
 def _show_examples(baseline: ScoredRun, other: ScoredRun):
-  """Prints the sentences whose chrF2++ differs most."""
+  """Prints the sentences with the largest differences in chrF2++."""
   differing = []
   for one, two in zip(baseline.sentences, other.sentences, strict=True):
     if one['translation'] != two['translation']:

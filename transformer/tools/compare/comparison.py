@@ -27,12 +27,12 @@ def compare(
     JSON data:
     text, sentences: the name of the text, and its number of sentences.
     signatures: the signature of each metric, by name.
-    systems: by name, for each system its `results`, its `scores` by metric, and `p`, the
-      probability of each metric's difference from the baseline.
+    systems: by name, for each system its `results`, its `scores` by metric, and `p`, the p-value of
+      each metric's difference from the baseline.
 
   Raises:
     UserError: systems differ in the number of seeds, the text, BLEU's tokenizer, or in their
-      decoding unless that is allowed.
+      decoding unless `allow_unequal_decoding`.
   """
   baseline = next(iter(systems))
   first = systems[baseline][0]
@@ -67,9 +67,9 @@ def compare(
 def _common_signatures(
   systems: Mapping[str, Sequence[ScoredRun]],
 ) -> dict[str, str]:
-  """Returns the signatures, by name, of the metrics that all results have, computed alike.
+  """Returns the signatures, by name, of metrics that all results have with the same computation.
 
-  A custom metric may be there for some runs only, or be computed in another way.
+  Some runs may lack a custom metric, or compute it in another way.
   """
   everything = list(itertools.chain(*systems.values()))
   common = _signatures(everything[0])
@@ -93,7 +93,7 @@ def _computation(signature: str) -> str:
 
 
 def _about(scored: ScoredRun) -> dict[str, Any]:
-  """Returns which result of a run was taken."""
+  """Returns data that identifies the result of a run."""
   content = scored.result.content
   return {
     'run': scored.run,
@@ -105,7 +105,7 @@ def _about(scored: ScoredRun) -> dict[str, Any]:
 
 
 def _statistics(metric: str, seeds: Sequence[ScoredRun]) -> dict[str, Any]:
-  """Returns the scores of all seeds by a metric, their mean and, of several, their deviation."""
+  """Returns a metric's scores of all seeds, their mean and, with several seeds, deviation."""
   scores = []
   for scored in seeds:
     for row in scored.result.content['metrics']:
@@ -123,9 +123,9 @@ def _add_p_values(
   systems: Mapping[str, Sequence[ScoredRun]],
   names: Iterable[str],
 ):
-  """Tests each system against the first by each of sacreBLEU's metrics, all seeds together.
+  """Adds the p-values of each system versus the first, for sacreBLEU's metrics, all seeds together.
 
-  A test that fails is left out with a warning: scores are worth printing without it.
+  If a test fails, its p-value is omitted with a warning: the scores are useful without it.
   """
   translations = []
   for seeds in systems.values():
@@ -142,7 +142,7 @@ def _add_p_values(
 
 
 def as_table(compared: Mapping[str, Any]) -> list[str]:
-  """Returns the lines of a table: systems, their scores, and the p of each difference."""
+  """Returns the lines of a table: systems, their scores, and the p-value of each difference."""
   signatures = compared['signatures']
   systems = compared['systems']
   lines = [f'{compared["text"]}, {compared["sentences"]} sentences']
@@ -158,7 +158,7 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
       run = f'   [{seed["run"]}]' if len(system['results']) > 1 else ''
       lines.append(f'  {seed["name"]}{run}')
     if system['p']:
-      # A custom metric has a score and no test.
+      # A custom metric has a score but no test.
       cells = []
       for metric in signatures:
         p = system['p'].get(metric)
@@ -168,13 +168,13 @@ def as_table(compared: Mapping[str, Any]) -> list[str]:
 
 
 def _row(label: str, cells: Iterable[str]) -> str:
-  """Returns a line of a table, with a column for each metric."""
+  """Returns a line of a table, with one column per metric."""
   columns = ''.join(f'{cell:>16}' for cell in cells)
   return f'{label}  {columns}'.rstrip()
 
 
 def mean_and_deviation(score: Mapping[str, Any]) -> str:
-  """Returns a mean as text, with the standard deviation over seeds if there are several."""
+  """Returns a mean as text, with the standard deviation if there are several seeds."""
   if score['deviation'] is None:
     return f'{score["mean"]:.2f}'
   return f'{score["mean"]:.2f} ± {score["deviation"]:.2f}'

@@ -14,12 +14,12 @@ FORMATS = ('text', *_STYLES, 'csv')
 
 
 def formatted(compared: Mapping[str, Any], style: str) -> str:
-  """Returns a table with a row for each system, the baseline first.
+  """Returns a table with one row per system, the baseline first.
 
   Args:
-    compared: as `comparison.compare` returns it.
-    style: `markdown`; `latex`, for the package booktabs; or `csv`, with all digits, where the mean
-      and the deviation have columns of their own.
+    compared: the output of `comparison.compare`.
+    style: `markdown`; `latex`, for the package booktabs; or `csv`, with all digits, and with
+      separate columns for mean and deviation.
   """
   names = compared['signatures']
   if style == 'csv':
@@ -34,7 +34,7 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
     for metric in names:
       row.append(mean_and_deviation(system['scores'][metric]))
     for metric in tested:
-      # The baseline has no p, and no custom metric has.
+      # The baseline and custom metrics have no p-value.
       p = system['p'].get(metric)
       row.append('' if p is None else f'{p:.4f}')
     rows.append(row)
@@ -45,7 +45,7 @@ def formatted(compared: Mapping[str, Any], style: str) -> str:
 
 
 def _as_csv(compared: Mapping[str, Any]) -> str:
-  """Returns a row for each system and metric."""
+  """Returns one row per system and metric."""
   content = io.StringIO()
   head = ['system', 'metric', 'mean', 'deviation', 'p', 'signature']
   writer = csv.writer(content, lineterminator='\n')

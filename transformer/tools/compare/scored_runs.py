@@ -1,4 +1,4 @@
-"""The results that a comparison reads, and what must be equal in them."""
+"""The results that a comparison reads, and checks that they are comparable."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +15,9 @@ class ScoredRun(NamedTuple):
   """The scores of one run on a text.
 
   Attributes:
-    run: the run, as the user names it.
+    run: the run, as named by the user.
     result: its result.
-    sentences: a JSON object for each sentence, with its source, references and translation.
+    sentences: a JSON object per sentence, with its source, references and translation.
   """
 
   run: str
@@ -36,17 +36,17 @@ class ScoredRun(NamedTuple):
 
   @property
   def tokenizer(self) -> str:
-    """The tokenizer of BLEU."""
+    """BLEU's tokenizer."""
     return self.result.content['decode']['bleu_tokenize']
 
 
 def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
   """Reads the result of each run of each system, for one text.
 
-  A system is one or more runs, or files of results, with commas between them.
+  A system is one or more comma-separated runs or result files.
 
   Raises:
-    UserError: a run has no result for the text or several, or two systems share a result.
+    UserError: a run has no result or several for the text, or two systems share a result.
   """
   scored = {}
   users: dict[Path, str] = {}
@@ -67,7 +67,7 @@ def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
 
 
 def _result_of(name: str, text: str) -> results.Result:
-  """Returns the result of a run for a text, or the one of a file."""
+  """Returns the result of a run for a text, or the result in a file."""
   path = files.as_path(name)
   if path.suffix == '.json' and not path.is_dir():
     return results.read(path)
@@ -92,7 +92,7 @@ def _result_of(name: str, text: str) -> results.Result:
 
 
 def check_same_text(first: ScoredRun, other: ScoredRun):
-  """Raises `UserError` for results of other sources, references or tokenizers of BLEU."""
+  """Raises `UserError` if results differ in sources, references or BLEU's tokenizer."""
   differs = ''
   if first.references != other.references or _sources(first) != _sources(other):
     differs = 'sources or references'
@@ -109,7 +109,7 @@ def _sources(scored: ScoredRun) -> list[str]:
 
 
 def check_decoded_alike(first: ScoredRun, other: ScoredRun):
-  """Raises `UserError` for results of different decodings; names the settings that differ."""
+  """Raises `UserError` with the differing settings if results differ in decoding."""
   one = first.result.decoding
   two = other.result.decoding
   keys = [key for key in {**one, **two} if one.get(key) != two.get(key)]

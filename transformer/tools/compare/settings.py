@@ -1,4 +1,4 @@
-"""The settings in which two configs differ."""
+"""The settings that differ between two configs."""
 
 from transformer.commands.config_values import ConfigFile
 from transformer.config import Config, flatten
@@ -6,9 +6,9 @@ from transformer.system import installation
 
 
 def differences(one: str, other: str) -> list[str]:
-  """Returns a line for each setting that differs, with both values, in the order of the settings.
+  """Returns one line per setting that differs, with both values, in the order of the settings.
 
-  Each config is what `--config` takes: a config file, the directory of a run, or its config.json.
+  Each config is a value of `--config`: a config file, the directory of a run, or its config.json.
   """
   first = _settings(one)
   second = _settings(other)

@@ -17,25 +17,25 @@ def p_values(
   references: Sequence[Sequence[str]],
   tokenize: str,
 ) -> list[float]:
-  """Tests by a metric whether systems differ from the first one on one text.
+  """Tests whether systems differ from the first system on one text, by one metric.
 
-  The tests compare the first seed of one system with the first seed of the other, and so on, as if
-  all were one long text.
+  The first seed of one system is compared with the first seed of the other, and so on, by
+  concatenating the texts of all seeds.
 
   Args:
     name: `BLEU` or `chrF2++`.
     systems: for each system, the translations of the text by each seed.
     references: one or more lists of references, each of the length of the text.
-    tokenize: the tokenizer of BLEU.
+    tokenize: BLEU's tokenizer.
 
   Returns:
-    For each system after the first, how likely so large a difference is by chance: the p of paired
-    bootstrap resampling (Koehn, 2004).
+    For each system after the first, the p-value of paired bootstrap resampling (Koehn, 2004): the
+    probability of a difference this large by chance.
   """
   joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
   repeated = [list(lines) * len(systems[0]) for lines in references]
   metric = metric_of(name, tokenize)
-  # sacreBLEU's own seed, so that p is the same at each start.
+  # Use sacreBLEU's default seed, so that p-values are reproducible.
   os.environ.pop('SACREBLEU_SEED', None)
   named: list[tuple[str, Sequence[str]]] = []
   for number, lines in enumerate(joined):

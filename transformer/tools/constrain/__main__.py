@@ -1,12 +1,12 @@
-r"""Translates with words that must appear or come first, and without words that must not.
+r"""Lexically constrained translation: required words, forbidden words and prefixes.
 
   python -m transformer.tools.constrain --workdir=RUN --source=FILE --require=FILE2   # in line n
   python -m transformer.tools.constrain --workdir=RUN --source=FILE --avoid=FILE3     # in no line
   python -m transformer.tools.constrain --workdir=RUN --source=FILE --prefix=FILE4    # begins
   python -m transformer.tools.constrain --workdir=RUN --require=FILE2                 # a split
 
-Translations go to standard output or to --output, and are scored if there are references; results
-lie beside those of eval.py. Flags that both commands have mean the same.
+Translations go to standard output or to --output, and are scored if there are references. Results
+are stored in the same folder as results of eval.py. Flags of eval.py have the same meaning here.
 """
 
 from absl import flags
@@ -56,10 +56,10 @@ _FLAGS = shared_flags.define(
 
 
 def main(_):
-  """Wires flags to a run, and translates."""
+  """Reads the flags, loads a run, and translates."""
   request = Request.from_flags(_FLAGS)
   _check(request)
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.commands.translating import translate_text
   from transformer.tools.constrain.words import Words, warn_of_lacking
 
@@ -91,12 +91,12 @@ def main(_):
 
 
 def _beside(flag: flags.FlagHolder, text: texts.Text) -> list[str]:
-  """Returns the lines of a flag's file, one for each of the text; none without the flag."""
+  """Returns the lines of a flag's file, one per source line; [] without the flag."""
   return texts.read_beside(flag.name, flag.value, text.sources) if flag.value else []
 
 
 def _check(request: Request):
-  """Raises `UserError` if flags exclude or need each other."""
+  """Raises `UserError` if flags exclude or require each other."""
   given = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
   if not any(given):
     raise UserError(

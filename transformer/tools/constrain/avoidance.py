@@ -1,4 +1,4 @@
-"""Words that must not appear in translations, as an automaton over the pieces of a vocabulary."""
+"""Words that must not appear in translations, as an automaton over the vocabulary's pieces."""
 
 import collections
 import unicodedata
@@ -10,12 +10,12 @@ from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 
-# The tables take five bytes for each state and piece.
+# The tables take five bytes per state and token.
 _MOST_CELLS = 2**27
-# A state is a set of pairs: the number of a phrase, and how many of its bytes were read.
+# A state is a set of pairs: the index of a phrase, and the number of its bytes that were read.
 _State = frozenset[tuple[int, int]]
-# A byte of text in UTF-8, and whether it belongs to a letter, a digit or a combining mark. A piece
-# that is a byte may be a part of any character, and counts as no part of a word.
+# A byte of UTF-8 text, and whether it belongs to a letter, a digit or a combining mark. A piece
+# that is a byte may be part of any character, and is not counted as part of a word.
 _Byte = tuple[int, bool]
 
 
@@ -24,13 +24,13 @@ def avoid(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Builds the automaton that keeps phrases out of translations.
 
-  A phrase is forbidden as whole words: where no letter, digit or combining mark stands before or
-  after it. It is forbidden however it is segmented into pieces, and with its own upper and lower
-  case only. A longer word that begins with the phrase is allowed if one piece goes beyond the end
-  of the phrase. Otherwise a search would begin the forbidden word and could not end it.
+  A phrase is forbidden as whole words: with no letter, digit or combining mark before or after it.
+  It is forbidden in any segmentation, and only in the given case. A longer word that starts with
+  the phrase is allowed if one piece extends beyond the end of the phrase. Otherwise a search would
+  start the forbidden word and could not finish it.
 
-  Returns next_ZN, int32, the state after each of Z states and each token, of which the first is 0;
-  and forbidden_ZN, boolean, the tokens that must not follow in each state.
+  Returns next_ZN, int32, the state after each of Z states and each token; the initial state is 0.
+  And forbidden_ZN, boolean, the tokens that must not follow in each state.
   """
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
   wanted = [phrase.strip().encode() for phrase in phrases]
@@ -54,7 +54,7 @@ def avoid(
       waiting.append(state)
     return numbers[state]
 
-  # A sentence begins as if a space stood before it.
+  # A sentence starts as if a space preceded it.
   number(_after(frozenset(), *_spelt(' '), wanted))
   read = [_read(frozenset(), text, wanted) for text in texts]
   usual_N = np.asarray([number(after) for after, _ in read], np.int32)
@@ -65,9 +65,7 @@ def avoid(
     state = waiting.popleft()
     next_N = usual_N.copy()
     forbidden_N = usual_forbidden_N.copy()
-    next_N[[PAD_ID, BOS_ID]] = numbers[
-      state
-    ]  # The text goes on as if they were not there.
+    next_N[[PAD_ID, BOS_ID]] = numbers[state]  # PAD and BOS do not change the text.
     firsts = {wanted[i][n] for i, n in state if n < len(wanted[i])}
     for first in firsts:
       for token in tokens_by_first[first]:
@@ -107,12 +105,12 @@ def is_in_word(character: str) -> bool:
 
 
 def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
-  """Returns whether all bytes of a phrase were just read."""
+  """Returns whether the last byte of a phrase was just read."""
   return any(n == len(wanted[i]) for i, n in state)
 
 
 def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
-  """Returns the state after a text, and whether a phrase ends with it, or with a word inside it."""
+  """Returns the state after a text, and whether a phrase ends with it or with a word inside it."""
   forbidden = False
   for number, byte in enumerate(text):
     _, in_word = byte
@@ -123,7 +121,7 @@ def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
 
 
 def _after(state: _State, byte: _Byte, wanted) -> _State:
-  """Returns the state after a byte. A phrase may begin where no word goes on."""
+  """Returns the state after a byte. A phrase may start wherever no word continues."""
   value, in_word = byte
   grown = set()
   for i, n in state:

@@ -1,8 +1,8 @@
-"""The choice of beams so that hypotheses contain given phrases.
+"""Dynamic beam allocation, so that hypotheses contain required phrases.
 
 Post and Vilar, 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
 Machine Translation", https://arxiv.org/abs/1804.06609. Hypotheses that have met the same number of
-tokens of the phrases are a bank. Letters: J phrases, C candidates for the beam.
+phrase tokens form a bank. Letters: J phrases, C candidates for the beam.
 """
 
 import jax
@@ -20,14 +20,14 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
   The candidates of a step are
 
   - the 2W likeliest extensions of all hypotheses, as in `beam_search`,
-  - of each hypothesis, the likeliest extension by a token that neither ends it nor continues a
-    word that is to end with a phrase, and
-  - of each hypothesis, the extensions by the next token of each phrase that it lacks.
+  - for each hypothesis, the likeliest extension by a token that is not EOS and does not continue a
+    word that should end with a phrase, and
+  - for each hypothesis, the extensions by the next token of each unmet phrase.
 
-  Every bank that has candidates gets the same share of the W beams, the banks with more tokens
-  first if the shares are not equal. What a bank cannot fill goes to the others. Without phrases
-  this is `beam_search`, bit for bit. Hypotheses that end within the limit contain all phrases. If
-  none ends, the live ones that have met most tokens are the result.
+  Every bank with candidates gets an equal number of the W beams; a remainder goes to the banks with
+  more tokens. Beams that a bank cannot fill go to the others. Without phrases, this equals
+  `beam_search`, bit for bit. Hypotheses that end within the length limit contain all phrases. If
+  none ends, the live hypotheses with the most met tokens are returned.
   """
 
   def choose(log_probs_BWN, live_log_probs_BW, reading):
@@ -40,7 +40,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     )
     likeliest_BC = origin_BC * vocabulary + token_BC
     own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
-    # The order of the row keeps that of equal numbers.
+    # Sorting by index keeps the order of ties.
     where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
     token_BC = where_BC % vocabulary
@@ -53,7 +53,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
 
     after = reader.after(reorder(reading, origin_BC), token_BC)
     bank_BC = reader.bank(after)
-    # An end token that is not chosen is no live hypothesis either.
+    # An EOS that is not chosen does not stay live either.
     live_totals_BC = jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)
     best_BW = _share_beams(bank_BC, totals_BC, beams)
     live_BW = _share_beams(bank_BC, live_totals_BC, beams)
@@ -70,7 +70,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
 
 
 def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
-  """Returns the candidates of each hypothesis, which need not be among the likeliest of all.
+  """Returns each hypothesis's own candidates, which need not be among the likeliest of all.
 
   They are int32 [B, C], indices into the extensions of all hypotheses; some may be equal.
   """
@@ -86,10 +86,10 @@ def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
 
 
 def _share_beams(bank_BC, totals_BC, beams):
-  """Returns the indices of `beams` candidates, shared evenly among the banks, int32 [B, W].
+  """Returns the indices of `beams` candidates, divided evenly among the banks, int32 [B, W].
 
-  The first are the likeliest of each bank, that with most tokens met first; then the second of
-  each; and so on. Candidates with −inf come last.
+  First the likeliest candidate of each bank, in descending order of met tokens; then the second of
+  each bank; and so on. Candidates with −inf come last.
   """
   bank_BC = jnp.where(jnp.isfinite(totals_BC), bank_BC, -1)
   by_bank_BC = jnp.lexsort((-totals_BC, -bank_BC), axis=-1)

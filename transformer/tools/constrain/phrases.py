@@ -1,9 +1,9 @@
-"""Phrases that hypotheses must contain, read token by token.
+"""Phrases that hypotheses must contain, matched token by token.
 
-Each phrase has an automaton of its own, that of Knuth, Morris and Pratt: its state is the number of
-the phrase's first tokens that the hypothesis ends with. So a phrase counts whoever has chosen its
-tokens, an interrupted one begins again, and phrases may overlap. Four letters belong to this file:
-J phrases, L tokens of a phrase, K tokens that have been read, C hypotheses.
+Each phrase has a Knuth–Morris–Pratt automaton. Its state is the length of the longest prefix of the
+phrase that the hypothesis ends with. So a phrase counts regardless of how its tokens were chosen,
+an interrupted phrase starts again, and phrases may overlap. This file has four letters: J phrases,
+L tokens of a phrase, K tokens that have been read, C hypotheses.
 """
 
 from typing import NamedTuple
@@ -17,13 +17,14 @@ from transformer.system.traced_programs import register_tuples
 
 
 class Reading(NamedTuple):
-  """How far hypotheses have read phrases.
+  """How far hypotheses have matched phrases.
 
-  A phrase with all its tokens read counts for now, and for good once the word does not go on.
+  A phrase with all its tokens read counts as met for now, and is met for good once the next token
+  does not continue its last word.
 
   Attributes:
     met_BCJ: boolean, the phrases that a hypothesis contains for good.
-    read_BCJ: int32, the number of first tokens of each other phrase that it ends with.
+    read_BCJ: int32, for each other phrase, the length of the prefix that the hypothesis ends with.
   """
 
   met_BCJ: jax.Array
@@ -34,13 +35,13 @@ register_tuples(Reading)
 
 
 class Reader(NamedTuple):
-  """The automata of phrases, from `make_reader`.
+  """The automata of phrases, built by `make_reader`.
 
   Attributes:
-    tokens_BJL: int32, the phrases, with `PAD` after each.
-    continues_N: boolean, the tokens that continue the word before them.
-    lengths_BJ: int32, the numbers of tokens.
-    borders_BJKL: boolean [B, J, L + 1, L]: the first l tokens are the last of the first k.
+    tokens_BJL: int32, the phrases, each padded with `PAD`.
+    continues_N: boolean, the tokens that continue the preceding word.
+    lengths_BJ: int32, the number of tokens of each phrase.
+    borders_BJKL: boolean [B, J, L + 1, L]: the first l tokens equal the last of the first k.
   """
 
   tokens_BJL: jax.Array
@@ -49,7 +50,7 @@ class Reader(NamedTuple):
   borders_BJKL: jax.Array
 
   def start(self, beams) -> Reading:
-    """Returns the state of `beams` hypotheses of each input before their first token."""
+    """Returns the state of `beams` hypotheses per input before the first token."""
     batch, count = self.lengths_BJ.shape
     shape = (batch, beams, count)
     return Reading(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32))
@@ -74,13 +75,13 @@ class Reader(NamedTuple):
     return jnp.all(reading.met_BCJ | self._is_read(reading), axis=-1)
 
   def is_pending(self, reading: Reading):
-    """Returns whether a phrase of a hypothesis counts only if its last word has ended, [B, C]."""
+    """Returns whether a phrase of a hypothesis counts only if its last word ends now, [B, C]."""
     return jnp.any(self._is_whole(reading), axis=-1)
 
   def bank(self, reading: Reading):
     """Returns the number of tokens that hypotheses have met, int32 [B, C].
 
-    The number counts all tokens of the phrases that are met for good, and the tokens read of the
+    This is the number of tokens of all phrases that are met for good, plus the tokens read of the
     other phrase that is read furthest: no token counts for several phrases.
     """
     lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
@@ -94,7 +95,7 @@ class Reader(NamedTuple):
     return jnp.where(self.is_complete(reading), all_B1, met_BC + furthest_BC)
 
   def wanted(self, reading: Reading):
-    """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 where none."""
+    """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 if none."""
     last = self.tokens_BJL.shape[-1] - 1
     place_BJC = jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2)
     token_BJC = jnp.take_along_axis(self.tokens_BJL, place_BJC, axis=2)
@@ -105,23 +106,23 @@ class Reader(NamedTuple):
     return reading.read_BCJ == self.lengths_BJ[:, None]
 
   def _is_whole(self, reading: Reading):
-    """Returns whether all tokens of an unmet phrase were just read; not of an empty phrase."""
+    """Returns whether all tokens of an unmet, non-empty phrase were just read."""
     return ~reading.met_BCJ & self._is_read(reading) & (self.lengths_BJ > 0)[:, None]
 
 
 def make_reader(tokens_BJL, continues_N) -> Reader:
-  """Builds the automata of phrases that the hypotheses of each input must contain, as whole words.
+  """Builds the automata of phrases that hypotheses of each input must contain as whole words.
 
-  `tokens_BJL` are int32, with `PAD` after each phrase; one without tokens asks for nothing.
-  `continues_N` has the tokens that continue the word before them: a phrase that such a token
-  follows does not count.
+  `tokens_BJL` are int32, each phrase padded with `PAD`; a phrase without tokens requires nothing.
+  `continues_N` marks the tokens that continue the preceding word: a phrase that is followed by such
+  a token does not count.
   """
   tokens_BJL = jnp.asarray(tokens_BJL)
   batch, count, length = tokens_BJL.shape
   lengths_BJ = jnp.sum(tokens_BJL != PAD, axis=-1, dtype=jnp.int32)
 
   def longer(border_BJL, token_BJ):
-    """Returns the borders of a beginning that has one more token."""
+    """Returns the borders of a prefix with one more token."""
     rest_BJL = border_BJL[..., :-1] & (tokens_BJL[..., :-1] == token_BJ[..., None])
     border_BJL = jnp.concatenate([jnp.ones((batch, count, 1), bool), rest_BJL], axis=-1)
     return border_BJL, border_BJL

@@ -1,4 +1,4 @@
-"""Prefixes: what translations begin with."""
+"""Prefixes that translations must start with."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from transformer.errors import UserError
 def prefix_rows(
   lines: Sequence[str], vocabulary, limits: Sequence[int], room: int, first: int
 ) -> list[np.ndarray]:
-  """Returns the tokens of each prefix, `PAD_ID` after them; as `Constraint.rows`."""
+  """Returns the tokens of each prefix, padded with `PAD_ID`; arguments as in `Constraint.rows`."""
   if len(lines) != len(limits):
     raise UserError(
       f'there must be a prefix for each line, which may be empty; there are '
@@ -25,7 +25,7 @@ def prefix_rows(
 
 
 def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
-  """Refuses more tokens than a translation has room for, by the number of its sentence."""
+  """Raises `UserError`, with the number of the sentence, if tokens exceed a translation's limit."""
   for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
     if count >= limit:
       raise UserError(
@@ -35,9 +35,9 @@ def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: i
 
 
 def begin(prefix_BP, t, log_probs_BWN, after_BWN):
-  """Returns log-probabilities that allow token t of a prefix alone, and those after its end.
+  """Returns log-probabilities that allow only token t of a prefix, and `after_BWN` after its end.
 
-  `prefix_BP` has `PAD_ID` after the tokens of each prefix.
+  `prefix_BP` are the tokens of each prefix, padded with `PAD_ID`.
   """
   wanted_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
   is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]

@@ -1,4 +1,4 @@
-"""Words that translations must contain, and words that they must not hold."""
+"""A constraint: words that translations must contain or must not contain, and prefixes."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from transformer.tools.constrain.prefixes import begin, check_room, prefix_rows
 
 
 class Words(Constraint):
-  """What translations begin with, what they contain as whole words, and what they do not hold."""
+  """Required words, forbidden words and prefixes of translations; words match as whole words."""
 
   def __init__(
     self,
@@ -27,7 +27,7 @@ class Words(Constraint):
     avoided: Sequence[str] = (),
     prefixes: Sequence[str] = (),
   ):
-    """Encodes what each sentence's translation contains and begins with, and what none may hold."""
+    """Encodes each sentence's required phrases and prefix, and the forbidden phrases of all."""
     lists = [required] if isinstance(required, str) else required
     for lines in (prefixes, avoided, *lists):
       check_several(lines)
@@ -76,7 +76,7 @@ class Words(Constraint):
     allowed_BWN = log_probs_BWN
     if automaton is not None:
       next_ZN, forbidden_ZN = automaton
-      # The token before the first one is the begin token, which is no part of the text.
+      # The token before the first one is BOS, which is not part of the text.
       state_BW = jnp.where(t > 0, next_ZN[state_BW, last_BW], state_BW)
       allowed_BWN = jnp.where(forbidden_ZN[state_BW], -jnp.inf, log_probs_BWN)
     return begin(prefix_BP, t, log_probs_BWN, allowed_BWN), state_BW
@@ -91,25 +91,25 @@ class Words(Constraint):
 
 
 def _distinct(phrases: Sequence[str]) -> list[str]:
-  """Returns phrases without white space around them, each once."""
+  """Returns distinct phrases without surrounding white space."""
   return list(
     dict.fromkeys(phrase.strip() for phrase in phrases if not is_blank(phrase))
   )
 
 
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
-  """Returns the ids of words as they stand after a space, at the beginning of a line too."""
+  """Returns the ids of a phrase as if it followed a space, also at the start of a line."""
   ids = vocabulary.encode(phrase)
   if vocabulary.piece(ids[0]).startswith(SPACE):
     return ids
-  # Some vocabularies put no space of their own before a line.
+  # Some vocabularies do not add a space at the start of a line.
   return vocabulary.encode(f' {phrase}')
 
 
 def continue_words(vocabulary: Vocabulary) -> list[bool]:
-  """Returns for each piece whether it may continue the word before it, as a byte may.
+  """Returns for each piece whether it may continue the preceding word, as a byte may.
 
-  Padding and the begin token write nothing, so that another piece may continue the word.
+  PAD and BOS write nothing, so the word may continue after them.
   """
   continues = []
   for token in range(vocabulary.size):
@@ -122,7 +122,7 @@ def continue_words(vocabulary: Vocabulary) -> list[bool]:
 
 
 def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
-  """Returns the tokens of a sentence's phrases; their shape is that of powers of two."""
+  """Returns the tokens of a sentence's phrases, padded to powers of two."""
   longest = max(map(len, phrases))
   shape = [1 << (size - 1).bit_length() for size in (len(phrases), longest)]
   tokens_JL = np.full(shape, PAD_ID, np.int32)
@@ -132,12 +132,12 @@ def _padded(phrases: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def lacks_phrase(text: str, phrases: Sequence[str]) -> bool:
-  """Returns whether a text lacks one of some phrases as whole words."""
+  """Returns whether a text lacks one or more of the phrases as whole words."""
   return not all(_holds(text, phrase) for phrase in _distinct(phrases))
 
 
 def _holds(text: str, phrase: str) -> bool:
-  """Returns whether a phrase stands in a text as whole words."""
+  """Returns whether a text contains a phrase as whole words."""
   start = text.find(phrase)
   while start >= 0:
     after = start + len(phrase)
@@ -151,7 +151,7 @@ def _holds(text: str, phrase: str) -> bool:
 def warn_of_lacking(
   translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]
 ):
-  """Warns how many sentences have a translation that lacks a phrase, if any are required."""
+  """Logs how many sentences have a translation without a required phrase, if any are required."""
   if not required:
     return
   lacking = [

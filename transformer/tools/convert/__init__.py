@@ -1,1 +1,1 @@
-"""Trained models in the formats of other tools."""
+"""Conversion of trained models to and from the formats of other toolkits."""

@@ -1,4 +1,4 @@
-"""Exports a trained model to other formats, and makes a run of an exported file.
+"""Exports a trained model to other formats, and imports exported weights as a run.
 
   python -m transformer.tools.convert --workdir=RUN --format=ctranslate2 --output=DIR
   python -m transformer.tools.convert --workdir=RUN --format=ctranslate2 --output=DIR \\
@@ -13,13 +13,13 @@
   huggingface   a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Hugging Face's
                 transformers, a MarianMT or a Pegasus
   safetensors   one file with weights, config and vocabulary
-  run           a run's directory of such a file or of a folder for transformers, for eval.py and
+  run           a run directory from such a file or a folder for transformers, for eval.py and
                 --config.train.init_from
-  vocabulary    a vocabulary for --config.data.vocabulary of any SentencePiece model
+  vocabulary    a vocabulary for --config.data.vocabulary, from any SentencePiece model
 
-Folders carry the card of the run, README.md. docs/export.md says what differs in each format, such
-as the search, and docs/vocabulary.md how a vocabulary is converted.
-transformer/tools/convert/requirements.txt has the packages.
+Folders contain the model card, README.md. docs/export.md lists the differences of each format, such
+as the search; docs/vocabulary.md explains the conversion of a vocabulary. The required packages are
+in transformer/tools/convert/requirements.txt.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _WEIGHTS = flags.DEFINE_string(
 _FORMATS = ('ctranslate2', 'huggingface', 'safetensors', 'run', 'vocabulary')
 _TO_FILES = ('safetensors', 'vocabulary')
 _OF_WEIGHTS = ('run', 'vocabulary')
-# CTranslate2's own types except bfloat16, which it writes only with PyTorch.
+# CTranslate2's types, except bfloat16, which needs PyTorch.
 _TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
 _FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
 _OUTPUT = flags.DEFINE_string(
@@ -70,7 +70,7 @@ _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
 
 def main(_):
-  """Writes the format that the flags ask for."""
+  """Writes the format given by flags."""
   output = _checked_output()
   kind = _FORMAT.value
   place = (
@@ -83,7 +83,7 @@ def main(_):
 
 
 def _checked_output() -> Path:
-  """Checks the flags, and returns the path to write."""
+  """Checks the flags; returns the output path."""
   kind = _FORMAT.value
   of_weights = kind in _OF_WEIGHTS
   source = _WEIGHTS if of_weights else _WORKDIR
@@ -119,8 +119,8 @@ def _checked_output() -> Path:
 
 
 def _export(path: Path) -> str:
-  """Writes a run in another tool's format; returns what was written, in words."""
-  # Imports JAX, so only after the flags' checks.
+  """Exports a run to another format; returns a human-readable description of the output."""
+  # Imports JAX, so only after checking the flags.
   from transformer.runs.loading import (
     load_run,
   )
@@ -157,7 +157,7 @@ def _export(path: Path) -> str:
 
 
 def _carry_card(workdir: Path, steps: list[int], folder: Path):
-  """Puts the card of the run into an export; another tool writes one if the run has none."""
+  """Copies the card of the run to an export; if there is none, the card tool writes one."""
   with optional('the export has no card', logging.warning):
     from transformer.tools.card.model_card import carry_card
 
@@ -165,7 +165,7 @@ def _carry_card(workdir: Path, steps: list[int], folder: Path):
 
 
 def _to_run(folder: Path) -> str:
-  """Writes a run of exported weights; returns what was written, in words."""
+  """Writes a run from exported weights; returns a human-readable description of the output."""
   from transformer.runs.loading import save_run
 
   path = files.as_path(_WEIGHTS.value)
@@ -202,7 +202,7 @@ def _to_vocabulary(path: Path) -> str:
 
 
 def _origin(steps: list[int]) -> str:
-  """Returns the steps of the averaged checkpoints in words."""
+  """Returns a human-readable list of the averaged checkpoints' steps."""
   if len(steps) == 1:
     return f'step {steps[0]}'
   return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'

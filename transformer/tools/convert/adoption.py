@@ -1,4 +1,4 @@
-"""Any SentencePiece model as a vocabulary of this project."""
+"""Imports any SentencePiece model as a vocabulary of this project."""
 
 import os
 
@@ -19,11 +19,11 @@ _Piece = ModelProto.SentencePiece
 
 
 def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabulary:
-  """Reads any SentencePiece model as a vocabulary that gives normalised text back as it was.
+  """Imports a SentencePiece model as a vocabulary that decodes normalized text without loss.
 
-  The control symbols and the bytes come first, with the ids of this project; bytes that the model
-  lacks are added. The trimming of spaces is left out, and the normalisation is replaced. All other
-  pieces keep their order and scores, so text that neither normalises is cut as before.
+  Control symbols and bytes come first, with this project's ids; bytes that the model lacks are
+  added. Trimming of spaces is removed, and the normalization is replaced. All other pieces keep
+  their order and scores, so text that neither normalization changes has the same segmentation.
   """
   model_bytes = read_model(path)
   original = sentencepiece.SentencePieceProcessor()
@@ -61,13 +61,13 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
       rules.normalization_rule_tsv = ''
       rules.remove_extra_whitespaces = False
     model.ClearField('denormalizer_spec')
-    model.DiscardUnknownFields()  # Samples for a self-test, which have normalised text.
+    model.DiscardUnknownFields()  # Self-test samples contain normalized text.
     model_bytes = model.SerializeToString(deterministic=True)
   return Vocabulary(model_bytes, f'the vocabulary {path}')
 
 
 def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
-  """Raises `UserError` for a model that segments text otherwise."""
+  """Raises `UserError` for a model that segments text in another way."""
   about = model.trainer_spec
   if (
     not model.pieces
@@ -83,7 +83,7 @@ def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
 
 
 def _describe_pieces(model: ModelProto):
-  """Sets what a model says of its pieces, whose ids are those of this project."""
+  """Updates the model's metadata for its pieces, which have this project's ids."""
   about = model.trainer_spec
   about.pad_id = PAD_ID
   about.bos_id = BOS_ID
@@ -98,7 +98,7 @@ def _describe_pieces(model: ModelProto):
 
 
 def _charsmap(normalisation: str) -> bytes:
-  """Returns the compiled rules of a normalisation that SentencePiece names."""
+  """Returns the compiled rules of a normalization, by its SentencePiece name."""
   normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalisation)
   spec = NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
   return spec.precompiled_charsmap

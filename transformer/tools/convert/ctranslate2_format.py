@@ -1,10 +1,9 @@
 """Writes a model in the format of CTranslate2; only this file imports that package.
 
-CTranslate2 takes and returns pieces of the run's vocabulary, and adds the end token of a source
-itself. Its probabilities equal this project's except for rounding, and docs/export.md says how its
-search differs. The unknown token never occurs, because the vocabulary spells unknown characters in
-bytes. SentencePiece alone does not escape the rare characters U+2581 and U+2585, as `Vocabulary`
-does.
+CTranslate2 takes and returns pieces of the run's vocabulary, and appends EOS to the source itself.
+Its probabilities equal this project's up to rounding; docs/export.md explains the differences in
+search. The unknown token never occurs, because the vocabulary represents unknown characters as
+bytes. The rare characters U+2581 and U+2585 are escaped by `Vocabulary`, but not by SentencePiece.
 """
 
 import os
@@ -41,7 +40,7 @@ _MAX_DISTANCE = 128
 
 
 def check_model(config: ModelConfig):
-  """Refuses a setting of a model that CTranslate2 cannot represent."""
+  """Raises `UserError` for a model setting that CTranslate2 does not support."""
   refuse_plugins('CTranslate2', config)
   refuse(
     'CTranslate2',
@@ -68,21 +67,21 @@ def write_model(
   length: int = 0,
   quantization: str = 'float32',
 ):
-  """Fills a folder for `ctranslate2.Translator`.
+  """Writes a model into a folder for `ctranslate2.Translator`.
 
   Args:
     folder: an existing folder.
     config: the settings of the model.
     params: its parameters, nested dicts as in a run.
-    pieces: the pieces of the source's and of the target's vocabulary, by id.
-    length: the tokens of the longest source or target, if there are more than 1,024.
+    pieces: the pieces of the source and target vocabularies, by id.
+    length: maximum number of source or target tokens, if more than 1,024.
     quantization: the type of the stored matrices.
 
   Raises:
-    UserError: CTranslate2 cannot represent a setting or a parameter.
+    UserError: CTranslate2 does not support a setting or a parameter.
   """
   check_model(config)
-  # Copies, because CTranslate2 quantises in place. What is used is taken out.
+  # Copies, because CTranslate2 quantizes in place. Parameters are removed once they are used.
   given = {path: np.array(leaf, np.float32) for path, leaf in flatten(params).items()}
   spec = _empty_spec(config)
   table = given.pop('target_embedding.table')
@@ -107,11 +106,11 @@ def write_model(
 
 
 def _describe(spec: TransformerSpec, pieces: Sequence[Sequence[str]]):
-  """Sets the vocabularies, and what CTranslate2 does with their special pieces."""
+  """Sets the vocabularies, and how CTranslate2 uses their special pieces."""
   source, target = pieces
   spec.register_source_vocabulary(list(source))
   spec.register_target_vocabulary(list(target))
-  # Both vocabularies spell these in the same way.
+  # Both vocabularies have the same special pieces.
   spec.config.unk_token = target[UNK_ID]
   spec.config.bos_token = target[BOS_ID]
   spec.config.eos_token = target[EOS_ID]
@@ -121,7 +120,7 @@ def _describe(spec: TransformerSpec, pieces: Sequence[Sequence[str]]):
 
 
 def _empty_spec(config: ModelConfig) -> TransformerSpec:
-  """Returns the description of a model without its weights."""
+  """Returns the specification of a model without its weights."""
   width = config.head_key_dim
   layout = {
     'pre_norm': config.norm == 'pre',
@@ -142,11 +141,11 @@ def _stack(stack, given, config: ModelConfig, side: str, positions: int):
   """Sets the encoder or the decoder; its embeddings are set already.
 
   Args:
-    stack: CTranslate2's description of it.
-    given: the parameters by path, of which those that are used are taken out.
+    stack: CTranslate2's specification of the encoder or decoder.
+    given: the parameters by path; parameters are removed once they are used.
     config: the settings of the model.
     side: `encoder` or `decoder`.
-    positions: the number of sinusoids to store.
+    positions: the number of sinusoidal positions to store.
   """
   if config.positions == 'sinusoidal':
     table = sinusoidal_positions(positions, config.model_dim)
@@ -169,7 +168,7 @@ def _stack(stack, given, config: ModelConfig, side: str, positions: int):
 
 
 def _feed_forward(spec, given, path: str):
-  """Sets a feed-forward sublayer with its norm; only SwiGLU has a gate."""
+  """Sets a feed-forward sublayer and its norm; only SwiGLU has a gate."""
   _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
   for part, name in _FEED_FORWARD.items():
     if f'{path}.{part}.kernel' in given:
@@ -178,7 +177,7 @@ def _feed_forward(spec, given, path: str):
 
 
 def _attention(spec, given, path: str, config: ModelConfig):
-  """Sets the projections of attention with its norm.
+  """Sets the projections of an attention sublayer and its norm.
 
   Projections with the same input form one matrix: queries, keys and values of self-attention; keys
   and values of cross-attention.
@@ -197,14 +196,14 @@ def _attention(spec, given, path: str, config: ModelConfig):
 def _norm(spec, given, path: str):
   """Sets a layer norm."""
   spec.gamma = given.pop(f'{path}.scale')
-  if f'{path}.bias' in given:  # RMS norm has none.
+  if f'{path}.bias' in given:  # RMS norm has no bias.
     spec.beta = given.pop(f'{path}.bias')
 
 
 def _linear(spec, given, path: str, parts: Sequence[str]):
-  """Joins the matrices of parts.
+  """Concatenates the matrices and biases of `parts`.
 
-  The parts have matrices [inputs, outputs …] and perhaps biases [outputs …]. CTranslate2 has one
+  A part has a matrix [inputs, outputs …] and optionally a bias [outputs …]. CTranslate2 has one
   matrix [all outputs, inputs] and one bias [all outputs].
   """
   kernels = []

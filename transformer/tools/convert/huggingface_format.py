@@ -1,8 +1,8 @@
-"""Writes a model as a folder of Hugging Face's `transformers`, with its tokenizer.
+"""Writes a model as a folder for Hugging Face's `transformers`, with its tokenizer.
 
-MarianMT is the published model. Pegasus is the same with norms before the sublayers and at the end
-of each stack, and with one table for source, target and output. docs/export.md says how their
-models and their search differ; huggingface_tensors.py makes up for the sinusoids and the norms.
+MarianMT is the post-norm model. Pegasus is pre-norm, with a final norm in encoder and decoder, and
+one table for source, target and output. docs/export.md explains the differences of the models and
+their search; huggingface_tensors.py compensates for sinusoidal positions and norms.
 """
 
 import os
@@ -29,7 +29,7 @@ from transformer.tools.convert.safetensors_format import write_tensors
 
 _FEWEST_POSITIONS = 1024  # The library's default.
 ACTIVATIONS = ('relu', 'gelu', 'silu')
-# The library's models by where their norms stand, as `model_type` and as people write them.
+# The library's models by position of their norms, as `model_type` and as a human-readable name.
 MODELS = {'post': ('marian', 'MarianMT'), 'pre': ('pegasus', 'Pegasus')}
 SPECIAL = {
   'pad_token_id': PAD_ID,
@@ -40,7 +40,7 @@ SPECIAL = {
 
 
 def check_model(config: ModelConfig):
-  """Refuses a setting that MarianMT, or Pegasus with `norm=pre`, cannot represent."""
+  """Raises `UserError` for a setting that MarianMT, or Pegasus with `norm=pre`, does not allow."""
   name = MODELS[config.norm][1]
   refuse_plugins(name, config)
   many_tables = config.norm == 'post'
@@ -91,7 +91,10 @@ def write_model(
   params: Mapping[str, Any],
   vocabulary: RunVocabulary,
 ):
-  """Writes a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`; refuses what they lack."""
+  """Writes a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`.
+
+  Raises `UserError` for settings that the library's models do not support.
+  """
   check_model(config.model)
   folder = Path(folder)
   model = config.model
@@ -101,9 +104,7 @@ def write_model(
   longest = data.max_length + decode.max_extra_length
   positions = max(longest, _FEWEST_POSITIONS)
   tensors = _tensors(model, flatten(params), *sizes)
-  if (
-    model.norm == 'pre'
-  ):  # A Pegasus is saved with its positions, and MarianMT without.
+  if model.norm == 'pre':  # A Pegasus is saved with its positions, MarianMT without.
     tensors |= dict.fromkeys(POSITIONS, sinusoids(positions, model.model_dim))
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
   files.write_json(folder / 'config.json', _model_config(model, *sizes, positions))
@@ -151,7 +152,7 @@ def _model_config(
     'scale_embedding': True,
     'max_position_embeddings': positions,
     'tie_word_embeddings': model.tie_output,
-    'forced_eos_token_id': None,  # By default, it ends translations at the limit by token 0.
+    'forced_eos_token_id': None,  # The default forces token 0 at the length limit.
     **SPECIAL,
   }
 
@@ -159,7 +160,7 @@ def _model_config(
 def _tensors(
   config: ModelConfig, params: dict[str, Any], source_size: int, size: int
 ) -> dict[str, np.ndarray]:
-  """Returns the library's tensors by name, of parameters by path."""
+  """Returns the library's tensors by name, given parameters by path."""
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
   rest = sorted(params.keys() - {place.path for place in places})

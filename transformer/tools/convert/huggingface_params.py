@@ -1,14 +1,14 @@
-"""Parameters of the tensors in a folder of Hugging Face's `transformers`.
+"""Converts tensors in a folder of Hugging Face's `transformers` to parameters.
 
-Tables are put in the order of this project's ids:
+Rows of tables are put in the order of this project's ids:
 
-  piece                       its row of the tables  its bias of the logits
-  padding, begin              that of the folder     −1000 if it may not be generated there
-  a piece of vocab.json       its own                its own
-  a byte or piece without row that of `<unk>`        that of `<unk>` − 40
+  piece                         row in the tables     bias of the logit
+  padding, BOS                  the folder's row      −1000 if it must not be generated there
+  a piece of vocab.json         its row               its bias
+  a byte or piece without row   the row of `<unk>`    the bias of `<unk>` − 40
 
-So real pieces have the probabilities that they have in the library, but for e⁻⁴⁰ of that of
-`<unk>`, and training can still raise those of bytes.
+So real pieces keep their probabilities in the library, up to e⁻⁴⁰ times the probability of `<unk>`,
+and training can still raise the probabilities of bytes.
 """
 
 import re
@@ -28,7 +28,7 @@ from transformer.tools.convert import huggingface_tensors
 from transformer.tools.convert.huggingface_tensors import POSITIONS
 from transformer.tools.convert.marian_vocabulary import Vocabularies
 
-# A table that several parts share may be saved under the name of any of them.
+# A shared table may be saved under the name of any part that uses it.
 _SHARED_TABLE = 'model.shared.weight'
 _ALIASES = (
   'model.decoder.embed_tokens.weight',
@@ -40,7 +40,7 @@ _ATTENTION_BIASES = {
   'output': ('output',),
   'all': ('query', 'key', 'value', 'output'),
 }
-_NEVER = -1000.0  # Exact in bfloat16. No logit makes up for it.
+_NEVER = -1000.0  # Exact in bfloat16. No logit outweighs it.
 _RARER = 40.0
 
 
@@ -50,16 +50,16 @@ def read_params(
   model: ModelConfig,
   tensors: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
-  """Returns the parameters in the folder's order of rows.
+  """Returns the parameters, with rows in the folder's order.
 
   Args:
-    folder: the folder, for messages.
+    folder: the folder, for error messages.
     about: the content of config.json.
     model: the settings of the model.
     tensors: the library's tensors by name.
 
   Raises:
-    UserError: a tensor is missing, has another size, or has no place in the model.
+    UserError: a tensor is missing, has the wrong size, or has no equivalent in the model.
   """
   size = about['vocab_size']
   target_size = size
@@ -85,7 +85,7 @@ def read_params(
 
 
 def _tensor_of(folder: Path, place, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-  """Returns the tensor of a parameter; raises `UserError` if it is missing or of another size."""
+  """Returns the tensor of a parameter; raises `UserError` if it is missing or of the wrong size."""
   names = [place.name]
   if place.name == _SHARED_TABLE:
     names += _ALIASES
@@ -100,9 +100,10 @@ def _tensor_of(folder: Path, place, tensors: Mapping[str, np.ndarray]) -> np.nda
 
 
 def check_positions(folder: Path, dim: int, stored: Mapping[str, np.ndarray]):
-  """Raises `UserError` if a folder holds positions other than sinusoids.
+  """Raises `UserError` if the stored positions are not sinusoidal.
 
-  Most folders hold none. An exported Pegasus has sinusoids, which the library may train.
+  Most folders have no positions. An exported Pegasus has sinusoidal ones, which the library may
+  train.
   """
   for name in POSITIONS:
     table_TD = stored.get(name)
@@ -125,10 +126,10 @@ def logits_bias(
   row_N: np.ndarray,
   tensors: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """Returns the bias of each target piece's logit as a parameter, if one of them is not zero.
+  """Returns the bias of the target logits as a parameter; {} if all are zero.
 
   Args:
-    folder: the folder, for messages.
+    folder: the folder, for error messages.
     generation: the content of generation_config.json.
     row_N: the row of each target piece in the folder's tables.
     tensors: the library's tensors by name.
@@ -152,9 +153,10 @@ def logits_bias(
 
 
 def put_in_order(params: dict[str, Any], vocabularies: Vocabularies) -> bool:
-  """Puts the rows of tables in the order of this project's ids; returns whether one is shared.
+  """Reorders the rows of tables by this project's ids; returns whether the embeddings are shared.
 
-  Languages that share a table in the folder get one each if their pieces have other rows.
+  If languages share a table in the folder, but their pieces have different rows, each gets its own
+  table.
   """
   vocabulary, source_N, target_N = vocabularies
   target = params['target_embedding']['table']

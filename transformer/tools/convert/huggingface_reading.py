@@ -1,7 +1,7 @@
 """Reads a folder of Hugging Face's `transformers`: an export, or a published MarianMT model.
 
-A folder with the vocabulary of a run is an export of this project, also after further training
-there. Others have the vocabularies of `marian_vocabulary.py`.
+A folder with a vocabulary of this project is one of its exports, possibly fine-tuned with
+`transformers`. Other folders have the vocabularies of `marian_vocabulary.py`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from transformer.training.config import TrainConfig
 
 _NORMS = {kind: norm for norm, (kind, _) in MODELS.items()}
 _ACTIVATIONS = {name: name for name in ACTIVATIONS} | {'swish': 'silu'}
-# Settings that older folders have, and those that they lack, with the library's defaults.
+# Settings that only older folders have, and missing settings, with the library's defaults.
 _OF_MARIAN = {
   'normalize_embedding': False,
   'normalize_before': False,
@@ -40,14 +40,14 @@ _DEFAULTS = {
   'tie_word_embeddings': True,
   'scale_embedding': False,
 }
-_LONGEST = 512  # The library's default length of a source.
+_LONGEST = 512  # The library's default maximum source length.
 
 
 class Imported(NamedTuple):
-  """What a folder holds.
+  """The content of a folder.
 
   Attributes:
-    config: the model's settings; those of the text are defaults.
+    config: the model's settings; settings of the data are defaults.
     vocabulary: the vocabulary or vocabularies.
     params: the parameters, by path.
   """
@@ -58,7 +58,7 @@ class Imported(NamedTuple):
 
 
 def read_model(folder: Path) -> Imported:
-  """Reads a folder; refuses a damaged one, and a model that this project cannot hold."""
+  """Reads a folder; raises `UserError` if it is corrupt, or its model is not supported."""
   about = JsonFile(folder / 'config.json')
   for name, value in _DEFAULTS.items():
     about.setdefault(name, value)
@@ -96,7 +96,7 @@ def read_model(folder: Path) -> Imported:
 
 
 def _check_settings(folder: Path, about: Mapping[str, Any]):
-  """Refuses a model that this project cannot hold."""
+  """Raises `UserError` for a model that is not supported."""
   allowed = {
     'model_type': tuple(_NORMS),
     'scale_embedding': (True,),
@@ -121,7 +121,7 @@ def _check_settings(folder: Path, about: Mapping[str, Any]):
 def _model_settings(
   about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
-  """Returns the settings of a model; biases and tables are as the tensors say."""
+  """Returns the model's settings; biases and shared tables are inferred from the tensors."""
   biased = {
     name.split('.')[-2]
     for name, tensor in tensors.items()
@@ -153,7 +153,7 @@ def _model_settings(
 def _data_settings(
   vocabulary: RunVocabulary, tokenizer: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Returns the settings of the text that a folder knows, and else those of `configs/text.py`."""
+  """Returns the data settings from a folder; other keys have the values of `configs/text.py`."""
   settings: dict[str, Any] = {
     'source': 'text',
     'dir': 'data/text',
@@ -168,7 +168,7 @@ def _data_settings(
       'source_vocabulary_size': vocabulary.source.size,
     }
   limit = tokenizer.get('model_max_length') or _LONGEST
-  if limit <= 10_000:  # The library writes 10³⁰ where there is none.
+  if limit <= 10_000:  # The library writes 10³⁰ for no limit.
     settings['max_length'] = limit
   source = tokenizer.get('source_lang')
   target = tokenizer.get('target_lang')

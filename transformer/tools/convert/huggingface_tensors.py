@@ -1,14 +1,14 @@
-"""The tensors of MarianMT and of Pegasus, and the parameters that they are made from.
+"""The tensors of MarianMT and Pegasus, and the parameters that they correspond to.
 
-The sinusoids of both have all sines before all cosines, and those of this project alternate. So the
-dims of the model are permuted in all tensors.
+The library's sinusoidal positions have all sines before all cosines; in this project, they
+alternate. So the dims of the model are permuted in all tensors.
 
-Their layer norms have an epsilon of 10⁻⁵, and those of this project 10⁻⁶. MarianMT, whose norms
-follow the residual sums, gets sums that are c times as large, with c² = 10: a norm of c · x with an
-epsilon of 10⁻⁵ is the norm of x with 10⁻⁶. The first residual sum of each stack is kept as it is,
-because it holds the positions; the library computes them itself, and does not save them. Its norm
-differs by at most 10⁻⁵ of its variance. In Pegasus, whose norms precede the sublayers, all sums
-hold the positions and are kept, with the same difference.
+The library's layer norms have an epsilon of 10⁻⁵, and this project's 10⁻⁶. For MarianMT, which is
+post-norm, residual sums are scaled by c, with c² = 10: a norm of c · x with an epsilon of 10⁻⁵ is
+the norm of x with 10⁻⁶. The first residual sum of each stack is not scaled, because it includes the
+positions; the library computes them itself, and does not save them. The variance in the first norm
+therefore differs by at most 10⁻⁵. For Pegasus, which is pre-norm, all sums include the positions
+and are not scaled, with the same difference.
 """
 
 import itertools
@@ -27,8 +27,9 @@ WEIGHTS = 'model.safetensors'
 POSITIONS = tuple(
   f'model.{side}.embed_positions.weight' for side in ('encoder', 'decoder')
 )
-_GROWTH = (1e-5 / 1e-6) ** 0.5  # Of residual sums, for the other epsilon of the norms.
-# The library's names of the parts of a sublayer, by ours.
+# Factor of residual sums, which compensates for the different epsilon of the norms.
+_GROWTH = (1e-5 / 1e-6) ** 0.5
+# The library's name of each part of a sublayer.
 _PARTS = {
   'feed_forward': {'inner': 'fc1', 'outer': 'fc2'},
   'self_attention': {
@@ -52,7 +53,7 @@ _NORMS = {
 
 
 class Tensor(NamedTuple):
-  """A tensor of the library and the parameter of this project that it is made from.
+  """A tensor of the library and the corresponding parameter of this project.
 
   Attributes:
     name: the tensor, as the library names it.
@@ -80,7 +81,7 @@ class Tensor(NamedTuple):
     return array * np.float32(self.factor)
 
   def ours(self, tensor: np.ndarray) -> np.ndarray:
-    """Returns the parameter of a tensor of the library: the reverse of `theirs`."""
+    """Returns the parameter of a tensor of the library: the inverse of `theirs`."""
     array = tensor / np.float32(self.factor)
     if self.path.endswith('.kernel'):
       array = array.T
@@ -102,17 +103,20 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def dim_order(dim: int) -> np.ndarray:
-  """Returns the dims of the model in the library's order: those of sines, then of cosines."""
+  """Returns the model's dims in the library's order: dims of sines first, then of cosines."""
   return np.concatenate([np.arange(0, dim, 2), np.arange(1, dim, 2)])
 
 
 def sinusoids(length: int, dim: int) -> np.ndarray:
-  """Returns the positions in the library's order of dims."""
+  """Returns sinusoidal positions in the library's order of dims."""
   return np.asarray(sinusoidal_positions(length, dim), np.float32)[:, dim_order(dim)]
 
 
 def layout(config: ModelConfig, source_size: int, size: int) -> Iterator[Tensor]:
-  """Yields all tensors of a model, with that many source and target tokens, but the last bias."""
+  """Yields all tensors of a model except the output bias.
+
+  `source_size` and `size` are the numbers of source and target tokens.
+  """
   dim = config.model_dim
   source = 'target' if config.share_embeddings else 'source'
   tables = {
@@ -155,7 +159,7 @@ def _stack(
 def _projection(
   config: ModelConfig, name: str, path: str, before: float
 ) -> Iterator[Tensor]:
-  """Yields the weight and the bias of a projection; `before` is the factor of the residual sum."""
+  """Yields the weight and bias of a projection; `before` is the factor of the residual sum."""
   dim = config.model_dim
   sublayer, part = path.split('.')[1:]
   inner = (config.num_heads, dim // config.num_heads)
@@ -165,7 +169,7 @@ def _projection(
     yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, before)
     yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
     return
-  # The encoder's output, which keys and values of cross-attention read, has a factor of one.
+  # Cross-attention keys and values read the encoder's output, which has a factor of 1.
   reads_source = sublayer == 'cross_attention' and part != 'query'
   factor = 1.0 if reads_source else 1 / before
   yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0, factor)
@@ -173,6 +177,6 @@ def _projection(
 
 
 def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:
-  """Yields the scale and the bias of a layer norm."""
+  """Yields the scale and bias of a layer norm."""
   for theirs, ours in (('weight', 'scale'), ('bias', 'bias')):
     yield Tensor(f'{name}.{theirs}', f'{path}.{ours}', (dim,), -1, factor)

@@ -1,8 +1,8 @@
 """The vocabularies of a MarianMT folder: SentencePiece models, and the row of each piece.
 
-source.spm, target.spm    cut text into pieces; they may be the same file
-vocab.json                the row of each piece in the tables, of both languages
-target_vocab.json         the rows of the target's pieces, if the languages have a table each
+source.spm, target.spm    SentencePiece models that segment text; they may be the same file
+vocab.json                the row of each piece in the tables, for both languages
+target_vocab.json         the rows of target pieces, if the languages have separate tables
 """
 
 import json
@@ -39,7 +39,7 @@ _CODE = re.compile('>>[^<>]+<<')
 
 
 class JsonFile(dict):
-  """The object of a JSON file, which names the file in a `UserError` if an entry is missing."""
+  """The object in a JSON file; a missing key raises `UserError` with the name of the file."""
 
   def __init__(self, path: Path):
     self._path = path
@@ -61,7 +61,7 @@ class Vocabularies(NamedTuple):
   Attributes:
     vocabulary: the run's vocabulary or vocabularies.
     source_N: for each source token, its row in the folder's table; `<unk>`'s for other pieces.
-    target_N: the same for each target token.
+    target_N: for each target token, its row.
   """
 
   vocabulary: RunVocabulary
@@ -76,11 +76,11 @@ def is_own(folder: Path) -> bool:
 
 
 def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies:
-  """Reads the vocabularies of a folder: those of this project, or of any MarianMT.
+  """Reads the vocabularies of a folder, written by this project or for any MarianMT.
 
-  The target's vocabulary gets all pieces of the target's table, since a translation may have
-  them. Codes of languages such as `>>fra<<` are single pieces. `about` is config.json; `separate`
-  is a table each.
+  The target vocabulary contains all pieces of the target table, since a translation may have them.
+  Language codes such as `>>fra<<` are single pieces. `about` is config.json; `separate` means
+  separate tables.
   """
   if is_own(folder):
     vocabulary = vocabularies.load(folder)
@@ -100,7 +100,7 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   source_ids = ids[0]
   target_ids = ids[-1]
   codes = [SPACE + piece for piece in source_ids if _CODE.fullmatch(piece)]
-  # Those that text is not cut into, without control symbols.
+  # Pieces that do not result from segmentation, without control symbols.
   others = [
     piece
     for piece in sorted(target_ids, key=target_ids.get)
@@ -121,7 +121,7 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
 def _rows(
   vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]
 ) -> np.ndarray:
-  """Returns the rows of a vocabulary's pieces."""
+  """Returns the row of each piece of a vocabulary."""
   row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
   row_N[PAD_ID] = about['pad_token_id']
   row_N[BOS_ID] = about['decoder_start_token_id']
@@ -131,7 +131,7 @@ def _rows(
 
 
 def _their_names(vocabulary: Vocabulary) -> list[str]:
-  """Returns the pieces as the library names them: without a space before the code of a language."""
+  """Returns the library's names of the pieces: language codes have no leading space."""
   names = []
   for piece in pieces_of(vocabulary)[0]:
     bare = piece.removeprefix(SPACE)
@@ -140,7 +140,7 @@ def _their_names(vocabulary: Vocabulary) -> list[str]:
 
 
 def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
-  """Writes the files of a folder, for the MarianTokenizer of the library."""
+  """Writes the vocabulary files of a folder, for the library's MarianTokenizer."""
   separate = not is_shared(vocabulary)
   sides = [vocabulary.source, vocabulary.target]
   for name, side in zip(_MODELS, sides, strict=True):

@@ -1,4 +1,4 @@
-"""What a format cannot hold is rejected by name."""
+"""Rejects settings that an export format does not support."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from transformer.model.config import ModelConfig
 
 
 def refuse(program: str, rules: Iterable[tuple[object, str, str]]):
-  """Raises `UserError` for what a program cannot hold; a rule is: it fits, its name, the reason."""
+  """Raises `UserError` if a rule is not met; a rule is (is supported, setting, reason)."""
   for fits, part, reason in rules:
     if not fits:
       raise UserError(
@@ -16,7 +16,7 @@ def refuse(program: str, rules: Iterable[tuple[object, str, str]]):
 
 
 def refuse_plugins(program: str, config: ModelConfig):
-  """Raises `UserError` for a model or an attention of the user's own."""
+  """Raises `UserError` for a custom model or a custom attention."""
   refuse(
     program,
     [

@@ -1,7 +1,7 @@
 """Writes and reads a model as one safetensors file.
 
-docs/export.md has the names and shapes of the tensors. The metadata has one entry, `FORMAT`, a JSON
-object with what makes a run of them.
+docs/export.md has the names and shapes of the tensors. The metadata has one entry, `FORMAT`: a JSON
+object with the rest of a run.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ class Weights(NamedTuple):
 
   Attributes:
     config: the settings of a run, unchecked.
-    vocabulary: the SentencePiece models of its vocabulary, by the names of their files.
-    steps: the steps of the checkpoints that were averaged.
+    vocabulary: the SentencePiece models of its vocabulary, by file name.
+    steps: the steps of the averaged checkpoints.
     params: the parameters, nested dicts.
   """
 
@@ -60,15 +60,15 @@ def write(path: str | os.PathLike, weights: Weights):
 
 
 def read(path: str | os.PathLike) -> Weights:
-  """Reads a file of `write`.
+  """Reads a file that `write` has written.
 
   Raises:
-    UserError: the file is damaged, was changed, or has another format.
+    UserError: the file is corrupt, was modified, or has another format.
   """
   metadata, tensors = read_tensors(path)
   try:
     about = json.loads(metadata.get(FORMAT, '{}'))
-  except ValueError:  # It is damaged.
+  except ValueError:  # Corrupt metadata.
     about = {}
   if about.get('version') != _VERSION:
     raise UserError(
@@ -94,7 +94,7 @@ def write_tensors(
   tensors: Mapping[str, np.ndarray],
   metadata: Mapping[str, str],
 ):
-  """Writes any tensors atomically; one entry of metadata, since several get a random order."""
+  """Writes tensors atomically; pass one metadata entry, since more are written in random order."""
   contiguous = {}
   for name, tensor in tensors.items():
     contiguous[name] = np.ascontiguousarray(tensor)
@@ -104,23 +104,23 @@ def write_tensors(
 def read_tensors(
   path: str | os.PathLike,
 ) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-  """Returns the metadata and the tensors of any file of safetensors.
+  """Returns the metadata and the tensors of any safetensors file.
 
   Raises:
-    UserError: the file cannot be read, or holds NaN or infinity.
+    UserError: the file cannot be read, or contains NaN or infinity.
   """
   try:
     with safe_open(path, 'numpy') as file:
       metadata = file.metadata() or {}
       tensors = {}
-      for name in file.keys():  # noqa: SIM118, no dict
+      for name in file.keys():  # noqa: SIM118, not a dict
         tensors[name] = file.get_tensor(name)
   except OSError as error:
     raise UserError(
       f'{path} cannot be read: {error.strerror or error}; choose another file, or '
       f'restore it from a copy'
     ) from error
-  # NumPy lacks the types of eight bits.
+  # NumPy lacks the 8-bit types.
   except (SafetensorError, AttributeError, TypeError, ValueError) as error:
     raise UserError(
       f'{path} should be a safetensors file; it is not, or is damaged: '
@@ -136,7 +136,7 @@ def read_tensors(
 
 
 def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
-  """Returns the SHA-256 of all tensors and of what is said of them."""
+  """Returns the SHA-256 of all tensors and metadata."""
   digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
   for name, array in sorted(tensors.items()):
     digest.update(f'\n{name} {array.dtype} {array.shape}\n'.encode())

@@ -1,4 +1,4 @@
-"""The pieces of vocabularies, as other formats need them."""
+"""The pieces of vocabularies, in the form that other formats need."""
 
 from collections.abc import Iterable
 
@@ -8,12 +8,12 @@ from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
 _Piece = ModelProto.SentencePiece
-# By how much SentencePiece rates an unknown character below all pieces.
+# By how much SentencePiece scores an unknown character below all pieces.
 _UNKNOWN_PENALTY = 10.0
 
 
 def pieces_of(vocabulary: RunVocabulary) -> tuple[list[str], list[str]]:
-  """Returns the pieces of the source's and of the target's vocabulary, by id."""
+  """Returns the pieces of the source and target vocabularies, by id."""
   return _pieces_of(vocabulary.source), _pieces_of(vocabulary.target)
 
 
@@ -24,10 +24,11 @@ def _pieces_of(side: Vocabulary) -> list[str]:
 def extend(
   vocabulary: Vocabulary, symbols: Iterable[str] = (), others: Iterable[str] = ()
 ) -> Vocabulary:
-  """Returns a vocabulary with more pieces behind its own, without those that it has.
+  """Returns a vocabulary with new pieces appended; existing ones are skipped.
 
-  Text is cut as before, but for characters that were spelt in bytes, and for `symbols`, which stand
-  for themselves wherever they occur, such as `▁>>fra<<`. No text is cut into longer `others`.
+  The segmentation of text changes only for characters that were represented as bytes, and for
+  `symbols`, which are always single tokens, such as `▁>>fra<<`. Longer `others` never result from
+  segmentation.
   """
   model = vocabulary.proto()
   known = {piece.piece for piece in model.pieces}

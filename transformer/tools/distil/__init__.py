@@ -1,1 +1,1 @@
-"""Distillation: teachers in the loss."""
+"""Knowledge distillation: teachers in the loss."""

@@ -3,7 +3,8 @@
   --config.train.objective="('transformer.tools.distil.objective:distillation', 0.5)" \\
       --config.train.objective_runs="('runs/teacher1', 'runs/teacher2')"
 
-The model learns from the text, and from the mean of the teachers' distributions of each token.
+The loss combines the cross entropy on the text with the cross entropy against the mean of the
+teachers' distributions of each token.
 """
 
 import jax
@@ -24,14 +25,13 @@ from transformer.training.objective import (
 
 
 def distillation(config, share: float = 0.5, temperature: float = 1.0):
-  """Checks the settings and the teachers; returns a function that loads them.
+  """Checks the settings and the teachers; returns a function that loads the objective.
 
   Args:
     config: its `train.objective_runs` are the teachers, of any shape, with the run's vocabulary.
-    share: λ, the share of the loss that compares the model with its teachers. The rest is the
-      cross entropy against the text.
+    share: λ, the weight of the distillation term. The cross entropy on the text has weight 1 - λ.
     temperature: τ (Hinton et al., 2015, section 2). It divides the logits of the teachers and of
-      the model, and λ's term is multiplied by τ².
+      the model, and the distillation term is multiplied by τ².
   """
   if not config.train.objective_runs:
     raise UserError(
@@ -75,7 +75,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
 
 
 def taught_loss(models, smoothing: float, share: float, temperature: float):
-  """Returns the loss of `Objective`, with the parameters of each teacher as frozen arrays."""
+  """Returns the loss of `Objective`; its frozen arrays are the parameters of each teacher."""
   function = teaching(smoothing, share, temperature)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
@@ -103,9 +103,9 @@ def taught_loss(models, smoothing: float, share: float, temperature: float):
 
 
 def teaching(smoothing: float, share: float, temperature: float):
-  """Returns a loss for `chunked_loss`: λ · τ² · cross entropy against the teachers' mean, and text.
+  """Returns a loss for `chunked_loss`: (1 - λ) · text loss + λ · τ² · cross entropy to teachers.
 
-  `by_position` is the targets, and for each teacher its decoder's output [B, T, D']; `whole` has
+  `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher; `whole` are
   the teachers' output projections [N, D'].
   """
 

@@ -1,1 +1,1 @@
-"""A reporter for MLflow."""
+"""A tracker for MLflow."""

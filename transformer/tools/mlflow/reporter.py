@@ -1,7 +1,7 @@
-"""Tells MLflow of a run: `train.report=transformer.tools.mlflow.reporter:MLflow`.
+"""Logs a run to MLflow: `train.report=transformer.tools.mlflow.reporter:MLflow`.
 
-The variables of that library, such as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME, say where.
-The run keeps its id in `mlflow.json`.
+MLflow's environment variables, such as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME, set the
+destination. The MLflow run id is stored in `mlflow.json`.
 """
 
 import os
@@ -16,17 +16,17 @@ from transformer.experiment.reporters import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
-# It reads this at its import.
+# MLflow reads this variable on import.
 os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')
 with requirements(__file__):
   import mlflow
 
 
 class MLflow:
-  """A run of MLflow, which goes on when the run does; its settings are parameters."""
+  """An MLflow run, resumed when the training run resumes; settings are logged as parameters."""
 
   def __init__(self, config: Config, workdir: Path, step: int):
-    """Begins a run, or goes on with that of `mlflow.json`."""
+    """Starts an MLflow run, or resumes the one in `mlflow.json`."""
     path = workdir / 'mlflow.json'
     settings = {}
     for name, value in flatten(config.to_dict()).items():
@@ -47,27 +47,27 @@ class MLflow:
     mlflow.log_params(new)
 
   def numbers(self, step: int, values: Mapping[str, float]):
-    """Sends a line, but not again what was sent before a resume."""
+    """Logs metrics of a step, except those that were logged before a resume."""
     new = {}
     for name, value in values.items():
-      # MLflow takes letters, digits, and these signs.
+      # MLflow accepts letters, digits, and these characters.
       accepted = re.sub(r'[^\w./ -]', '_', name)
       if self._last.get(accepted, -1) < step:
         new[accepted] = value
     mlflow.log_metrics(new, step=step, synchronous=True)
 
   def samples(self, step: int, samples: Sequence[Sample]):
-    """Writes a file in place of any of this step."""
+    """Writes the samples of a step to a file, replacing an earlier file of this step."""
     mlflow.log_dict([sample._asdict() for sample in samples], f'samples/{step}.json')
 
   def close(self, error: BaseException | None):
-    """Ends the run, which MLflow then shows as finished, killed or failed."""
+    """Ends the MLflow run, with status finished, killed or failed."""
     status = 'FAILED' if error else 'FINISHED'
     mlflow.end_run('KILLED' if isinstance(error, Preempted) else status)
 
 
 def _last_steps(run: mlflow.ActiveRun) -> dict[str, int]:
-  """Returns the last step of each metric that a run has."""
+  """Returns the last logged step of each metric of a run."""
   client = mlflow.MlflowClient()
   last = {}
   for name in run.data.metrics:
@@ -77,9 +77,9 @@ def _last_steps(run: mlflow.ActiveRun) -> dict[str, int]:
 
 
 def _tag_changes(before: Mapping[str, str], settings: Mapping[str, str]):
-  """Tags the run with the settings that a resume has changed: a parameter cannot change.
+  """Tags the run with settings that changed on resume, because a parameter cannot be changed.
 
-  `before` has the settings in full, which MLflow truncates.
+  `before` has the complete settings; MLflow truncates them.
   """
   for name, value in settings.items():
     if before.get(name, value) != value:

@@ -1,10 +1,11 @@
-"""Parses sentences with a run that learnt from trees.
+"""Parses sentences with a run that was trained on trees.
 
-  python -m transformer.tools.parse --workdir=RUN --source=words.txt    # a sentence a line
+  python -m transformer.tools.parse --workdir=RUN --source=words.txt    # one sentence per line
   python -m transformer.tools.parse --workdir=RUN --source=words.txt --output=FILE
 
 Words are separated by spaces, as in the treebank. Trees are written with their words, in Penn
-Treebank brackets, one a line. Flags that eval.py has too mean the same; eval.py scores a run:
+Treebank brackets, one per line. Flags of eval.py have the same meaning here. To score a run, use
+eval.py:
 
   python eval.py --workdir=RUN --metric=transformer.tools.parse.scores:evalb
 """
@@ -31,14 +32,14 @@ _FLAGS = shared_flags.define(
 
 
 def main(_):
-  """Wires flags to a run, and writes trees."""
+  """Reads the flags, loads a run, and writes trees."""
   request = Request.from_flags(_FLAGS)
   if not request.source:
     raise UserError(
       '--source=FILE is needed, the sentences to parse; for scores of a split: '
       'eval.py --metric=transformer.tools.parse.scores:evalb'
     )
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.commands.text_lines import write_lines
 
   run = request.load()

@@ -1,4 +1,4 @@
-"""Labelled bracketing precision, recall and F1 of trees, as EVALB with COLLINS.prm."""
+"""Labeled bracketing precision, recall and F1 of trees, as in EVALB with COLLINS.prm."""
 
 import collections
 import itertools
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from transformer.tools.parse.treebank import Tree, plain_label
 
-SHORT = 40  # Words; F1 of sentences of at most this many is usual, too.
+SHORT = 40  # Words; F1 is often also reported for sentences of at most this length.
 _DELETED = frozenset(['TOP', '-NONE-', ',', ':', '``', "''", '.'])
 _SAME_LABELS = {'PRT': 'ADVP'}
 
@@ -16,9 +16,9 @@ class Counts(NamedTuple):
   """The numbers of brackets of a sentence.
 
   Attributes:
-    matched: those in both trees.
-    wanted: those in the reference.
-    found: those in the other tree.
+    matched: brackets in both trees.
+    wanted: brackets in the reference.
+    found: brackets in the other tree.
   """
 
   matched: int
@@ -27,13 +27,13 @@ class Counts(NamedTuple):
 
 
 def count(reference: Tree, found: Tree) -> Counts:
-  """Counts the brackets of two trees of the same words, as EVALB does by docs/parsing.md."""
+  """Counts the brackets of two trees with the same words, as in EVALB (see docs/parsing.md)."""
   if reference.words != found.words:
     raise ValueError(
       f'trees must have the same words; got {reference.words}, {found.words}'
     )
   counts = [tag not in _DELETED for tag in reference.tags]
-  # Words before each place, without the deleted ones.
+  # Number of words before each position, without the deleted ones.
   kept = list(itertools.accumulate(counts, initial=0))
   wanted = _brackets(reference, kept)
   given = _brackets(found, kept)
@@ -41,7 +41,7 @@ def count(reference: Tree, found: Tree) -> Counts:
 
 
 def _brackets(tree: Tree, kept: Sequence[int]) -> collections.Counter:
-  """Counts the brackets of a tree by label and by span, without deleted words."""
+  """Counts the brackets of a tree by label and span, without deleted words."""
   brackets = collections.Counter()
   for name, start, stop in tree.brackets:
     label = plain_label(name)
@@ -51,7 +51,7 @@ def _brackets(tree: Tree, kept: Sequence[int]) -> collections.Counter:
 
 
 def score(references: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]:
-  """Scores trees against references, in percent, as docs/parsing.md lists it."""
+  """Scores trees against references, in percent; docs/parsing.md lists the scores."""
   counts = list(map(count, references, found))
   sums = Counts(*map(sum, zip(*counts, strict=True)))
   short = [
@@ -60,7 +60,7 @@ def score(references: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]
     if len(reference.words) <= SHORT
   ]
   short_sums = Counts(*map(sum, zip((0, 0, 0), *short, strict=True)))
-  # A sentence of punctuation has no brackets to find.
+  # A sentence of only punctuation has no brackets to find.
   exact = [
     matched == wanted == given
     for reference, (matched, wanted, given) in zip(references, counts, strict=True)
@@ -78,7 +78,7 @@ def score(references: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]
 
 
 def _percent(part: int, whole: int, counts: Counts) -> float:
-  """Returns a share in percent; of nothing, 100 if neither tree has brackets, else 0 as EVALB."""
+  """Returns a percentage; if `whole` is 0: 100 if no tree has brackets, else 0, as in EVALB."""
   if whole:
     return 100 * part / whole
   return 0.0 if counts.wanted + counts.found else 100.0

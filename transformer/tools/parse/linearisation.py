@@ -1,4 +1,4 @@
-"""Trees as sequences that a model can write, and trees of any sequence that it has written."""
+"""Trees as token sequences for a model, and trees from any model output."""
 
 import difflib
 import itertools
@@ -15,19 +15,19 @@ from transformer.tools.parse.treebank import (
 )
 
 _STEP = re.compile(r'([()])([^()]+)')
-_BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket of the in-order form.
+_BEGUN = re.compile(r'([^()]+)\(')  # An opening bracket in in-order notation.
 
 
 def linearise(tree: Tree, with_words: bool = False, in_order: bool = False) -> str:
   """Writes a tree as Vinyals et al., 2015, "Grammar as a Foreign Language": `(S (NP XX )NP )S`.
 
-  `XX` stands for each word, unless it is `with_words`. With `in_order`, the first child of a
-  constituent stands before its opening bracket, as in Liu and Zhang, 2017, "In-Order
-  Transition-based Constituent Parsing": `XX NP( )NP S( )S`.
+  `XX` replaces each word, unless `with_words`. With `in_order`, the first child of a constituent
+  precedes its opening bracket, as in Liu and Zhang, 2017, "In-Order Transition-based Constituent
+  Parsing": `XX NP( )NP S( )S`.
   """
   leaves = [escaped(word) if with_words else TAG for word in tree.words]
   tokens = []
-  waiting = []  # The labels of open constituents; None once they are written.
+  waiting = []  # The labels of open constituents; None once a label has been written.
   for step, label, word in walk(tree):
     if step == '(' and in_order:
       waiting.append(label)
@@ -48,9 +48,9 @@ def is_linearised(text: str, tree: Tree) -> bool:
 
 
 def delinearise(text: str, words: Sequence[str]) -> Tree:
-  """Reads a tree in any form of `linearise`; makes a tree of `words` from any other text too.
+  """Reads a tree in any form of `linearise`; also builds a tree over `words` from any other text.
 
-  docs/parsing.md says how what is no tree becomes one.
+  docs/parsing.md explains how text that is not a tree becomes a tree.
   """
   builder = Builder()
   for token in _without_words(_top_down(split_words(text)), words):
@@ -73,10 +73,10 @@ def delinearise(text: str, words: Sequence[str]) -> Tree:
 
 
 def _top_down(tokens: list[str]) -> list[str]:
-  """Puts the opening brackets of the in-order form before their first children."""
+  """Moves the opening brackets of in-order notation before their first children."""
   ordered = []
-  begun = []  # Open constituents: the places of their brackets, and their labels.
-  child = None  # The place of the innermost constituent's last child.
+  begun = []  # Open constituents: index of the bracket, and label.
+  child = None  # Index of the innermost constituent's last child.
   for token in tokens:
     opening = _BEGUN.fullmatch(token)
     if opening:
@@ -97,7 +97,7 @@ def _top_down(tokens: list[str]) -> list[str]:
 
 
 def _without_words(tokens: list[str], words: Sequence[str]) -> list[str]:
-  """Returns the tokens with an `XX` for each word of the source where the text has it."""
+  """Returns the tokens with an `XX` at the position of each source word in the text."""
   places = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
   leaves = [tokens[place] for place in places]
   wanted = list(map(escaped, words))
@@ -109,7 +109,7 @@ def _without_words(tokens: list[str], words: Sequence[str]) -> list[str]:
     paired = min(last - first, stop - start)
     for place in places[first : first + paired]:
       here[place] += 1
-    # Words that the text lacks follow the one before them.
+    # Words missing in the text follow the preceding word.
     here[places[max(first + paired - 1, 0)]] += stop - start - paired
   replaced = []
   for place, token in enumerate(tokens):

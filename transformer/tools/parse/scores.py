@@ -1,7 +1,7 @@
-"""Scores of parses: lines that a run wrote for sentences with reference trees.
+"""Scores of parses: output lines of a run for sentences with reference trees.
 
-Each is a metric for `train.valid_metric` and `eval.py --metric`. The one sequence of references has
-trees with tags, as `bracketed` writes them.
+Each function is a metric for `train.valid_metric` and `eval.py --metric`. `references` has one list
+of trees with tags, as `bracketed` writes them.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from transformer.tools.parse.treebank import Tree, parse_tree, split_words
 def f1(
   sources: Sequence[str], parses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> float:
-  """Returns the labelled F1 of linearised trees, in percent."""
+  """Returns the labeled F1 of linearized trees, in percent."""
   return evalb(sources, parses, references)['F1']
 
 
 def evalb(
   sources: Sequence[str], parses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-  """Returns the scores of `bracketing.score`, and the percent of lines that were no tree."""
+  """Returns the scores of `bracketing.score`, and the percentage of lines that were not a tree."""
   trees = _trees(sources, parses)
   scores = bracketing.score(list(map(parse_tree, references[0])), trees)
   mended = sum(

@@ -1,4 +1,4 @@
-"""Treebanks as sources of sentences and their linearised trees, for `data.source`."""
+"""Treebanks as `data.source`: sentences and their linearized trees."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +12,7 @@ from transformer.tools.parse.treebank import bracketed, parse_trees
 
 
 class Trees:
-  """The sentences of `{dir}/{split}.mrg`, with `XX` for each word in their linearised trees."""
+  """The sentences of `{dir}/{split}.mrg`, with `XX` for each word in their linearized trees."""
 
   with_words = in_order = False
 
@@ -36,7 +36,7 @@ class Trees:
     for tree in trees:
       line = linearise(tree, self.with_words, self.in_order)
       self._pairs.append((' '.join(tree.words), line))
-    # Each tree with its words and tags, in brackets on one line, as scores need them.
+    # Each tree with its words and tags, in brackets on one line, as required by the scores.
     self.gold = list(map(bracketed, trees))
     order = ' in order' if self.in_order else ''
     form = f'{self.with_words}{order}'
@@ -57,12 +57,12 @@ class Trees:
 
 
 class TreesWithWords(Trees):
-  """The same, with the words of the sentences in their linearised trees."""
+  """Like `Trees`, with the words of the sentences in their linearized trees."""
 
   with_words = True
 
 
 class TreesInOrder(TreesWithWords):
-  """The same, with the first child of each constituent before its opening bracket."""
+  """Like `TreesWithWords`, with the first child of each constituent before its opening bracket."""
 
   in_order = True

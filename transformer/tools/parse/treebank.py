@@ -1,6 +1,6 @@
 """Constituency trees in Penn Treebank brackets.
 
-No function here is recursive, so a tree may be of any depth.
+No function here is recursive, so the depth of a tree is unlimited.
 """
 
 import os
@@ -12,7 +12,7 @@ from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError, shown
 
 TAG = 'XX'  # Replaces every part-of-speech tag.
-TOP = 'TOP'  # Labels a root that only holds its children together.
+TOP = 'TOP'  # The label of a root that only joins its children.
 _ROOTS = ('', 'ROOT', 'S1', TOP)
 _TRACE = '-NONE-'
 # A word with its tag; an opening bracket with its label; a closing bracket; anything else.
@@ -27,8 +27,8 @@ class Bracket(NamedTuple):
 
   Attributes:
     label: its plain label, such as `NP`.
-    start: its first word, from 0.
-    stop: the word after its last.
+    start: the index of its first word, from 0.
+    stop: the index after its last word.
   """
 
   label: str
@@ -42,8 +42,8 @@ class Tree(NamedTuple):
   Attributes:
     words: the words.
     tags: the part-of-speech tag of each word.
-    brackets: constituents with at least a word, each before those inside it and to its right. The
-      first holds all words.
+    brackets: constituents with at least one word, each before those inside it and to its right. The
+      first bracket spans all words.
   """
 
   words: tuple[str, ...]
@@ -52,16 +52,16 @@ class Tree(NamedTuple):
 
 
 def plain_label(label: str) -> str:
-  """Removes what follows a `-` or `=`, functions and indices, as EVALB does; `-LRB-` stays."""
+  """Removes functions and indices after `-` or `=`, as EVALB does; `-LRB-` is unchanged."""
   return label if label.startswith(('-', '=')) else re.split('[-=]', label)[0]
 
 
 class Builder:
-  """Collects words and constituents of a tree from left to right; labels become plain ones."""
+  """Collects words and constituents of a tree from left to right; labels are made plain."""
 
   def __init__(self):
     self.words, self.tags, self.brackets = [], [], []
-    self.open = []  # The places of open constituents in `brackets`, outermost first.
+    self.open = []  # Indices of open constituents in `brackets`, outermost first.
 
   def begin(self, label: str):
     """Opens a constituent."""
@@ -74,7 +74,7 @@ class Builder:
     self.tags.append(tag)
 
   def end(self):
-    """Closes the innermost constituent; drops it if it has no word."""
+    """Closes the innermost constituent; removes it if it has no words."""
     place = self.open.pop()
     label, start, _ = self.brackets[place]
     if start == len(self.words):
@@ -83,7 +83,10 @@ class Builder:
       self.brackets[place] = Bracket(label, start, len(self.words))
 
   def close(self, label: str):
-    """Closes the nearest open `label`, and all inside it; the innermost if there is none."""
+    """Closes the innermost open `label` and all constituents inside it.
+
+    If there is none, closes the innermost constituent.
+    """
     label = plain_label(label)
     count = 1
     for height, place in enumerate(reversed(self.open), 1):
@@ -94,7 +97,7 @@ class Builder:
       self.end()
 
   def tree(self) -> Tree:
-    """Returns the tree under one root: its own, or `TOP` if there are several or none."""
+    """Returns the tree with one root: its single root, otherwise `TOP`."""
     whole = (0, len(self.words))
     brackets = self.brackets
     while (
@@ -109,21 +112,21 @@ class Builder:
 
 
 def read_trees(path: str | os.PathLike) -> list[Tree]:
-  """Reads a file of trees, or standard input for `-`; leaves out those that hold only traces."""
+  """Reads a file of trees, or standard input for `-`; trees with only traces are omitted."""
   name = 'standard input' if path == STANDARD_INPUT else os.fspath(path)
   return [tree for tree in parse_trees(read_lines(path), name) if tree.words]
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
-  """Yields trees in Penn Treebank brackets, without what docs/parsing.md says is left out.
+  """Yields trees in Penn Treebank brackets, without the parts that docs/parsing.md excludes.
 
-  A tree that holds only traces becomes one without words. An error names the text and the line.
+  A tree with only traces is yielded without words. Error messages include the name and the line.
   """
   wanted = f'{name} must hold trees in Penn Treebank brackets'
   text = '\n'.join(lines)
   builder = Builder()
   began = 0
-  is_empty = False  # Whether the innermost bracket was just opened.
+  is_empty = False  # Whether the last token is an opening bracket.
   for match in _TOKEN.finditer(text):
     tag, word, label, close = match.groups()
     if not builder.open:
@@ -155,18 +158,18 @@ def _line(text: str, place: int) -> int:
 
 
 def parse_tree(line: str) -> Tree:
-  """Returns the tree that `bracketed` wrote on a line."""
+  """Returns the tree in a line that `bracketed` has written."""
   (tree,) = parse_trees([line], 'a tree')
   return tree
 
 
 def escaped(word: str) -> str:
-  """Returns a word without parentheses, as the Penn Treebank writes them."""
+  """Returns a word with parentheses escaped as in the Penn Treebank."""
   return word.replace('(', '-LRB-').replace(')', '-RRB-')
 
 
 def bracketed(tree: Tree) -> str:
-  """Writes a tree with its words and tags on one line, in Penn Treebank brackets."""
+  """Returns a tree with its words and tags on one line, in Penn Treebank brackets."""
   parts = []
   for step, label, word in walk(tree):
     if word is not None:
@@ -179,12 +182,12 @@ def bracketed(tree: Tree) -> str:
 
 
 def split_words(sentence: str) -> list[str]:
-  """Returns the words of a sentence, split at ASCII white space only."""
+  """Returns the words of a sentence, split only at ASCII white space."""
   return _WORD.findall(sentence)
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, str, int | None]]:
-  """Yields `(` or `)`, the label of a constituent and None; for a word '', '' and its index."""
+  """Yields (`(` or `)`, label of a constituent, None), and ('', '', index) for each word."""
   inside = []
   place = 0
   for index in range(len(tree.words)):

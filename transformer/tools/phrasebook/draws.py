@@ -1,4 +1,4 @@
-"""Draws the parts of sentences: who, what, where and when."""
+"""Samples the parts of sentences: who, what, where and when."""
 
 from collections.abc import Sequence
 from random import Random
@@ -20,14 +20,14 @@ from transformer.tools.phrasebook.words import (
   Verb,
 )
 
-_TENSES = ('present', 'past', *TENSES)  # The simple ones are drawn more often.
-_FIXED = frozenset({'building', 'opening', 'place'})  # They are not on a table.
+_TENSES = ('present', 'past', *TENSES)  # Simple tenses are sampled more often.
+_FIXED = frozenset({'building', 'opening', 'place'})  # These are not placed on a table.
 PERSON = frozenset({'person'})
 THINGS = frozenset(noun.kind for noun in NOUNS) - {'person', 'animal'}
 
 
 class Draws:
-  """Draws parts of sentences from a generator of random numbers.
+  """Samples parts of sentences with a random number generator.
 
   Attributes:
     pairs: the (adjective, noun) and (verb, object) pairs of the latest sentence, in English.
@@ -38,7 +38,7 @@ class Draws:
     self._begin()
 
   def _begin(self):
-    """Forgets the words of the sentence before."""
+    """Clears the words of the previous sentence."""
     self.pairs: set[tuple[str, str]] = set()
     self._nouns: set[str] = set()  # No noun occurs twice in a sentence.
 
@@ -49,7 +49,7 @@ class Draws:
     return self._rng.choice(values)
 
   def _verb(self, names: Sequence[str] = (), of: frozenset[str] = THINGS) -> Verb:
-    """Draws a verb with objects of some kinds, and of some names if any are given."""
+    """Samples a verb with objects of the given kinds, and in `names` if given."""
     verbs = [verb for verb in VERBS if verb.kinds & of]
     if names:
       verbs = [verb for verb in verbs if verb.en in names]
@@ -63,7 +63,7 @@ class Draws:
     negated: bool = False,
     plain: bool = False,
   ) -> Nominal:
-    """Draws a noun phrase; a plain one is definite and without adjectives."""
+    """Samples a noun phrase; a plain one is definite and without adjectives."""
     nouns = [noun for noun in NOUNS if noun.kind in kinds]
     noun = self._choice([noun for noun in nouns if noun.en not in self._nouns])
     plural = self._chance(0.35)
@@ -83,7 +83,7 @@ class Draws:
     return grammar.noun_phrase(noun, determiner, adjectives, plural, negated)
 
   def _adjectives(self, kind: str) -> list[Adjective]:
-    """Draws an adjective for a kind of noun, or one before the noun and one after it."""
+    """Samples an adjective for a kind of noun, or one before the noun and one after it."""
     suited = _adjectives_of(kind)
     adjective = self._choice(suited)
     if not adjective.before or not self._chance(0.4):
@@ -92,7 +92,7 @@ class Draws:
     return [adjective, self._choice(after)]
 
   def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
-    """Draws who acts: a pronoun, a name or a noun; `third` leaves out I, you and we."""
+    """Samples a subject: a pronoun, a name or a noun; `third` excludes I, you and we."""
     if self._chance(0.4):
       pronouns = PRONOUNS
       if third:
@@ -116,19 +116,19 @@ class Draws:
     return one.joined(other)
 
   def _tense(self, verb: Verb, tenses: Sequence[str] = _TENSES) -> str:
-    """Draws a tense; "they read" would be of two."""
+    """Samples a tense; excludes the past if the verb's form is ambiguous, as in "they read"."""
     if verb.past == verb.en:
       tenses = [tense for tense in tenses if tense != 'past']
     return self._choice(tenses)
 
   def _place(self) -> Phrase:
-    """Draws where something is."""
+    """Samples a place."""
     preposition, kinds = self._choice(WHERE)
     plain = self._chance(0.5)
     return preposition + self._thing(kinds, plain=plain)
 
   def _act(self, tense: str, verb: Verb, *, question: bool = False) -> Phrase:
-    """Draws who does it, and what or where."""
+    """Samples a subject and a verb, with an object or a place."""
     negated = self._chance(0.25)
     subject = self._subject(verb)
     act = clause(subject, verb, tense, negated=negated, question=question)
@@ -150,7 +150,7 @@ class Draws:
     return start + self._choice(DEGREES) + Phrase(adjective.en, french)
 
   def _described(self) -> Nominal:
-    """Draws what a state is about."""
+    """Samples the subject of a state."""
     if self._chance(0.4):
       return self._subject()
     return self._thing(THINGS | {'animal'})

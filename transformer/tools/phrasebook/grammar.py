@@ -1,8 +1,8 @@
-"""Builds phrases from words: agreement, determiners, tenses, negation and the order of words.
+"""Builds phrases from words: agreement, determiners, tenses, negation and word order.
 
 French follows from English: `you` is always vous, `they` without a noun is masculine, and `it`
-follows its noun in the same sentence. French words stay apart (`à le église`) until `spell`
-writes the sentence.
+agrees with its noun in the same sentence. French words are not contracted (`à le église`) until
+`spell` writes the sentence.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _ENGLISH_PLURALS = {'this': 'these', 'a': 'some'}
 _BEFORE_VOWELS = {'ce': 'cet', 'ma': 'mon', 'sa': 'son'}
 _VOWELS = 'aeiouyhàâéèêîôœ'
 _CONTRACTED = {'de le': 'du', 'de les': 'des', 'à le': 'au', 'à les': 'aux'}
-# Auxiliaries of English, and the French verbs before an infinitive.
+# English auxiliaries, and the French verbs before an infinitive.
 _AUXILIARIES = {
   'will': 'vais va allons allez vont',
   'can': 'peux peut pouvons pouvez peuvent',
@@ -56,7 +56,7 @@ TENSES = ('present', 'past', *_AUXILIARIES)
 
 @dataclasses.dataclass(frozen=True)
 class Phrase:
-  """Words of the same meaning in both languages."""
+  """Words with the same meaning in both languages."""
 
   en: str = ''
   fr: str = ''
@@ -67,14 +67,14 @@ class Phrase:
 
 @dataclasses.dataclass(frozen=True)
 class Nominal(Phrase):
-  """A noun phrase, a name or a pronoun; `person` counts je, il, nous, vous, ils from 0."""
+  """A noun phrase, name or pronoun; `person` is the index in je, il, nous, vous, ils."""
 
   person: int = 1
   gender: str = 'm'
   kind: str = 'person'
 
   def agree(self, masculine: str, feminine: str = '') -> str:
-    """Returns the form of an adjective or a participle that agrees."""
+    """Returns the form of an adjective or participle that agrees with this nominal."""
     form = masculine
     if self.gender == 'f':
       form = feminine or f'{masculine}e'
@@ -83,7 +83,7 @@ class Nominal(Phrase):
     return form
 
   def joined(self, other: 'Nominal') -> 'Nominal':
-    """Returns one and the other, which are feminine if both are."""
+    """Returns "self and other"; feminine only if both are."""
     both = self + Phrase('and', 'et') + other
     gender = 'f' if self.gender == other.gender == 'f' else 'm'
     return Nominal(both.en, both.fr, 4, gender, self.kind)
@@ -162,9 +162,9 @@ def clause(
 ) -> Phrase:
   """Returns a subject and its verb; the caller adds the object.
 
-  A question inverts English; French keeps the order of a statement, as after est-ce que. `clitics`
-  are French pronouns before the verb. A participle agrees with a direct object before it: les
-  pommes que Marie a mangées.
+  A question inverts English; French keeps the word order of a statement, as after est-ce que.
+  `clitics` are French pronouns before the verb. A participle agrees with a preceding direct object:
+  les pommes que Marie a mangées.
   """
   third = tense == 'present' and subject.person == 1
   auxiliary = tense
@@ -204,7 +204,7 @@ def clause(
 def be(
   subject: Nominal, *, past: bool, negated: bool, question: bool = False
 ) -> Phrase:
-  """Returns a subject and its form of "to be"; a question inverts English alone."""
+  """Returns a subject and its form of "to be"; a question inverts only English."""
   english_forms, french_forms = _FORMS_OF_BE[past]
   english = english_forms.split()[subject.person]
   french = french_forms.split()[subject.person]
@@ -215,13 +215,13 @@ def be(
 
 
 def contract(english: str) -> str:
-  """Writes don't for do not, and so on."""
+  """Contracts English: don't for do not, and so on."""
   english = english.replace('cannot', "can't").replace('will not', "won't")
   return re.sub(r'\b(do|does|did|is|are|was|were|must) not\b', r"\1n't", english)
 
 
 def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
-  """Returns a phrase as an English and a French sentence that end in `mark`, `.`, `?` or none."""
+  """Returns a phrase as an English and a French sentence that end in `mark`: `.`, `?` or none."""
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
   french = phrase.fr.replace(' de des ', ' de ')
   french = re.sub(

@@ -1,4 +1,4 @@
-"""Draws sentences of several patterns; the docstring of a pattern is an example."""
+"""Samples sentences of several patterns; the docstring of a pattern is an example."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from transformer.tools.phrasebook.small_words import (
 )
 from transformer.tools.phrasebook.words import GIVING, VERBS
 
-# Short sentences are drawn more often, and so are "have" and participles that agree.
+# Short sentences, "have" and participles that agree are sampled more often.
 _ACTS = (
   *VERBS,
   *(verb for verb in VERBS if not verb.kinds),
@@ -23,7 +23,7 @@ _ACTS = (
 
 
 class Writer(Draws):
-  """Draws sentences."""
+  """Samples sentences."""
 
   def sentence(self) -> tuple[str, str]:
     """Returns an English sentence and its French translation."""

@@ -1,7 +1,6 @@
 """The pronouns, names, prepositions and adverbs of the phrasebook, in both languages.
 
-In an entry, the French words follow the English ones after a slash; a colon separates the parts of
-a line.
+In an entry, French words follow English ones after a slash; a colon separates the parts of a line.
 """
 
 from transformer.tools.phrasebook.grammar import Nominal, Phrase
@@ -12,7 +11,7 @@ def _phrases(text: str) -> tuple[Phrase, ...]:
   return tuple(Phrase(*entry.split('/')) for entry in text.split('; '))
 
 
-# The determiners of noun phrases; some are drawn more often.
+# The determiners of noun phrases; repeated ones are sampled more often.
 DETERMINERS = (
   'the',
   'the',
@@ -39,7 +38,7 @@ NAMES = (
   *(Nominal(name, name) for name in ('Paul', 'Antoine', 'Louis')),
   *(Nominal(name, name, gender='f') for name in ('Marie', 'Alice', 'Sophie')),
 )
-# To whom: after an English verb, and before a French one.
+# Recipients: after an English verb, and before a French one.
 DATIVES = _phrases('me/me; us/nous; you/vous; him/lui; her/lui; them/leur')
 TIMES = {
   'present': _phrases('every day/tous les jours; on Sundays/le dimanche'),

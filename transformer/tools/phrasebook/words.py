@@ -1,8 +1,8 @@
 """The words of the phrasebook, with their forms in both languages.
 
-A noun is of one kind; adjectives and verbs name the kinds that they combine with. So a door is
+Each noun has one kind; adjectives and verbs list the kinds that they combine with. So a door is
 opened and an apple is eaten, never the reverse; a dog eats, and a table does not. An entry lists
-the forms that the rules below do not give.
+the forms that the rules below do not produce.
 """
 
 import re
@@ -57,7 +57,7 @@ _AFTER = {
 
 # English, its past, and the French infinitive; for irregular verbs the present for je, il, nous,
 # vous and ils, and the participle; then the kinds of objects, `-` for none; after a slash, the
-# kinds that act beside people.
+# kinds of subjects in addition to people.
 _VERBS = f"""
   eat ate manger: food - / animal
   buy bought acheter achète achète achetons achetez achètent acheté: food animal reading {_GOODS}
@@ -96,23 +96,23 @@ _VERBS = f"""
   stay stayed rester: - / animal food reading {_GOODS}
   come came venir viens vient venons venez viennent venu: - / animal"""
 GIVING = ('show', 'give', 'send')
-# These have être in the past, and their participle agrees with the subject.
+# Verbs with être in the past; their participle agrees with the subject.
 _WITH_ETRE = ('fall', 'arrive', 'stay', 'come')
 
 
 # `gender` is m or f.
 Noun = namedtuple('Noun', 'en en_plural fr fr_plural gender kind')
-# `liaison` is the form before a masculine vowel, as in un vieil ami.
+# `liaison` is the form before a masculine noun with an initial vowel, as in un vieil ami.
 Adjective = namedtuple('Adjective', 'en masculine feminine liaison before kinds')
-# `present` is for je, il, nous, vous and ils; `kinds` are those of objects, and `alone` is whether
-# the verb may have none.
+# `present` is for je, il, nous, vous and ils; `kinds` are the kinds of objects, and `alone` is
+# whether the verb may have no object.
 Verb = namedtuple(
   'Verb', 'en third past infinitive present participle etre alone kinds subjects'
 )
 
 
 def plural_of(word: str) -> str:
-  """Returns the French plural of a noun, an adjective or a participle."""
+  """Returns the French plural of a noun, adjective or participle."""
   if word.endswith(('s', 'x')):
     return word
   if word.endswith('al'):
@@ -150,7 +150,7 @@ def _adjectives(groups, before):
 
 
 def _regular_forms(stem: str) -> list[str]:
-  """Returns the present and the participle of a French verb in -er."""
+  """Returns the present and the participle of a French verb ending in -er."""
   nous = 'eons' if stem.endswith('g') else 'ons'
   return [f'{stem}{ending}' for ending in ('e', 'e', nous, 'ez', 'ent', 'é')]
 

@@ -1,1 +1,1 @@
-"""Curves of runs."""
+"""Training curves of runs."""

@@ -1,11 +1,11 @@
-r"""Plots the losses, scores, learning rate and speed of runs against the step.
+r"""Plots losses, scores, learning rate and throughput of runs over training steps.
 
   python -m transformer.tools.plot RUN
   python -m transformer.tools.plot RUN_A RUN_B --output=curves.svg
 
 The plot of one run is RUN/curves.svg. Several runs share their axes. The command reads
-metrics.jsonl, so a run may still be training.
-It needs matplotlib: pip install -r transformer/tools/plot/requirements.txt
+metrics.jsonl, so a run may still be training. It requires matplotlib: pip install -r
+transformer/tools/plot/requirements.txt
 """
 
 from absl import flags
@@ -27,7 +27,7 @@ _OUTPUT = flags.DEFINE_string(
 
 
 def main(argv):
-  """Plots the runs of the command line."""
+  """Plots the runs given by the command line."""
   workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
     raise UserError(

@@ -1,4 +1,4 @@
-"""Draws the metrics of runs against the step."""
+"""Plots the metrics of runs over training steps."""
 
 import io
 import itertools
@@ -14,7 +14,8 @@ from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS
 
 FORMATS = ('svg', 'png', 'pdf')
-# The logarithm of train/perplexity: train/loss may be smoothed, and validation losses never are.
+# The logarithm of train/perplexity: train/loss may use label smoothing, but validation losses never
+# do.
 NLL = 'train/nll'
 # The title of each panel, with a pattern for the names of its metrics.
 _PANELS = {
@@ -24,15 +25,15 @@ _PANELS = {
   'target tokens a second': 'tokens_per_second',
 }
 _DASHES = ('-', '--', ':', '-.')
-_FEW = 50  # points that are marked one by one
+_FEW = 50  # curves with fewer points have a marker at each point
 
 
 class Points(NamedTuple):
   """A curve.
 
   Attributes:
-    steps: the numbers of updates, ascending.
-    values: the values of a metric after them.
+    steps: numbers of training steps, ascending.
+    values: the values of a metric after these steps.
   """
 
   steps: list[int]
@@ -64,8 +65,8 @@ def read_points(workdir: Path) -> dict[str, Points]:
 
 
 def draw(workdirs: Sequence[Path], output: Path):
-  """Draws runs on common axes, and writes a file whose name ends in one of `FORMATS`."""
-  import matplotlib  # Here, since it takes most of a second.
+  """Plots runs on shared axes, and writes a file with an extension in `FORMATS`."""
+  import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure
 
   runs = [(readable(str(workdir)), read_points(workdir)) for workdir in workdirs]
@@ -87,7 +88,7 @@ def draw(workdirs: Sequence[Path], output: Path):
 def _draw_metrics(
   axes: Any, run: str, points: Mapping[str, Points], pattern: str, number: int
 ):
-  """Draws the metrics of a run that match a pattern."""
+  """Plots the metrics of a run that match a pattern."""
   metrics = sorted(name for name in points if re.fullmatch(pattern, name))
   for metric, dashes in zip(metrics, itertools.cycle(_DASHES), strict=False):
     name = 'train' if metric == NLL else metric.removesuffix('/loss')

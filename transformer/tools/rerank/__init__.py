@@ -1,1 +1,1 @@
-"""The choice of a translation from an n-best list: minimum Bayes risk."""
+"""Reranking of n-best lists: minimum Bayes risk (MBR) decoding."""

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: chooses from each n-best list the candidate that is most like all of it.
+"""MBR decoding: picks each n-best list's candidate with the highest expected utility.
 
   python eval.py --workdir=RUN --sample --beam_size=32 --nbest=32 --output=FILE   # 32 samples
   python -m transformer.tools.rerank --nbest=FILE --output=FILE2
@@ -24,11 +24,11 @@ _OUTPUT = flags.DEFINE_string(
 
 
 def main(_):
-  """Chooses, and writes the choices."""
+  """Reads the n-best lists, and writes the choices."""
   if not _NBEST.value:
     raise UserError('--nbest=FILE is needed, the n-best lists that eval.py wrote')
   check_output(_OUTPUT.value, [_NBEST.value])
-  # Imported only now, so that --help and a mistake answer at once.
+  # Imported only now, so that --help and invalid flags respond immediately.
   from transformer.commands.text_lines import write_lines
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 

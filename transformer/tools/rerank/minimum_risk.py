@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: the candidate that is most like all candidates of its sentence."""
+"""MBR decoding: the candidate with the highest expected utility over all candidates."""
 
 import collections
 import multiprocessing
@@ -12,7 +12,7 @@ from transformer.errors import UserError, shown
 from transformer.evaluation.metrics import metric_of
 
 _LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| \S+')
-# Sentences in a task of a process.
+# Sentences per task of a process.
 _TOGETHER = 8
 
 
@@ -41,21 +41,21 @@ def read_lists(path: Path) -> list[list[str]]:
 
 
 def choose(lists: Sequence[Sequence[str]], processes: int) -> list[str]:
-  """Chooses from each list of candidates the one of the highest expected chrF2++, or the first.
+  """Returns the candidate of each list with the highest expected chrF2++; ties go to the first.
 
-  The expectation is over the candidates themselves, each as likely as it is often (Eikema and Aziz,
+  The expectation is over the candidates of the list, weighted by their frequency (Eikema and Aziz,
   2022, "Sampling-Based Approximations to Minimum Bayes Risk Decoding for Neural Machine
-  Translation", equation 6). Without candidates the choice is the empty line.
+  Translation", equation 6). For an empty list, the result is ''.
   """
   if processes == 1 or len(lists) <= _TOGETHER:
     return list(map(_best, lists))
-  # Spawned, because a library may have threads, which a fork would not survive.
+  # Spawned, because a library may have threads, which would not survive a fork.
   with ProcessPoolExecutor(processes, multiprocessing.get_context('spawn')) as pool:
     return list(pool.map(_best, lists, chunksize=_TOGETHER))
 
 
 def _best(candidates: Sequence[str]) -> str:
-  """Returns the candidate of the highest expected utility; the first of equal ones."""
+  """Returns the candidate with the highest expected utility; ties go to the first."""
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''

@@ -1,1 +1,1 @@
-"""A job before it is queued: its sizes, memory, time, disk space and doubtful settings."""
+"""A summary of a job before submission: sizes, memory, time, disk space and doubtful settings."""

@@ -1,12 +1,12 @@
-r"""Summarizes a job before it is queued: sizes, memory, time, disk space and doubtful settings.
+r"""Summarizes a job before submission: sizes, memory, time, disk space and doubtful settings.
 
   python -m transformer.tools.summary --config=configs/wmt14.py:big --nofiles --devices=8 \
       --config.train.tokens_per_batch=393216 --chip=h100
   python -m transformer.tools.summary --config=configs/text.py --config.data.dir=DIR --json
 
-Nothing is trained or written, and no device is used. The text is read and encoded, as by `train.py
---check`, unless --nofiles says that it is on another machine. Without --chip, the times of
-all known chips are compared. docs/summary.md explains the lines and the doubts.
+Nothing is trained or written, and no device is used. The dataset is read and encoded, as in
+`train.py --check`; if it is on another machine, pass --nofiles. Without --chip, all known chips are
+compared. docs/summary.md explains the output and the doubts.
 """
 
 import tempfile
@@ -35,13 +35,13 @@ _JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
 def main(_):
-  """Prints the summary of the job of the command line."""
+  """Prints the summary of the job given by flags."""
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed')
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES)
   config = Config.from_dict(_CONFIG.value.to_dict())
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.experiment.preparation import check_run
   from transformer.tools.summary.printing import print_summary
   from transformer.tools.summary.speed import CHIPS

@@ -1,4 +1,4 @@
-"""Settings that are allowed, but rarely what was meant, each with what is usual.
+"""Doubtful settings: valid, but rarely intended; each with the usual values.
 
 The limits are wide: no config of this project exceeds one. tests/tools/summary/test_doubts.py has
 configs from the issues of other toolkits that exceed them.
@@ -11,32 +11,33 @@ from transformer import own_code
 from transformer.config import Config
 from transformer.tools.summary.job import Job, Text
 
-# The peak of the paper's base model, 0.0007, times its width. Wider models have lower rates. The
-# highest of this project's configs is 2.5 times as high.
+# The peak learning rate of the paper's base model, 0.0007, times model_dim. Wider models have lower
+# rates. The highest rate among this project's configs is 2.5 times as high.
 _BASE_RATE = 7e-4 * 512
 _HIGH = 4  # Times the usual rate.
 _LOW = 1 / 30
 
-# Steps. Muon with 100 steps is the shortest warm-up of this project's configs.
+# Steps. The shortest warmup among this project's configs is 100 steps, with Muon.
 _SHORT_WARMUP = 50
 _LONG_WARMUP = 40_000
 
 # Rates of dropout and of label smoothing.
 _STRONG = 0.5
 
-# Target tokens of a batch for each dimension of the model, and of a device at a time. A GPU is
-# not busy with fewer.
+# Target tokens in a batch per model dimension, and target tokens per device at a time. With fewer,
+# a GPU is not fully used.
 _TOKENS_PER_DIM = 4
 _TOKENS_PER_DEVICE = 1000
 
 _TOO_LONG = 0.02  # Fraction of the training pairs.
-_OCCURRENCES = 30  # Of a token of the vocabulary in the training text.
+_OCCURRENCES = 30  # Average frequency of a vocabulary item in the training set.
 
-# A searched token costs as much as five trained ones: on an H100, the base model trains 671,539
-# target tokens per second and searches 124,292, 64 sentences at a time (benchmarks/README.md).
+# A token in search costs as much as five tokens in training: on an H100, the base model trains
+# 671,539 target tokens per second and searches 124,292, with 64 sentences at a time
+# (benchmarks/README.md).
 _SEARCH_COST = 5
 
-# What a crash may cost.
+# Training time that a crash may cost.
 _SECONDS_AT_RISK = 4 * 3600
 
 _REGULARIZATION = (
@@ -45,17 +46,17 @@ _REGULARIZATION = (
   ('model.activation_dropout', '0 or 0.1'),
   ('train.label_smoothing', '0.1'),
 )
-# The name of a setting, what is doubtful about its value, and what is usual.
+# The name of a setting, the doubt about its value, and the usual value.
 _Doubts = Iterator[tuple[str, str, str]]
 
 
 def doubts(
   job: Job, step_seconds: float | None = None, is_full: bool = False
 ) -> list[dict[str, str]]:
-  """Returns the doubts about a job: of each the `setting`, the `finding` and what is `usual`.
+  """Returns the doubts about a job, each with `setting`, `finding` and `usual`.
 
-  Some need the text of the job, others the time of a training step. `is_full` says that the disk
-  has no space for the checkpoints.
+  Some need the dataset of the job, others `step_seconds`, the time of a training step. `is_full`
+  means that the disk lacks space for the checkpoints.
   """
   config = job.config
   found = [*_about_rate(config), *_about_regularization(config), *_about_batches(job)]
@@ -82,7 +83,7 @@ def doubts(
 
 
 def peak_rate(config: Config) -> float | None:
-  """Returns the highest learning rate; None for a user-defined schedule."""
+  """Returns the peak learning rate; None for a custom schedule."""
   optimizer = config.optimizer
   if own_code.name_of(optimizer.schedule) == 'paper':
     dims = config.model.model_dim * optimizer.warmup_steps
@@ -106,7 +107,7 @@ def _about_rate(config: Config) -> _Doubts:
     return
   width = config.model.model_dim
   usual = _BASE_RATE / width
-  # Training that continues from other weights may have low rates.
+  # Fine-tuning may use low learning rates.
   is_low = peak < _LOW * usual and not config.train.init_from
   if is_low or peak > _HIGH * usual:
     is_scale = config.optimizer.ignored_rate_key == 'peak_learning_rate'

@@ -1,4 +1,4 @@
-"""The facts of a job: its model, its text and what a device gets, without any computation."""
+"""The facts of a job: model, dataset and work per device, without any computation."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from transformer.training.update import Update, make_update
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-  """The text of a job, counted.
+  """The sizes of a job's dataset.
 
   Attributes:
     pairs: training pairs that are kept.
@@ -38,15 +38,15 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What is known of a job before it starts.
+  """The known facts of a job before it starts.
 
   Attributes:
-    devices: the number of devices that share the batch.
+    devices: the number of devices that share a batch.
     shape: rows, source positions and target positions of a batch.
-    text: None if the files were not read.
+    text: sizes of the dataset; None if it was not read.
     parameters: number of parameters; None if the model cannot be built here.
     state_bytes: bytes of parameters, moments and averages, over all devices; or None.
-    flops: operations of a training step, without the products inside attention; or None.
+    flops: FLOPs of a training step, without the attention products; or None.
   """
 
   config: Config
@@ -59,7 +59,7 @@ class Job:
 
   @property
   def rows_per_device(self) -> int:
-    """The rows that go through the model of a device at a time."""
+    """Rows per device in one forward pass."""
     mesh = self.config.mesh
     splits = self.devices // mesh.tensor
     if mesh.tensor == -1:
@@ -68,16 +68,16 @@ class Job:
 
   @property
   def tokens_per_device(self) -> int:
-    """The target positions that go through the model of a device at a time."""
+    """Target positions per device in one forward pass."""
     return self.rows_per_device * self.config.data.max_length
 
 
 def describe(
   config: Config, devices: int | None = None, prepared: Preparation | None = None
 ) -> Job:
-  """Returns the facts of a job on `devices`, by default as few as its mesh needs.
+  """Returns the facts of a job on `devices`; the default is the minimum for its mesh.
 
-  Without `prepared`, the text is unknown, and the vocabulary has the size of the config. Raises
+  Without `prepared`, the dataset is unknown, and the vocabulary has the configured size. Raises
   `UserError` if the devices cannot share a batch.
   """
   mesh = config.mesh
@@ -94,13 +94,13 @@ def describe(
   job = Job(config, devices, (rows, length, length))
   try:
     update = _update_without_text(config)
-  except UserError:  # A plugin may be on other machines only.
+  except UserError:  # A plugin may exist only on other machines.
     return job
   return _with_model(job, update)
 
 
 def _update_without_text(config: Config) -> Update:
-  """Returns the training step of a vocabulary that has the size of the config."""
+  """Returns the training step for a vocabulary of the configured size."""
   sizes = config.data.sizes
   target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
   source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
@@ -114,7 +114,7 @@ def _with_model(job: Job, update: Update) -> Job:
   objective = update.objective
   by_token = update_flops(update.model, objective.passes, objective.extra_models)
   flops = None
-  # A custom objective is built only with the vocabulary.
+  # A custom objective can be built only with the vocabulary.
   if by_token is not None and (job.text or not job.config.train.objective):
     rows, source_length, target_length = job.shape
     of_source, of_target = by_token
@@ -129,9 +129,9 @@ def _with_model(job: Job, update: Update) -> Job:
 
 
 def _count(prepared: Preparation) -> Text:
-  """Counts the text of a run."""
+  """Returns the sizes of a prepared dataset."""
   encoded = prepared.encoded
-  # Augmented batches have the plan of the batches before.
+  # Augmented batches follow the plan of the original batches.
   plan = getattr(encoded.batches, 'plan', encoded.batches)
   kept = 0
   too_long = 0

@@ -1,26 +1,26 @@
-"""The memory of a device in a training step, by formula.
+"""Estimates the memory per device in a training step, by formula.
 
-The bytes of activations are counted as by Korthikanti et al. (2022, "Reducing Activation
-Recomputation in Large Transformer Models", section 4): 34 model_dim bytes for each position and
-layer of 16-bit numbers, if ff_dim = 4 model_dim. Cross-attention adds a part in the decoder.
+The bytes of activations follow Korthikanti et al. (2022, "Reducing Activation Recomputation in
+Large Transformer Models", section 4): 34 model_dim bytes per position and layer in 16 bits, if
+ff_dim = 4 model_dim. In the decoder, cross-attention is added.
 """
 
 from transformer.tools.summary.job import Job
 
-# For an H100, the compiler counts 5 % less for the base model and 7 % less for the big one, as of
+# On an H100, the compiler reports 5 % less for the base model and 7 % less for the big one, as of
 # 96adc49.
 FORMULA = 'a formula; the compiler counts by python -m benchmarks.gpu_costs or benchmarks.tpu_costs'
-# Bytes of 16-bit numbers for each dimension of a position: attention and its norm; the feed-forward
-# sublayer and its norm, without and within the inner width; the input of a layer.
+# Bytes in 16 bits per model dimension and position: attention and its norm; the feed-forward
+# sublayer and its norm, without the inner width, and per inner dimension; the input of a layer.
 _ATTENTION = 13
 _FEED_FORWARD = 5
 _INNER = 4
 _INPUT = 2
-_WEIGHT = 5  # For each weight of attention, if these are kept.
+_WEIGHT = 5  # Per attention weight, if weights are stored.
 
 
 def needed_bytes(job: Job) -> int | None:
-  """Returns the bytes of state, gradients and activations on a device; None if unknown."""
+  """Returns the bytes of state, gradients and activations per device; None if unknown."""
   if job.parameters is None:
     return None
   mesh = job.config.mesh
@@ -33,7 +33,7 @@ def needed_bytes(job: Job) -> int | None:
 
 
 def _row_bytes(job: Job) -> int:
-  """Returns the bytes of activations of a row of both sides."""
+  """Returns the bytes of activations of one row, source and target."""
   model = job.config.model
   _, source_length, target_length = job.shape
   attention = _ATTENTION * model.model_dim

@@ -1,4 +1,4 @@
-"""Prints the summary of a job; `train.py --check` calls it."""
+"""Prints the summary of a job; also called by `train.py --check`."""
 
 import json
 from pathlib import Path
@@ -19,10 +19,10 @@ def print_summary(
   as_json: bool = False,
   chip: str | None = None,
 ):
-  """Prints the summary of a job on standard output, as text or as one JSON object.
+  """Prints the summary of a job to standard output, as text or as one JSON object.
 
-  Without `prepared`, as when the files are on other machines, the text is unknown. The devices of
-  this machine are not used. `chip` is an argument of `summarize`.
+  Without `prepared`, for example if the files are on another machine, the dataset is unknown. No
+  device of this machine is used. `chip`: as in `summarize`.
   """
   jax.config.update('jax_platforms', 'cpu')
   summary = summarize(describe(config, devices, prepared), workdir, chip)

@@ -1,4 +1,4 @@
-"""The summary of a job, as JSON data and as lines of text."""
+"""The summary of a job, as JSON data and as text."""
 
 import dataclasses
 import shutil
@@ -10,15 +10,15 @@ from transformer.tools.summary.job import Job
 from transformer.tools.summary.memory import FORMULA, needed_bytes
 from transformer.tools.summary.speed import CHIPS, step_time
 
-_MORE_CHECKPOINTS = 2  # The best one, and one that is being written.
+_MORE_CHECKPOINTS = 2  # The best checkpoint, and one being written.
 _FITS = {True: 'fits', False: 'too small', None: '-'}
 
 
 def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any]:
-  """Returns the summary of a job as JSON data; None is unknown.
+  """Returns the summary of a job as JSON data; None means unknown.
 
   Args:
-    workdir: the directory of the run, whose disk the checkpoints fill.
+    workdir: the directory of the run, on the disk that stores the checkpoints.
     chip: a name in chips.json; None compares all chips.
   """
   train = job.config.train
@@ -53,7 +53,7 @@ def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any
 
 
 def _free(workdir: Path) -> int:
-  """Returns the free bytes of the disk that has, or will have, a directory."""
+  """Returns the free bytes on the disk of a directory, which may not exist yet."""
   folder = workdir.absolute()
   while not folder.is_dir():
     folder = folder.parent
@@ -61,7 +61,7 @@ def _free(workdir: Path) -> int:
 
 
 def _on_chip(job: Job, chip: str) -> dict[str, Any]:
-  """Returns what is known of a job on a kind of device."""
+  """Returns the fit and time of a job on a chip."""
   seconds, basis = step_time(job, chip)
   need = needed_bytes(job)
   size = CHIPS[chip]['memory']
@@ -74,7 +74,7 @@ def _on_chip(job: Job, chip: str) -> dict[str, Any]:
 
 
 def as_text(summary: dict[str, Any]) -> list[str]:
-  """Returns the lines of what `summarize` returns; unknown facts are left out."""
+  """Returns the output of `summarize` as lines of text; unknown facts are omitted."""
   lines = []
   for name, value in summary['job'].items():
     label = name.removesuffix('_bytes').replace('_', ' ')

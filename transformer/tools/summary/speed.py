@@ -1,8 +1,8 @@
-"""The time of a training step on a chip: from a measured rate, or an estimate.
+"""The time of a training step on a chip: from a measured throughput, or an estimate.
 
-chips.json has the chips. `memory` is in bytes: 75 % of a GPU's, as JAX takes, and all of a TPU's.
-`rates` has the operations per second of trained models, from their target tokens per second, or
-those that are assumed; each has its source. `flops.train_flops` counts the operations.
+chips.json lists the chips. `memory` is in bytes: 75 % of a GPU's memory, the fraction that JAX
+allocates, and all of a TPU's. `rates` has FLOP/s, computed from the target tokens per second of
+trained models, or assumed; each has its source. `flops.train_flops` counts the FLOPs.
 """
 
 import json
@@ -16,11 +16,11 @@ CHIPS: dict[str, dict[str, Any]] = json.loads(_FILE.read_text('utf-8'))
 
 
 def step_time(job: Job, chip: str) -> tuple[float | None, str]:
-  """Returns the seconds of a training step on `job.devices` chips, and what they are based on.
+  """Returns the seconds of a training step on `job.devices` chips, and the basis of the number.
 
-  The seconds are None if the operations of the model are unknown. The rate was measured for
-  the model with the closest width. Several devices are assumed to divide the time evenly, and to be
-  as fast with few tokens as with many: then it is an estimate.
+  The seconds are None if the FLOPs of the model are unknown. The throughput is of the measured
+  model with the closest width. The estimate assumes that several devices divide the time evenly,
+  and that throughput does not depend on the number of tokens.
   """
   if job.flops is None:
     return None, 'unknown, since the operations of the model are'

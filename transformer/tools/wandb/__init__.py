@@ -1,1 +1,1 @@
-"""A reporter for Weights & Biases."""
+"""A tracker for Weights & Biases."""

@@ -1,7 +1,7 @@
-"""Tells Weights & Biases of a run: `train.report=transformer.tools.wandb.reporter:WandB`.
+"""Logs a run to Weights & Biases: `train.report=transformer.tools.wandb.reporter:WandB`.
 
-The variables of that library, such as WANDB_PROJECT and WANDB_MODE, say where and how. The run
-keeps its id, and what it has sent, in `wandb.json`.
+The environment variables of wandb, such as WANDB_PROJECT and WANDB_MODE, set destination and mode.
+The run's id, and the last step sent of each metric, are stored in `wandb.json`.
 """
 
 import os
@@ -17,25 +17,25 @@ from transformer.experiment.reporters import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
-# It reads these at its import. Without the second, a kill would lose 15 seconds of an offline run.
+# wandb reads these on import. Without the second, a kill would lose 15 seconds of an offline run.
 os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
 os.environ.setdefault('WANDB__TRANSACTION_LOG_FLUSH_INTERVAL', '1')
 with requirements(__file__):
   import wandb
 
-# Training, and its end, wait for the network so long.
+# Maximum time that training waits for the network, at the start and at the end.
 _INIT_SECONDS = 30.0
 _FINISH_SECONDS = 5.0
 
 
 class WandB:
-  """A run of Weights & Biases, which goes on when the run does.
+  """A Weights & Biases run, resumed when the training run resumes.
 
-  Each line of metrics is a row of its history with its `step`.
+  The metrics of each step are a row of its history, with their `step`.
   """
 
   def __init__(self, config: Config, workdir: Path, step: int):
-    """Begins a run, or goes on with that of `wandb.json`."""
+    """Starts a Weights & Biases run, or resumes the one in `wandb.json`."""
     self._path = workdir / 'wandb.json'
     self._sent: dict[str, Any] = {
       'id': uuid.uuid4().hex[:12],
@@ -70,7 +70,7 @@ class WandB:
     files.write_json(self._path, self._sent)
 
   def numbers(self, step: int, values: Mapping[str, float]):
-    """Sends a line, but not again what was sent before a resume."""
+    """Logs metrics of a step, except those that were logged before a resume."""
     steps = self._sent['steps']
     new = {name: value for name, value in values.items() if steps.get(name, -1) < step}
     if new:
@@ -79,14 +79,14 @@ class WandB:
       files.write_json(self._path, self._sent)
 
   def samples(self, step: int, samples: Sequence[Sample]):
-    """Sends a table."""
+    """Logs the samples as a table."""
     table = wandb.Table(
       columns=list(Sample._fields), data=[list(sample) for sample in samples]
     )
     self.numbers(step, {'valid/samples': table})
 
   def close(self, error: BaseException | None):
-    """Ends the run, which Weights & Biases then shows as finished, preempted or failed."""
+    """Ends the run, with status finished, preempted or failed."""
     if isinstance(error, Preempted):
       self._run.mark_preempting()
     self._run.finish(exit_code=0 if error is None else 1)
