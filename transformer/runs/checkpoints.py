@@ -1,7 +1,7 @@
 """Reads the checkpoints of a run: the latest, the best, or the mean of several.
 
-Orbax writes checkpoints in a TensorStore format. This module reads them with TensorStore, whose
-import takes a tenth of the time of Orbax's.
+Orbax writes checkpoints in a TensorStore format. This module reads them with TensorStore, which
+imports ten times as fast as Orbax.
 """
 
 import json

@@ -33,9 +33,8 @@ def run_lock(workdir: Path) -> Iterator[None]:
     while not is_there:
       file = opened.enter_context(open(path, 'a+b', buffering=0))
       _lock(file, path)
-      with contextlib.suppress(
-        FileNotFoundError
-      ):  # The holder has just removed the file.
+      # The holder may just have removed the file.
+      with contextlib.suppress(FileNotFoundError):
         is_there = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     with contextlib.suppress(OSError):  # On a full disk, the holder is not recorded.
       file.truncate(0)
