@@ -94,7 +94,7 @@ class CheckpointWriter(Checkpoints):
       self.wait()
 
   def _finish(self, step: int, unsealed: Path, history: Mapping):
-    """Waits for Orbax, gives the checkpoint its final name, and deletes superfluous ones."""
+    """Waits for Orbax, seals and renames the checkpoint, and deletes superfluous ones."""
     with _one_line_errors(self._directory):
       self._checkpointer.wait_until_finished()
       if processes.is_first():

@@ -24,7 +24,7 @@ COUNT = 'JAX_NUM_PROCESSES'
 INDEX = 'JAX_PROCESS_ID'
 _GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
 _JOIN_SECONDS = 300  # A process waits this long for the others to start.
-_LEAVE_SECONDS = 60  # At the end, the first process waits this long for the others.
+_LEAVE_SECONDS = 60  # At the end, process 0 waits this long for the others.
 
 
 def join():
@@ -199,7 +199,10 @@ class StopAgreement:
     self._pending = None
 
   def should_stop(self, requested: bool) -> bool:
-    """Returns whether any process requested a stop at the last call; `requested` if alone."""
+    """Returns whether any process requested a stop at the last call.
+
+    With a single process, returns `requested`.
+    """
     if jax.process_count() == 1:
       return requested
     # Each process places its own request on its devices.
