@@ -7,14 +7,14 @@
   python eval.py --workdir=DIR --source=- --output=-  < in.txt   # only translate
   python eval.py --workdir=DIR --source=- --sample --seed=1  < in.txt
   python eval.py --workdir=DIR --source=- --nbest=4  < in.txt    # number ||| text ||| score
-  python eval.py --workdir=DIR --metric=my_metrics:comet         # a metric of your own, too
-  python eval.py --workdir=DIR --search=my_searches:diverse      # a search of your own
-  python eval.py --workdir=DIR --checkpoint=all                  # every checkpoint that is kept
+  python eval.py --workdir=DIR --metric=my_metrics:comet         # also a custom metric
+  python eval.py --workdir=DIR --search=my_searches:diverse      # a custom search
+  python eval.py --workdir=DIR --checkpoint=all                  # every saved checkpoint
   python eval.py --workdir=DIR --ensemble=DIR2,DIR3              # their mean probabilities
 
-Translations come in the order and number of the input's lines. Scores are printed, and
-written to DIR/eval/ or to --results=FOLDER, those of each sentence too;
-docs/scoring.md says how to compare them with the scores of other runs.
+There is one translation per input line, in the same order. Scores are printed, and
+written to DIR/eval/ or to --results=FOLDER, together with the scores of each sentence;
+docs/scoring.md explains how to compare the scores of runs.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from absl import logging
 
-# With PYTHONSAFEPATH=1, Python does not look beside the script.
+# With PYTHONSAFEPATH=1, the folder of the script is not in `sys.path`.
 if __name__ == '__main__':
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -43,9 +43,9 @@ _FLAGS = shared_flags.define()
 
 
 def main(_):
-  """Translates the texts that the flags name, at each of their checkpoints, and scores them."""
+  """Translates and scores the texts that the flags name, at each requested checkpoint."""
   request = Request.from_flags(_FLAGS)
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # JAX is imported only here, so that --help and invalid flags return at once.
   from transformer.commands import text_lines
   from transformer.commands.translating import translate_text
   from transformer.evaluation import report
@@ -86,7 +86,7 @@ def main(_):
 
 
 def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding):
-  """Warns of references that make scores doubtful; raises `UserError` if BLEU lacks packages."""
+  """Warns if references make scores doubtful; raises `UserError` if BLEU lacks packages."""
   from transformer.evaluation.metrics import check_tokenizer
 
   check_tokenizer(decoding.bleu_tokenize)
@@ -99,7 +99,7 @@ def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding)
       )
 
 
-start = command_line.starter(main)  # `attention-eval` calls it.
+start = command_line.starter(main)  # `attention-eval` calls this.
 
 if __name__ == '__main__':
   start()

@@ -3,9 +3,9 @@
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
   python train.py --workdir=DIR [--config.group.key=value …]
 
-Resumes the run if DIR holds one; without --config, with the run's own settings. --config=RUN takes
-the settings of another run. A run that a signal stops saves its state and exits with status 75.
-transformer/*/config.py has all settings with their meanings and defaults.
+If DIR holds a run, resumes it; without --config, with the saved settings of the run. --config=RUN
+takes the settings of another run. After a signal, a run saves its state and exits with status 75.
+transformer/*/config.py documents all settings and their defaults.
 """
 
 import os
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from absl import flags, logging
 
-if (
-  __name__ == '__main__'
-):  # With PYTHONSAFEPATH=1, Python does not look beside the script.
+# With PYTHONSAFEPATH=1, the folder of the script is not in `sys.path`.
+if __name__ == '__main__':
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer import files
@@ -103,7 +102,7 @@ def main(_):
     return
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
-  # JAX is imported only now, so that --help and a mistake answer at once.
+  # JAX is imported only here, so that --help and invalid flags return at once.
   with Signals(config.train.grace_seconds) as signals:
     from transformer.experiment.training import train_run
 
@@ -115,7 +114,7 @@ def main(_):
 
 
 def _summarize(config, workdir, prepared):
-  """Prints the summary of a job by the tool that writes it, if it is there."""
+  """Prints the summary of a job with the tool for summaries, if it is present."""
   try:
     from transformer.tools.summary.printing import print_summary
   except ImportError as error:
@@ -126,7 +125,7 @@ def _summarize(config, workdir, prepared):
   print_summary(config, workdir, _DEVICES.value, prepared, _JSON.value)
 
 
-start = command_line.starter(main)  # `attention-train` calls it.
+start = command_line.starter(main)  # `attention-train` calls this.
 
 if __name__ == '__main__':
   start()

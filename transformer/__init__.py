@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer of "Attention Is All You Need", in JAX.
 
-`load` gives a trained run for use in Python; docs/python.md has what it can do. README.md has the
-map of the rooms; each imports only from itself and from the rooms before it.
+`load` returns a trained run for use in Python, as docs/python.md shows. README.md lists the
+packages; each imports only itself and earlier ones.
 """
 
 import importlib
@@ -18,5 +18,5 @@ else:
   def __getattr__(name: str) -> Any:
     if name not in __all__:
       raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    # It is imported at its first use, since JAX comes with it.
+    # Imported on first use, since it imports JAX.
     return getattr(importlib.import_module('transformer.trained_run'), name)

@@ -1,7 +1,7 @@
-"""All settings of a run, checked once and frozen.
+"""All settings of a run, validated once and frozen.
 
-`Config.from_dict` takes nested dicts, from an `ml_collections.ConfigDict` or a run's
-`config.json`. All other code sees only the frozen dataclasses.
+`Config.from_dict` takes nested dicts, from an `ml_collections.ConfigDict` or a run's `config.json`.
+All other code reads only the frozen dataclasses.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from transformer.training.config import (
 )
 
 # Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
-# of countries), and the tokenizer of sacreBLEU for each.
+# country codes), and sacreBLEU's tokenizer for each.
 WITHOUT_SPACES = {
   code: tokenizer
   for codes, tokenizer in (
@@ -35,8 +35,8 @@ WITHOUT_SPACES = {
   )
   for code in codes.split()
 }
-# The settings that name parts of one's own, what each part is, and the values that name none; a
-# setting without such values names several parts.
+# The settings that may name plugins, the kind of each plugin, and the built-in values. A setting
+# without built-in values names several plugins.
 _PARTS = (
   ('data.source', 'source', SOURCES),
   ('data.variations', 'variation', ()),
@@ -56,13 +56,13 @@ class Config:
   """All settings of a run, by group; the defaults are the paper's base model.
 
   Attributes:
-    data: the text, its vocabulary and its lengths.
-    model: the shape of the Transformer.
+    data: the corpus, its vocabulary and its maximum lengths.
+    model: the architecture and size of the Transformer.
     optimizer: the optimizer and its learning rate.
     train: the length of the run, its batches, evaluations and checkpoints.
     decode: how translations are searched for and scored.
     mesh: how arrays are split over devices.
-    seed: root of all random numbers: parameters, order of the data, dropout and sampling.
+    seed: root of all random numbers: initial parameters, data order, dropout and sampling.
   """
 
   data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -117,7 +117,7 @@ class Config:
       )
 
   def doubts(self) -> list[str]:
-    """Returns sentences about settings that are allowed, and probably not what was meant."""
+    """Returns warnings about valid settings that are probably unintended."""
     optimizer = self.optimizer
     steps = self.train.steps
     ignored = optimizer.ignored_rate_key
@@ -135,7 +135,7 @@ class Config:
     return doubts + self.doubts_of_bleu()
 
   def doubts_of_bleu(self) -> list[str]:
-    """Returns a sentence if BLEU's tokenizer needs spaces that the target language lacks."""
+    """Returns [warning] if BLEU's tokenizer needs spaces that the target language lacks, or []."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
     tokenizer = WITHOUT_SPACES.get(language)
     if not tokenizer or self.decode.bleu_tokenize not in ('13a', 'intl'):
@@ -148,7 +148,7 @@ class Config:
 
   @property
   def own_code(self) -> dict[str, str]:
-    """The parts of one's own that training imports: what each MODULE:NAME is."""
+    """The plugins that training imports: the kind of each MODULE:NAME."""
     return {
       own_code.name_of(value): kind
       for _, value, kind, named in self._parts()
@@ -156,7 +156,7 @@ class Config:
     }
 
   def _parts(self) -> Iterator[tuple]:
-    """Yields each setting that may name a part: its key, its value, a part's kind, other values."""
+    """Yields each setting that may name a plugin: key, value, kind, and built-in values."""
     for key, kind, named in _PARTS:
       value = operator.attrgetter(key)(self)
       for part in (value,) if named else value:
@@ -164,18 +164,18 @@ class Config:
 
   @property
   def rows_at_once(self) -> int:
-    """The rows of a batch that go through the model at a time."""
+    """The rows of a microbatch, which go through the model at a time."""
     return (
       self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
     )
 
   @classmethod
   def from_dict(cls, tree: Mapping) -> 'Config':
-    """Checks names, types and values of nested dicts, and returns the frozen settings."""
+    """Returns the frozen settings; raises `UserError` for an invalid name, type or value."""
     return freeze(cls, tree)
 
   def to_dict(self) -> dict:
-    """Returns nested dicts, which `from_dict` reads."""
+    """Returns the settings as nested dicts, which `from_dict` reads."""
     return dataclasses.asdict(self)
 
 
@@ -191,7 +191,7 @@ def flatten(tree: Mapping, prefix: str = '') -> dict:
 
 
 def check_name(name: str) -> Any:
-  """Returns the type of a key or a group by its dotted name, such as `train.steps`."""
+  """Returns the type of a key or group by its dotted name; raises `UserError` if it is unknown."""
   kind = Config
   prefix = ''
   for part in name.split('.'):

@@ -1,7 +1,7 @@
-"""Paths; files written atomically, and JSON with a digest that reveals changes.
+"""Paths, atomic writes, and JSON with a digest that detects changes.
 
-A file is written under a temporary name and renamed once it is on the disk. So neither a kill
-nor a loss of power leaves half a file.
+A file is written under a temporary name and renamed once it is on disk. So neither a kill nor a
+loss of power leaves a partial file.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from typing import Any
 from transformer.errors import UserError, shown
 
 StrPath = str | os.PathLike
-# The last key of a sealed object: the digest of all bytes before the digest itself.
+# The last key of a sealed object: the digest of all bytes before the digest.
 SEAL = 'sha256'
 _AFTER_DIGEST = b'"\n}\n'
 
 
 def as_path(name: StrPath) -> Path:
-  """Returns a path, whose `~` is replaced.
+  """Returns a path with `~` expanded.
 
-  Raises `UserError` if it is no path or of no use, or has a scheme, such as gs://, which would
+  Raises `UserError` if the name is not a usable path, or has a scheme, such as gs://, which would
   become a local folder of that name.
   """
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', str(name)):
@@ -36,7 +36,7 @@ def as_path(name: StrPath) -> Path:
       f'with {scheme[0]}'
     )
   try:
-    path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` stays as it is.
+    path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` is unchanged.
     path.exists()
   except (TypeError, OSError) as error:
     reason = getattr(error, 'strerror', 'it must be text, or a Path')
@@ -45,7 +45,7 @@ def as_path(name: StrPath) -> Path:
 
 
 def write(path: StrPath, content: bytes):
-  """Writes a file atomically, and makes folders as needed; a file that cannot be written stays."""
+  """Writes a file atomically, and creates its folders; on failure, the old file is unchanged."""
   with _renamed_at_end(Path(path)) as unfinished, unfinished.open('wb') as file:
     file.write(content)
     file.flush()
@@ -54,9 +54,9 @@ def write(path: StrPath, content: bytes):
 
 @contextlib.contextmanager
 def new_folder(path: StrPath) -> Iterator[Path]:
-  """Yields a folder to fill, which gets its name once all its content is on the disk.
+  """Yields a temporary folder to fill; renames it to `path` once its content is on disk.
 
-  The name is free or that of an empty folder. If the caller fails, nothing is left.
+  `path` must be unused, or an empty folder. If the caller fails, nothing is left.
   """
   with _renamed_at_end(Path(path)) as unfinished:
     unfinished.mkdir()
@@ -66,7 +66,7 @@ def new_folder(path: StrPath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _renamed_at_end(path: Path) -> Iterator[Path]:
-  """Yields a temporary name, and renames the file or folder to `path` if the caller succeeds."""
+  """Yields a temporary path, and renames it to `path` if the caller succeeds."""
   unfinished = unfinished_name(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
 
 
 def unfinished_name(path: Path) -> Path:
-  """Returns a name for an unfinished file that no other process or thread uses."""
-  # The names of files may have 255 bytes, of which a character may take four.
+  """Returns a temporary name for a file, which no other process or thread uses."""
+  # A file name may have up to 255 bytes, and a character up to four.
   return path.with_name(f'{path.name[:50]}.{uuid.uuid4().hex}.tmp')
 
 
 def is_unfinished(path: Path) -> bool:
-  """Returns whether a file has a name of `unfinished_name`."""
+  """Returns whether a path has a name from `unfinished_name`."""
   return re.search(r'\.[0-9a-f]{32}\.tmp\Z', path.name) is not None
 
 
@@ -108,7 +108,7 @@ def unused_name(path: Path) -> Path:
 
 
 def flush_all(folder: StrPath):
-  """Makes all that is in a folder survive a loss of power."""
+  """Flushes everything in a folder to disk, so that it survives a loss of power."""
   for parent, _, names in os.walk(folder):
     for name in names:
       with open(os.path.join(parent, name), 'rb') as file:
@@ -117,7 +117,7 @@ def flush_all(folder: StrPath):
 
 
 def flush_folder(folder: StrPath):
-  """Makes the names in a folder survive a loss of power, if the file system supports it."""
+  """Flushes the names in a folder to disk, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -130,7 +130,7 @@ def flush_folder(folder: StrPath):
 
 def as_json(value: Any) -> bytes:
   """Returns a value as indented JSON that ends in a line feed."""
-  # A lone surrogate, from an argument that is not UTF-8, becomes JSON's escape sequence.
+  # A lone surrogate, from an argument that is not UTF-8, becomes a JSON escape sequence.
   text = json.dumps(value, indent=2, ensure_ascii=False)
   return text.encode('utf-8', 'backslashreplace') + b'\n'
 
@@ -151,9 +151,10 @@ def _sealed(value: Mapping) -> bytes:
 
 
 def read_sealed(path: StrPath, holds: str) -> dict:
-  """Reads a file that `write_sealed` wrote, checks it, and returns the object without the digest.
+  """Returns the object in a file from `write_sealed`, without its digest.
 
-  `holds` is what it should hold, such as `the run's config`.
+  Raises `UserError` if the file is missing, corrupt or edited. `holds` names its content, such as
+  `the run's config`.
   """
   try:
     content = Path(path).read_bytes()

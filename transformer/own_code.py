@@ -1,4 +1,4 @@
-"""Parts of one's own: Python objects that a config or a flag names as MODULE:NAME."""
+"""Plugins: user-defined Python objects that a config or a flag names as MODULE:NAME."""
 
 import contextlib
 import hashlib
@@ -13,15 +13,15 @@ from typing import Any
 
 from transformer.errors import UserError, shown, type_and_message
 
-# A setting that names a part: MODULE:NAME, or a tuple of that, the numbers that it takes, and at
-# the end a dict of what it takes by name.
+# A setting that names a plugin: MODULE:NAME, or a tuple of MODULE:NAME, its numeric arguments, and
+# at the end a dict of its keyword arguments.
 Setting = str | tuple[str | float | Mapping, ...]
 
 
 def load(spec: str, kind: str) -> Callable:
-  """Imports a function or a class; its module may lie in the working directory.
+  """Imports a function or a class; its module may be in the working directory.
 
-  `kind` is what it is, for people, such as `metric`.
+  `kind` is the human-readable kind of plugin, such as `metric`.
   """
   module = _module_of(spec, kind)
   with guarded(
@@ -36,7 +36,7 @@ def load(spec: str, kind: str) -> Callable:
 
 
 def digests(kinds: Mapping[str, str]) -> dict[str, str]:
-  """Returns the SHA-256 of the module or package of each part; imports none."""
+  """Returns the SHA-256 of each plugin's module or package; does not import the plugins."""
   found = {}
   for spec, kind in kinds.items():
     module = _module_of(spec, kind)
@@ -52,7 +52,7 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def _module_of(spec: str, kind: str) -> str:
-  """Returns the module of a part, and adds the working directory to `sys.path`."""
+  """Returns MODULE of MODULE:NAME, and adds the working directory to `sys.path`."""
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
     raise UserError(
@@ -69,8 +69,8 @@ def name_of(setting: Setting) -> str:
 
 
 def check(key: str, setting: Setting, named: Iterable[str] = ()):
-  """Checks the form of a setting, or that it is one of the `named` values; imports nothing."""
-  if setting in tuple(named):  # A setting by name has no hash.
+  """Raises `UserError` unless a setting is one of `named` or well-formed; imports nothing."""
+  if setting in tuple(named):  # A tuple with a dict is not hashable.
     return
   spec, numbers, by_name = _taken_apart(setting or ('',))
   if not (
@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
-  """Returns the MODULE:NAME of a setting, its numbers, and what it takes by name."""
+  """Returns MODULE:NAME, the positional numbers and the keyword arguments of a setting."""
   spec, *numbers = (setting,) if isinstance(setting, str) else setting
   if numbers and isinstance(numbers[-1], Mapping):
     return spec, numbers[:-1], numbers[-1]
@@ -104,7 +104,7 @@ def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
 
 
 def build(setting: Setting, kind: str, *arguments) -> Any:
-  """Imports a part, and calls it with arguments and with what its setting holds."""
+  """Imports a plugin, and calls it with `arguments` and with the arguments in its setting."""
   spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
   with guarded(f'the {kind} {setting} cannot be made'):
@@ -113,10 +113,10 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
 
 @contextlib.contextmanager
 def guarded(failure: str) -> Iterator[None]:
-  """Turns a mistake of a part into one line; a context, or a decorator of the part's functions."""
+  """Turns an exception of a plugin into a `UserError`; a context manager or a decorator."""
   try:
     yield
   except UserError:
     raise
-  except (Exception, SystemExit) as error:  # A program may raise anything.
+  except (Exception, SystemExit) as error:  # A plugin may raise anything.
     raise UserError(f'{failure}: {type_and_message(error)}') from error

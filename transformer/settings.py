@@ -1,4 +1,4 @@
-"""Groups of settings: ranges and choices beside each field, and values as the field's type."""
+"""Config fields with ranges and choices, and conversion of values to a field's type."""
 
 import dataclasses
 import difflib
@@ -25,24 +25,24 @@ _FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
 
 
 def setting(default: Any, **limits: Any) -> Any:
-  """Returns the field of a setting with its `choices`, or `least`, `above`, `below` and `most`.
+  """Returns a config field with its `choices`, or `least`, `above`, `below` and `most`.
 
-  `below=inf` asks for a finite number.
+  `below=inf` requires a finite number.
   """
   return dataclasses.field(default=default, metadata=limits)
 
 
 def check_ranges(group: Any, prefix: str = ''):
-  """Checks each `setting` of a group against its choices and its range; None is always allowed.
+  """Raises `UserError` if a `setting` of a group violates its limits; None is always valid.
 
-  `prefix` comes before the names of settings in errors, such as `train.`.
+  `prefix` precedes the names of settings in errors, such as `train.`.
   """
   for field in dataclasses.fields(group):
     check_range(f'{prefix}{field.name}', getattr(group, field.name), **field.metadata)
 
 
 def check_range(name: str, value: Any, **limits: Any):
-  """Checks a value against the limits that `setting` takes; None is always allowed."""
+  """Raises `UserError` if a value violates the limits of `setting`; None is always valid."""
   if 'choices' in limits and value not in limits['choices']:
     raise UserError(
       f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}'
@@ -60,7 +60,7 @@ def check_range(name: str, value: Any, **limits: Any):
 
 
 def freeze(cls: type, tree: Any, prefix: str = '') -> Any:
-  """Returns a group, and the groups in it, from nested dicts; missing keys take their defaults."""
+  """Returns a group, with nested groups, from nested dicts; missing keys take their defaults."""
   if not isinstance(tree, Mapping):
     raise UserError(
       f'config.{prefix.rstrip(".")} must be a group of keys; got {shown(tree)}'
@@ -77,7 +77,7 @@ def freeze(cls: type, tree: Any, prefix: str = '') -> Any:
 
 
 def kind_of(cls: type, name: str, prefix: str = '') -> Any:
-  """Returns the type of a field; if there is none, the error suggests the nearest name."""
+  """Returns the type of a field; if it is unknown, the `UserError` suggests the nearest name."""
   kinds = typing.get_type_hints(cls)
   if name not in kinds:
     raise UserError(
@@ -87,7 +87,7 @@ def kind_of(cls: type, name: str, prefix: str = '') -> Any:
 
 
 def nearest_name(name: str, known: Collection[str], prefix: str = '') -> str:
-  """Returns advice for an unknown name: the nearest one that is known, or all of them."""
+  """Returns a hint for an unknown name: the nearest known name, or all of them."""
   nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
   return (
     f'did you mean {prefix}{nearest[0]}?'
@@ -97,9 +97,9 @@ def nearest_name(name: str, known: Collection[str], prefix: str = '') -> str:
 
 
 def converted(kind: Any, value: Any, name: str) -> Any:
-  """Returns a value as a type of a field; only lossless conversions are made."""
+  """Returns a value as a field's type; raises `UserError` if the conversion loses information."""
   kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-  if hasattr(value, 'dtype') and not value.shape:  # A number of NumPy or JAX.
+  if hasattr(value, 'dtype') and not value.shape:  # A NumPy or JAX scalar.
     value = value.item()
   for kind in kinds:
     if typing.get_origin(kind) is tuple:
@@ -117,7 +117,7 @@ def converted(kind: Any, value: Any, name: str) -> Any:
     for kind in kinds
     if kind is not types.NoneType
   )
-  # On the command line, 2019 is a number.
+  # On the command line, 2019 is parsed as a number.
   advice = (
     f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
     if str in kinds and type(value) in (int, float)

@@ -1,1 +1,1 @@
-"""What the commands share: flags, requests, lines of text."""
+"""Code that the commands share: flags, requests, reading and writing lines."""

@@ -1,4 +1,4 @@
-"""How the command line writes a setting, as in `--config.GROUP.KEY=VALUE`."""
+"""Parses the settings of a command line, as in `--config.GROUP.KEY=VALUE`."""
 
 import ast
 import contextlib
@@ -16,7 +16,7 @@ from transformer.system import installation
 
 
 def register():
-  """Lets the flags of a config take lists with commas, whole numbers like 1e3, and None."""
+  """Registers parsers for config flags: comma-separated lists, integers like 1e3, and None."""
   register_parser = config_flags.register_flag_parser_for_type
   register_parser(int, _WholeNumber())
   register_parser(tuple, _Several())
@@ -24,8 +24,8 @@ def register():
 
 
 def _value(argument: Any) -> Any:
-  """Returns text as a Python value, if it is one; other values, such as a config's own, stay."""
-  # Text may be too deeply nested for Python, or an escape sequence that Python warns of.
+  """Returns text as a Python literal if it is one; returns all other values unchanged."""
+  # Text may be nested too deeply for Python, or contain escape sequences that Python warns about.
   with (
     contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError),
     warnings.catch_warnings(action='ignore'),
@@ -35,7 +35,7 @@ def _value(argument: Any) -> Any:
 
 
 class ConfigFile(flags.ArgumentParser):
-  """Reads PATH or PATH:ARGUMENT as the config that `get_config` of this file returns."""
+  """Parses PATH or PATH:ARGUMENT; returns the config that the file's `get_config` returns."""
 
   def parse(self, argument: str) -> ConfigDict:
     path, *more = argument.split(':', 1)
@@ -57,7 +57,7 @@ class ConfigFile(flags.ArgumentParser):
 
 
 class _WholeNumber(flags.IntegerParser):
-  """Reads 1000, 1e3, and the None of a key that may be left open."""
+  """Parses an integer, such as 1000 or 1e3, or the None of an optional setting."""
 
   def convert(self, argument: Any) -> int | None:
     number = _value(argument)
@@ -69,7 +69,7 @@ class _WholeNumber(flags.IntegerParser):
 
 
 class _OneOrSeveral(flags.ArgumentParser):
-  """Reads text, several texts with commas between them, or a Python value."""
+  """Parses text, comma-separated texts, or a Python literal."""
 
   def parse(self, argument: Any) -> Any:
     value = _value(argument)
@@ -84,9 +84,9 @@ class _OneOrSeveral(flags.ArgumentParser):
 
 
 class _Several(_OneOrSeveral):
-  """Reads the same as a tuple; nothing and None are an empty one.
+  """Parses the same values into a tuple; an empty value and None become ().
 
-  It is not a `TupleParser`, whose flags would add up: of each key, the last flag counts.
+  It is not a `TupleParser`, whose repeated flags accumulate: of each key, the last flag counts.
   """
 
   def parse(self, argument: Any) -> tuple:

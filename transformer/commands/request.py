@@ -1,4 +1,4 @@
-"""A request to translate or to score with a run: what a command line says, checked once."""
+"""A request to translate or score with a run: the flags of a command, validated once."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -19,16 +19,17 @@ from transformer.system import outputs
 if TYPE_CHECKING:
   from transformer.trained_run import TrainedRun
 
-# What needs references.
+# Fields that require references.
 _SCORES = ('metric', 'examples', 'bleu_tokenize', 'results')
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What to translate or score, with what, and where it goes.
+  """The text to translate or score, the run and the options to use, and the output.
 
-  Each field is the flag of that name in `commands.shared_flags`, whose help explains it; `options`
-  are the flags that `decoding_for` takes. A command with fewer flags keeps the defaults of others.
+  Each field is the flag of that name in `commands.shared_flags`, whose help documents it. `options`
+  are the flags that `decoding_for` takes. A command with fewer flags uses the defaults of the
+  others.
   """
 
   workdir: str = ''
@@ -48,7 +49,7 @@ class Request:
 
   @classmethod
   def from_flags(cls, holders: Iterable, **more: Any) -> 'Request':
-    """Returns the request of the flags that were given, and of fields by name."""
+    """Returns a request with the flags that were set, and with further fields by name."""
     given = shared_flags.given(*holders)
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     return cls(**given, **more, options=options)
@@ -90,12 +91,12 @@ class Request:
 
   @property
   def unscored(self) -> bool:
-    """Whether a file is translated that has no references."""
+    """Whether the request translates a file without references."""
     return bool(self.source and not self.reference)
 
   def load(self, checkpoint: str = '') -> 'TrainedRun':
-    """Loads the run, at another checkpoint if one is given, with the others of its ensemble."""
-    from transformer.trained_run import load  # It imports JAX.
+    """Loads the run and its ensemble; `checkpoint`, if given, overrides the one of the request."""
+    from transformer.trained_run import load  # Imports JAX.
 
     return load(
       self.workdir,
@@ -106,14 +107,14 @@ class Request:
     )
 
   def decoding(self, config: Config) -> Decoding:
-    """Returns how to decode: as the request says, and else by the config of the run."""
+    """Returns the decoding options; those that are not set come from the run's config."""
     decoding = decoding_for(config.decode, config.seed, **self.options)
     return dataclasses.replace(
       decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize
     )
 
   def read_texts(self, data: DataConfig) -> list[texts.Text]:
-    """Reads the file, or the splits of the run's data, that the request names."""
+    """Returns the requested texts: the source file, or splits of the run's data."""
     if self.source:
       return [texts.read_files(self.source, self.reference)]
     data = dataclasses.replace(data, dir=self.data_dir or data.dir)
@@ -124,7 +125,7 @@ class Request:
 def check_output(
   output: str | None, read: Iterable, workdir: str = '', flag: str = 'output'
 ):
-  """Raises `UserError` if an output cannot be written, or would replace a file that is read."""
+  """Raises `UserError` if an output cannot be written, or would overwrite an input."""
   if output and output != '-':
     path = files.as_path(output)
     outputs.check_file(flag, path)
@@ -133,9 +134,10 @@ def check_output(
 
 
 def chosen_splits(data: DataConfig, names: Sequence[str], output: str) -> list[str]:
-  """Returns the splits of data by their own names; the output must not be a file of theirs.
+  """Returns the names of the splits in the data; the default is the test split.
 
-  `test`, the default, `valid` and `train` stand for the names that the data has for them.
+  `test`, `valid` and `train` stand for the names that the data has for them. Raises `UserError` if
+  the output would overwrite a file of the splits.
   """
   known = {'test': data.test, **data.valid_sets, 'train': data.train[0]}
   splits = dict.fromkeys(

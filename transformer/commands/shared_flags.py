@@ -1,6 +1,6 @@
-"""The flags that several commands share, defined once; a command takes those that it needs.
+"""Flags that several commands share, defined once; each command defines those that it needs.
 
-`commands.request` checks their values, and `decoding.config` the ranges of a search's settings.
+`commands.request` validates their values, and `decoding.config` the ranges of search settings.
 """
 
 import ast
@@ -11,12 +11,12 @@ from absl import flags
 
 from transformer.settings import check_range
 
-# absl then counts these flags as those of the module that asks for them, so --help lists them.
+# absl then attributes the flags to the module that calls `define`, so its --help lists them.
 flags.disclaim_key_flags()
 
 
 class _PluginParser(flags.ArgumentParser):
-  """Reads MODULE:NAME, or a Python tuple of that and settings."""
+  """Parses MODULE:NAME, or a Python tuple of MODULE:NAME and its settings."""
 
   def parse(self, argument: Any) -> Any:
     if not isinstance(argument, str) or not argument.startswith('('):
@@ -36,7 +36,7 @@ _INTEGER = flags.DEFINE_integer
 _FLOAT = flags.DEFINE_float
 _BOOL = flags.DEFINE_bool
 _PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
-# Each flag of a request by its name: what defines it, and the help text.
+# The flags of a request by name: the function that defines each flag, and its help text.
 _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
   'split': (
@@ -104,7 +104,7 @@ _DEFAULTS = {'checkpoint': 'best', 'average': 1}
 
 
 def define(*names: str) -> list[flags.FlagHolder]:
-  """Defines flags of a request by name; all if none is named."""
+  """Defines flags of a request by name; all flags if none is named."""
   holders = []
   for name in names or _FLAGS:
     kind, text = _FLAGS[name]
@@ -113,13 +113,13 @@ def define(*names: str) -> list[flags.FlagHolder]:
 
 
 def given(*holders: flags.FlagHolder) -> dict:
-  """Returns the values of the flags that were given, by name."""
+  """Returns the values of the flags that were set, by name."""
   return {flag.name: flag.value for flag in holders if flag.value is not None}
 
 
 @functools.cache
 def define_config() -> flags.FlagHolder:
-  """Defines `--config`, and a flag for each key of the config that it names."""
+  """Defines `--config`, and a flag for each key of the config that `--config` names."""
   from ml_collections import config_flags  # Not every command has a config.
 
   from transformer.commands import config_values
@@ -137,6 +137,6 @@ def define_config() -> flags.FlagHolder:
 
 
 def check_at_least(least: int, *holders: flags.FlagHolder):
-  """Refuses a flag whose number is below `least`."""
+  """Raises `UserError` if the value of a flag is below `least`."""
   for flag in holders:
     check_range(f'--{flag.name}', flag.value, least=least)

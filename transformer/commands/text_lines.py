@@ -1,4 +1,4 @@
-"""Translations as lines of text; and the lines of a pipe or a terminal, translated as they come."""
+"""Writes translations as lines; translates the lines of a pipe or terminal as they arrive."""
 
 import contextlib
 import dataclasses
@@ -15,14 +15,14 @@ from transformer.decoding.translator import Translation
 from transformer.system import outputs
 from transformer.trained_run import TrainedRun
 
-# The batches of a pipe in one call of the translator, which sorts their lines by length.
+# Batches of a pipe per call of the translator, which sorts their lines by length.
 _BATCHES_TOGETHER = 16
 
 
 def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
-  """Returns translations, or lists of up to `nbest` of them, as lines.
+  """Returns translations as lines; with `nbest` above 1, as lines of n-best lists.
 
-  A line of a list is number ||| text ||| score; the first sentence has the number `first`.
+  Such a line is `number ||| text ||| score`; sentences are numbered from `first`.
   """
   if nbest == 1:
     return [answer.text for answer in answers]
@@ -34,7 +34,7 @@ def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list
 
 
 def write_lines(lines: Iterable[str], output: str):
-  """Writes lines of UTF-8 to a file, or to standard output, which is `-`."""
+  """Writes lines in UTF-8 to a file, or to standard output if `output` is `-`."""
   text = ''.join(f'{line}\n' for line in lines)
   if output == '-':
     sys.stdout.reconfigure(encoding='utf-8', newline='\n')
@@ -49,9 +49,9 @@ def arrives_live() -> bool:
 
 
 def translate_live(run: TrainedRun, decoding: Decoding):
-  """Translates lines of a terminal, one by one, or of a pipe, some batches at a time.
+  """Translates lines of a terminal one by one, or of a pipe several batches at a time.
 
-  With a `batch_size` of 1, a pipe is also answered line by line.
+  With `batch_size=1`, the lines of a pipe are also translated one by one.
   """
   if sys.stdin.isatty() and sys.stdout.isatty():
     print(
@@ -70,7 +70,7 @@ def translate_live(run: TrainedRun, decoding: Decoding):
 
 
 def _typed_lines() -> Iterator[str]:
-  import readline  # noqa: F401  Lines can then be edited, and recalled with the arrow keys.
+  import readline  # noqa: F401  Adds line editing, and a history with the arrow keys.
 
   sys.stdin.reconfigure(encoding='utf-8', errors='replace')
   with contextlib.suppress(EOFError):

@@ -1,4 +1,4 @@
-"""Translates a text as a request says, writes the translations, and scores them."""
+"""Translates a text as requested, writes the translations, and scores them."""
 
 import sys
 import time
@@ -27,16 +27,17 @@ def translate_text(
   constraint: Constraint = FREE,
   **more: Sequence[str],
 ) -> tuple:
-  """Translates a text and writes what is asked for; with references, scores it.
+  """Translates a text and writes the requested output; scores it if it has references.
 
-  `more` distinguishes the result from others, as in `results.facts`.
+  `more` distinguishes the result from others, like `lines` in `results.facts`.
 
   Returns:
-    The translations; and its result with the row for `print_table`, or None without references.
+    The translations; and the result with its row for `print_table`, or None without references.
 
   Raises:
-    UserError: a result of another run or text has the place of this one, no translation can obey,
-      or a file cannot be written. The scores are then still printed and written where possible.
+    UserError: the result of another run or text would be overwritten, the constraint cannot be met,
+      or a file cannot be written. If a file cannot be written, scores are still printed and written
+      where possible.
   """
   result = None
   if text.references:
@@ -53,12 +54,12 @@ def translate_text(
   try:
     if output:
       write_lines(as_lines(answers, decoding.nbest), output)
-  finally:  # Translations that do not fit onto a disk can still be scored.
+  finally:  # Translations are scored even if the disk has no space for them.
     if result:
       stages = report.evaluate(
         text, answers, seconds, decoding.bleu_tokenize, own_metrics
       )
-      # Standard output may hold the translations.
+      # If translations go to standard output, print scores to standard error.
       people = sys.stderr if output == '-' else sys.stdout
       scored = result, report.report(result, stages, people)
       report.show_examples(text, answers, request.examples, people)

@@ -1,1 +1,1 @@
-"""Scores of translations: texts, metrics, files of results, reports."""
+"""Scores of translations: texts, metrics, result files, reports."""

@@ -1,4 +1,4 @@
-"""BLEU and chrF2++ by sacreBLEU, with its signatures."""
+"""BLEU and chrF2++ from sacreBLEU, with signatures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ NAMES = ('BLEU', 'chrF2++')
 
 
 def check_tokenizer(tokenize: str):
-  """Raises `UserError` if a tokenizer of sacreBLEU lacks packages."""
+  """Raises `UserError` if a sacreBLEU tokenizer needs packages that are not installed."""
   try:
     metric_of('BLEU', tokenize)
   except RuntimeError as error:
@@ -23,7 +23,7 @@ def check_tokenizer(tokenize: str):
 def corpus_score(
   name: str, translations: Sequence[str], references: Sequence, tokenize: str = '13a'
 ) -> float:
-  """Computes BLEU (Papineni et al., 2002; Post, 2018) or chrF2++ (Popović, 2017) in percent."""
+  """Returns BLEU (Papineni et al., 2002; Post, 2018) or chrF2++ (Popović, 2017), from 0 to 100."""
   metric = metric_of(name, tokenize, force=tokenize == 'none')
   return metric.corpus_score(translations, references).score
 
@@ -34,15 +34,15 @@ def score_text(
   references: Sequence[Sequence[str]],
   tokenize: str,
 ) -> Score:
-  """Computes a metric of all sentences, its interval, and that of each sentence by itself.
+  """Returns the corpus score of a metric, its 95 % interval, and the score of each sentence.
 
-  BLEU of a sentence uses only the orders of n-grams for which it is long enough.
+  Sentence BLEU uses only n-gram orders for which the sentence is long enough (effective order).
   """
-  # Only this lets sacreBLEU warn of tokenised text.
+  # Unless the tokenizer is `none`, sacreBLEU warns about tokenized text.
   metric = metric_of(name, tokenize, force=tokenize == 'none')
-  # Private functions of sacreBLEU 2.6.0, which has no public ones for the counts of a sentence by
-  # chrF2++. Its public bootstrap would count again, hold all samples, 100 kB a sentence, and give
-  # half the width of the interval only. A test compares all scores with those of public functions.
+  # Private functions of sacreBLEU 2.6.0, which has no public function for the chrF2++ statistics of
+  # a sentence. Its public bootstrap counts again, holds all samples (100 kB per sentence), and
+  # returns only half the width of the interval. A test compares all scores with public functions.
   counts = metric._extract_corpus_statistics(translations, references)
   whole = metric._aggregate_and_compute(counts)
   samples = [metric._compute_score_from_stats(sums).score for sums in resampled(counts)]
@@ -58,8 +58,8 @@ def score_text(
 
 
 def metric_of(name: str, tokenize: str, force: bool = True, **of_bleu) -> Any:
-  """Returns a metric of `NAMES`; only BLEU has a tokenizer, its warning and other arguments."""
-  import sacrebleu  # Only scores need it, and a translation without references starts sooner.
+  """Returns a sacreBLEU metric of `NAMES`; only BLEU uses `tokenize`, `force` and `of_bleu`."""
+  import sacrebleu  # Imported here, so that translation without references starts faster.
 
   if name == 'BLEU':
     return sacrebleu.BLEU(tokenize=tokenize, force=force, **of_bleu)

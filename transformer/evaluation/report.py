@@ -1,4 +1,4 @@
-"""Reports of scores: what eval.py computes, writes and prints for translations with references."""
+"""Reports of scores: computed, written and printed by eval.py if there are references."""
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from transformer.evaluation.metrics import NAMES, score_text
 from transformer.evaluation.scores import OwnMetric, Score, own_scores
 from transformer.evaluation.texts import Text
 
-# The scores of a text, and an object for each sentence; the first metric is the headline.
+# Corpus scores, and a dict for each sentence; the first metric is the headline.
 Scores = tuple[dict, list[dict]]
 
 
@@ -24,10 +24,10 @@ def evaluate(
   tokenize: str,
   own_metrics: Sequence[OwnMetric] = (),
 ) -> Iterator[Scores]:
-  """Yields the scores of the text and of its sentences: sacreBLEU's, then more after each metric.
+  """Yields (corpus, sentence) scores: with BLEU and chrF2++, then after each custom metric.
 
-  The translations took `seconds`. A metric that fails is left out with a warning, which stands in
-  `left_out` of the text, too.
+  `seconds` is the translation time. A custom metric that fails is omitted with a warning, which is
+  also stored in `left_out` of the corpus scores.
   """
   lines = [answer.text for answer in answers]
   standard = [score_text(name, lines, text.references, tokenize) for name in NAMES]
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
-  """Adds scores of a text to those that there are, and the scores of its sentences."""
+  """Adds corpus scores to `scores`, and sentence scores to `sentences`."""
   for score in more:
     scores['metrics'].append(
       {
@@ -92,10 +92,10 @@ def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
 
 
 def report(result: results.Result, stages: Iterable[Scores], people: TextIO) -> dict:
-  """Writes and prints scores as they come, each stage more; returns the row for `print_table`.
+  """Writes and prints the scores of each stage; returns the row for `print_table`.
 
-  On a full disk, or after the end of a pipe's reader, the scores are still computed, and written
-  or printed. Then the first error is raised.
+  Prints to `people`. If the disk is full or the reader of a pipe has exited, still computes all
+  scores, and still writes or prints them where possible. Then raises the first error.
   """
   errors: list[Exception] = []
   printed = 0
@@ -138,7 +138,7 @@ def _line(
 def show_examples(
   text: Text, answers: Sequence[Translation], count: int, people: TextIO
 ):
-  """Prints up to `count` translations beside their references, taken evenly from the text."""
+  """Prints up to `count` translations with sources and references, evenly spaced over the text."""
   count = min(count, len(text.sources))
   for number in range(count):
     index = number * len(text.sources) // count
@@ -153,7 +153,7 @@ def show_examples(
 def print_table(scored: Sequence[tuple]):
   """Prints and writes the scores of all checkpoints; marks the best.
 
-  There is a result and a row of `report` for each checkpoint.
+  `scored` has a result and a row from `report` for each checkpoint.
   """
   rows = [row for _, row in scored]
   headline = list(rows[0])[1]

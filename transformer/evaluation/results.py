@@ -1,6 +1,6 @@
-"""Results: a JSON file of scores and of how they came about, and a file of sentences beside it.
+"""Results: a JSON file of scores with metadata, and a JSONL file of sentences.
 
-A result is found by the fields of its JSON. Its name is made of the same fields, for people.
+A result is found by the fields of its JSON. Its file name shows the same fields in readable form.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from transformer.evaluation.texts import Text
 from transformer.runs import run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
-# What readers of a result need.
+# Fields that every result must have.
 FIELDS = {
   'text',
   'text_sha256',
@@ -33,14 +33,14 @@ FIELDS = {
 
 
 class Result(NamedTuple):
-  """A JSON object, without scores what `facts` returns, and its file; None if it is not kept."""
+  """Result metadata, plus scores if read back, and its JSON path (None: not saved)."""
 
   path: Path | None
   content: Mapping
 
   @property
   def how(self) -> dict:
-    """The names and values that tell the results of one text apart."""
+    """The fields that distinguish results of the same text, by name."""
     content = self.content
     decode = content['decode']
     steps = content['steps']
@@ -65,12 +65,12 @@ class Result(NamedTuple):
 
   @property
   def name(self) -> str:
-    """The same as text, such as `step600.beam4.alpha0.6`."""
+    """The same fields as text, such as `step600.beam4.alpha0.6`."""
     return '.'.join(f'{key}{value}' for key, value in self.how.items())
 
   @property
   def decoding(self) -> dict:
-    """The settings that must be equal in a comparison; steps and seeds may differ."""
+    """The settings that must match in a comparison; steps and seeds may differ."""
     decode = self.content['decode']
     settings = {
       'average': len(self.content['steps']),
@@ -83,7 +83,7 @@ class Result(NamedTuple):
 
   @property
   def sentences_path(self) -> Path:
-    """The file of the sentences, a JSON object a line."""
+    """The file of the sentences, with one JSON object per line."""
     return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
 
   def check_own(self):
@@ -93,9 +93,9 @@ class Result(NamedTuple):
       run = other['workdir']
       digest = other.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
-      return  # No file, or a damaged one, which may be written.
+      return  # The file is missing or corrupt, and may be overwritten.
     ours = self.content['workdir']
-    # Results inside belong to the run, even if it has moved.
+    # Results in a run's directory belong to the run, even if it was moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(
         f'{self.path} is the result of another run, {run}; give each run a folder of '
@@ -108,7 +108,7 @@ class Result(NamedTuple):
       )
 
   def write(self, scores: Mapping, sentences: Sequence | None = None):
-    """Writes sentences, if there are any, then the content with scores, both JSON data."""
+    """Writes the sentences, if given, then the metadata with scores; both are JSON data."""
     self.check_own()
     if sentences is not None:
       lines = [json.dumps(sentence, ensure_ascii=False) for sentence in sentences]
@@ -116,7 +116,7 @@ class Result(NamedTuple):
     files.write_json(self.path, {**self.content, **scores})
 
   def read_sentences(self) -> list:
-    """Reads the sentences."""
+    """Returns the sentences of the result, parsed from JSON."""
     return _read(
       self.sentences_path, lambda data: list(map(json.loads, data.splitlines()))
     )
@@ -125,7 +125,10 @@ class Result(NamedTuple):
 def facts(
   text: Text, members: Sequence, decoding: Decoding, **lines: Sequence[str]
 ) -> dict:
-  """Returns the facts about a result of runs, without scores; of `lines`, by name, digests."""
+  """Returns the metadata of a result; `members` are the run and the others of its ensemble.
+
+  `lines` are further inputs by name; only their digests are recorded.
+  """
   run, *others = members
   more = {name: _digest(some) for name, some in lines.items() if some}
   if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
@@ -149,7 +152,7 @@ def facts(
 
 
 def decode_facts(decoding: Decoding) -> dict:
-  """Returns a result's `decode`: the options of a translation that its scores depend on."""
+  """Returns a result's `decode`: the decoding options that affect its scores."""
   options = dataclasses.asdict(decoding)
   del options['nbest'], options['seed']
   return options
@@ -162,7 +165,10 @@ def _digests_of(run) -> list[str | None]:
 
 
 def place(folder: Path, content: Mapping, kind: str = '') -> Result:
-  """Returns the result to write into a folder; in its name, `kind` follows the text's name."""
+  """Returns a new result in a folder; `kind` follows the name of the text in its file name.
+
+  Raises `UserError` if the file is the result of another run or text.
+  """
   name = f'{content["text"]}{kind}.{Result(None, content).name}'
   result = Result(folder / f'{name}.json', content)
   result.check_own()
@@ -170,7 +176,7 @@ def place(folder: Path, content: Mapping, kind: str = '') -> Result:
 
 
 def read(path: Path) -> Result:
-  """Reads a result; raises `UserError` if it is not as eval.py writes it."""
+  """Returns the result in a file; raises `UserError` if it is unreadable or lacks fields."""
   result = Result(path, _read(path, lambda data: dict(json.loads(data))))
   missing = FIELDS - result.content.keys()
   if missing:
@@ -182,9 +188,9 @@ def read(path: Path) -> Result:
 
 
 def read_all(folder: Path, text: str) -> list[Result]:
-  """Reads all results of a text, in the order of their files; the folder may be missing."""
+  """Returns all results of a text, sorted by file name; [] if the folder is missing."""
   paths = sorted(folder.glob(f'{glob.escape(text)}.step*.json'))
-  # The name of another text may begin as a result of this one does.
+  # The pattern may also match results of another text, whose name starts like theirs.
   return [result for result in map(read, paths) if result.content['text'] == text]
 
 

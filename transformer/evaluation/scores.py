@@ -1,4 +1,4 @@
-"""Scores with 95 % intervals by bootstrap resampling, and metrics of one's own."""
+"""Scores with 95 % intervals by bootstrap resampling, and custom metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,27 +8,27 @@ import numpy as np
 from transformer import own_code
 from transformer.errors import UserError, shown
 
-# As in sacreBLEU: the number of bootstrap samples, and the seed of samples.
+# The number of bootstrap samples and their seed, as in sacreBLEU.
 RESAMPLES = 1000
 _SEED = 12345
 
 
 class Score(NamedTuple):
-  """The score of a text by a metric; percent for sacreBLEU's metrics."""
+  """A corpus score by one metric; sacreBLEU's metrics range from 0 to 100."""
 
   name: str
   score: float
   signature: str  # how it was computed
-  # SacreBLEU's line; of BLEU: precisions, brevity penalty and lengths.
+  # sacreBLEU's output line; for BLEU: precisions, brevity penalty and lengths.
   details: str = ''
   interval: tuple | None = None  # both ends of the 95 % interval
   sentences: Sequence[float] = ()  # the score of each sentence
 
 
 def resampled(counts: Sequence[Any]) -> np.ndarray:
-  """Returns the sums of what is counted in each sentence over bootstrap samples (Koehn, 2004).
+  """Returns bootstrap sums of per-sentence statistics (Koehn, 2004): [RESAMPLES, ...].
 
-  The samples are those of sacreBLEU, one at a time in memory. The sums are the first axis.
+  Uses the same samples as sacreBLEU, and holds one sample at a time in memory.
   """
   rng = np.random.default_rng(_SEED)
   counts = np.asarray(counts)
@@ -38,16 +38,16 @@ def resampled(counts: Sequence[Any]) -> np.ndarray:
 
 
 def interval_95(scores: Sequence[float]) -> tuple[float, float]:
-  """Returns both ends of the 95 % interval of samples' scores: the scores of two of them."""
+  """Returns the 95 % interval: sample scores nearest to the 2.5th and 97.5th percentiles."""
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 
 class OwnMetric(NamedTuple):
-  """A function that scores translations, and its place, MODULE:FUNCTION.
+  """A custom metric: a function that scores translations, and its MODULE:FUNCTION.
 
-  It is called with lists of sources and of translations, and a list of such lists of references.
-  It returns a number for the text, or a number for each translation, whose mean is the score; or
-  a dict of either by name.
+  The function takes a list of sources, a list of translations, and a list of reference lists. It
+  returns a corpus score, or one score per translation, whose mean is the corpus score. It may also
+  return a dict of either by name.
   """
 
   spec: str
@@ -65,7 +65,7 @@ def own_scores(
   translations: Sequence[str],
   references: Sequence[Sequence[str]],
 ) -> list[Score]:
-  """Returns the scores of a metric; raises `UserError` if it fails or a number is not finite."""
+  """Returns the scores of a custom metric; raises `UserError` if it fails or one is not finite."""
   with own_code.guarded(f'the metric {metric.spec} failed'):
     values = metric.function(
       list(sources), list(translations), list(map(list, references))

@@ -15,23 +15,23 @@ from transformer.errors import UserError
 
 
 class Text(NamedTuple):
-  """Sentences with their references; a text that is only translated has none."""
+  """Source sentences and their references; there are none if the text is only translated."""
 
   name: str  # in results
   sources: list[str]
   references: list[list[str]]
-  # For custom metrics, instead of the references.
+  # References for custom metrics, if they differ.
   gold: Sequence[str] | None = None
 
   @property
   def digest(self) -> str:
-    """The SHA-256 of the sentences and their references."""
+    """The SHA-256 of the sources and their references."""
     lines = itertools.chain(self.sources, *self.references)
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
 
 def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
-  """Reads the file of a flag, which must have a line for each source."""
+  """Returns the lines of a file; raises `UserError` unless it has one line per source."""
   lines = read_lines(path)
   if len(lines) != len(sources):
     raise UserError(
@@ -42,7 +42,7 @@ def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
 
 
 def read_files(source: str, references: Sequence[str]) -> Text:
-  """Reads a text from files; its name ends in a digest, which tells files of one name apart."""
+  """Returns a text from files; its name ends in a digest, to distinguish files of the same name."""
   sources = read_lines(source)
   if references and not sources:
     raise UserError(f'there is nothing to score; {source} is empty')
@@ -55,10 +55,11 @@ def read_files(source: str, references: Sequence[str]) -> Text:
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:
-  """Returns the files of a split, as far as they are known; none for a TFDS set."""
+  """Returns the known files of a split; [] for a TFDS dataset."""
   if data.source == 'tfds':
     return []
-  if data.source != 'text':  # A source of one's own often has files of a split's name.
+  # A custom source often has files that are named after the split.
+  if data.source != 'text':
     return sorted(files.as_path(data.dir).glob(f'{glob.escape(split)}.*'))
   return [
     Path(data.dir, f'{split}.{language}{ending}')
@@ -68,7 +69,7 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
 
 
 def read_split(data: DataConfig, split: str) -> Text:
-  """Reads a split of the data, by its own name."""
+  """Returns a split of the data; `split` is the data's name for it."""
   corpus = open_corpus(data, split, dir_flag='--data_dir')
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))
   return Text(split.replace('/', '_'), sources, [references], corpus.gold)

@@ -1,1 +1,1 @@
-"""From a config to the last checkpoint: the loop, evaluations and reports."""
+"""From a config to the last checkpoint: the training loop, validation and trackers."""

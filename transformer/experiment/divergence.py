@@ -1,4 +1,4 @@
-"""Checks of updates for numbers that are not finite."""
+"""Detects training steps whose loss or gradient is not finite."""
 
 import math
 from pathlib import Path
@@ -11,16 +11,16 @@ from transformer.system import processes
 from transformer.system.progress import say
 
 BAD_BATCHES = 'bad_batches'
-_WRITTEN = 10  # No more skipped batches are written, so that the disk does not fill up.
+_WRITTEN = 10  # Maximum number of skipped batches to write, to limit disk usage.
 
 
 def check_update(
   workdir: Path, allowed: int, step: int, batch: Batch, metrics: dict
 ) -> bool:
-  """Returns True if an update was made, and False if it was skipped.
+  """Returns True if the training step updated the parameters, False if it was skipped.
 
-  Raises `UserError` if its loss or gradient is not finite, and it is one more than the `allowed`
-  number of such updates in a row.
+  `allowed` is the maximum number of consecutive skipped steps. Raises `UserError` if the loss or
+  the gradient is not finite and the step exceeds that number.
   """
   loss = metrics['loss']
   norm = metrics['gradient_norm']
@@ -43,7 +43,7 @@ def check_update(
 
 
 def _write(workdir: Path, step: int, batch: Batch) -> str:
-  """Writes a batch in the first process; returns a phrase that says where."""
+  """Writes a batch in process 0; returns a phrase with its path, for a message."""
   folder = workdir / BAD_BATCHES
   path = folder / f'{step}.npz'
   try:

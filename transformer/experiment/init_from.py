@@ -1,4 +1,4 @@
-"""What a run takes from the run that it starts from, `train.init_from`."""
+"""Loads and checks the run whose weights a new run starts from, `train.init_from`."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from transformer.runs.loading import Run, load_run
 from transformer.runs.run_directory import CHECKPOINTS
 from transformer.runs.sealing import digest_of
 
-# Settings of a model that do not change what its parameters mean.
+# Model settings that do not change the meaning of the parameters.
 _FREE_SETTINGS = (
   'dropout',
   'attention_dropout',
@@ -23,13 +23,13 @@ _FREE_SETTINGS = (
 
 
 def load_to_host(workdir: str) -> Run:
-  """Loads the best checkpoint of a run; no device keeps its parameters."""
+  """Loads the best checkpoint of a run, with its parameters in host memory only."""
   run = load_run(workdir)
   return dataclasses.replace(run, params=jax.device_get(run.params))
 
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
-  """Raises `UserError` if the parameters of `train.init_from` would mean something else."""
+  """Raises `UserError` if the model of `train.init_from` is incompatible with the new run's."""
   there = dataclasses.asdict(origin)
   here = dataclasses.asdict(model)
   different = [
@@ -45,7 +45,7 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
 
 
 def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
-  """Raises `UserError` if the embeddings of `train.init_from` belong to other pieces."""
+  """Raises `UserError` if the vocabulary of `train.init_from` differs from the new run's."""
   if fingerprints(origin) != fingerprints(vocabulary):
     raise UserError(
       'a run keeps the vocabulary of train.init_from; leave out data.vocabulary and new '
@@ -54,7 +54,7 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
 
 
 def describe_origin(origin: Run) -> dict:
-  """Returns what `run.json` says of the run that another starts from: steps and a digest."""
+  """Returns the entry for `train.init_from` in `run.json`: steps and a digest."""
   (step,) = origin.steps
   digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
   return {'steps': origin.steps, 'sha256': digest}

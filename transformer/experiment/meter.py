@@ -1,4 +1,4 @@
-"""Sums of the metrics of all updates between two lines of `metrics.jsonl`."""
+"""Accumulates the metrics of the training steps between two lines of `metrics.jsonl`."""
 
 import math
 import time
@@ -11,15 +11,15 @@ from transformer.model.building import Model
 from transformer.model.flops import peak_flops, update_flops
 from transformer.training.objective import SUMS, TAKEN, Objective
 
-# Metrics from a clock, which differ between runs that are otherwise equal bit for bit.
+# Wall-clock metrics, which differ between runs that are otherwise bit-identical.
 WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
 
 
 class Meter:
-  """Sums the metrics of steps since the last line of metrics.
+  """Accumulates the metrics of training steps since the last line of `metrics.jsonl`.
 
-  Times count updates alone, without the first of the process. A checkpoint keeps `sums`, by name,
-  so that a resumed run writes the lines of an uninterrupted one.
+  Times cover only training steps, and exclude the first step of the process. A checkpoint stores
+  `sums`, by name, so that a resumed run writes the same lines as an uninterrupted one.
   """
 
   def __init__(
@@ -31,8 +31,8 @@ class Meter:
     """Starts from earlier sums, or {}.
 
     Args:
-      positions: target positions of a batch.
-      utilisation: as the function of that name returns.
+      positions: target positions per batch.
+      utilisation: the return value of the function `utilisation`.
     """
     self._positions = positions
     self._utilisation = utilisation
@@ -50,7 +50,7 @@ class Meter:
       before = time.perf_counter()
 
   def add(self, metrics: Mapping, skipped: bool = False):
-    """Adds the metrics and the time of one step; for a skipped step only the time."""
+    """Adds the metrics and the time of one step; for a skipped step, only the time."""
     now = time.perf_counter()
     if self._clock is not None:
       self._timed.update(
@@ -66,13 +66,13 @@ class Meter:
       self.sums['steps'] += 1.0
 
   def restart_clock(self):
-    """Excludes the time since the last step, which was spent on something else."""
+    """Excludes the time since the last step, which was not spent on training."""
     self._clock = time.perf_counter()
 
   def take(self, learning_rate: float) -> dict[str, float]:
-    """Returns the metrics of the steps since the last call, and starts anew.
+    """Returns the metrics of the steps since the last call, and resets the sums.
 
-    Leaves out `WALL_CLOCK` if no step was timed.
+    Omits `WALL_CLOCK` if no step was timed.
     """
     sums = self.sums
     weight = sums['weight']
@@ -105,16 +105,16 @@ class Meter:
 
 
 def perplexity(loss: float) -> float:
-  """Returns exp of a loss in nats per token, or infinity where it overflows."""
+  """Returns exp of a loss in nats per token, or infinity on overflow."""
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
 def utilisation(
   model: Model, devices: int, objective: Objective
 ) -> tuple[float, float] | None:
-  """Returns the share of the devices' peak that a source and a target token a second use.
+  """Returns the fractions of peak FLOP/s that one source and one target token per second use.
 
-  None: the peak, or the model's operations, are not known.
+  Returns None if the peak of the devices, or the FLOPs of the model, are unknown.
   """
   peak = peak_flops(jax.devices()[0].device_kind)
   by_token = update_flops(model, objective.passes, objective.extra_models)

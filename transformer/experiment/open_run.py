@@ -1,4 +1,4 @@
-"""A run's directory while it trains: locked, with what was there before."""
+"""Opens a run's directory for training: locks it, and reads the earlier state of the run."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ from transformer.system import processes
 
 
 class OpenRun(NamedTuple):
-  """What a directory holds at the start of a process.
+  """The state of a run's directory at the start of a process.
 
   Attributes:
     begun: whether the directory holds a run.
-    changes: the settings that have changed and may, by dotted name: `from` and `to`.
-    step: the step of the newest whole checkpoint; None if there is none.
-    history: that checkpoint's; of a new run, it has no evaluations.
-    unfinished: whether a signal stopped the run there, so that the step may lack its evaluation.
-    done: whether no update is left.
+    changes: the settings that have changed since the last start, by dotted name: `from` and `to`.
+    step: the step of the latest intact checkpoint; None if there is none.
+    history: the history of that checkpoint; for a new run, it has no evaluations.
+    unfinished: whether a signal stopped the run at that step, perhaps before its evaluation.
+    done: whether no training step remains.
   """
 
   workdir: Path
@@ -36,7 +36,7 @@ class OpenRun(NamedTuple):
 
   @property
   def ended(self) -> bool:
-    """Whether neither an update nor an evaluation is left."""
+    """Whether neither a training step nor an evaluation remains."""
     return self.done and not self.unfinished
 
 
@@ -44,9 +44,9 @@ class OpenRun(NamedTuple):
 def open_run(
   workdir: Path, config: Config
 ) -> Iterator[tuple[OpenRun, CheckpointWriter]]:
-  """Locks a directory, in which this process alone trains, and reads what is there.
+  """Locks a directory, so that no other run trains in it, and reads its state.
 
-  Raises `UserError` for settings that would change the run's updates.
+  Raises `UserError` if changed settings would alter the training steps of the run.
   """
   with contextlib.ExitStack() as stack:
     processes.from_first(lambda: stack.enter_context(run_lock(workdir)))
@@ -57,17 +57,17 @@ def open_run(
 
 
 def read_run(workdir: Path, config: Config, checkpoints: Checkpoints) -> OpenRun:
-  """Returns what a directory holds; damaged checkpoints are passed over."""
+  """Returns the state of a directory; skips corrupt checkpoints."""
 
   def look():
-    # train.py has compared the settings, but another run may have begun before the lock was taken.
+    # train.py has checked the settings, but another run may have begun before the lock was taken.
     changes = resuming.changed_settings(workdir, config)
     begun = run_directory.has_begun(workdir)
     step = checkpoints.fall_back()
     unfinished = step is not None and checkpoints.is_unfinished(step)
     return begun, changes, step, unfinished
 
-  # On a network file system, several processes may see different folders for a while.
+  # On a network file system, processes may see different folders for a while: use process 0's.
   begun, changes, step, unfinished = processes.from_first(look)
   history = {'evaluations': []} if step is None else checkpoints.history(step)
   is_last = step is not None and step >= config.train.steps

@@ -1,4 +1,4 @@
-"""What a run trains with, up to what is compiled: `train.py` makes it, and `--check` with it."""
+"""Builds everything that a run trains with, before compilation; for `train.py` and `--check`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,16 +39,16 @@ from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.update import Update, make_update
 
-_TRIED = 5  # A metric is tried on this many pairs.
+_TRIED = 5  # Number of pairs on which a custom metric is tried.
 
 
 class Preparation(NamedTuple):
-  """What a run trains with.
+  """The data, the vocabulary and the training step of a run, before compilation.
 
   Attributes:
     origin: the run of `train.init_from`; None if it is not needed.
     metric: `train.valid_metric`, or None.
-    facts: what `run.json` says of the text, the first parameters and the plugins.
+    facts: entries of `run.json` about the data, the initial parameters and the plugins.
   """
 
   corpora: Corpora
@@ -61,13 +61,13 @@ class Preparation(NamedTuple):
 
 
 def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Preparation:
-  """Opens, encodes and builds what a run trains with, and compiles nothing.
+  """Opens and encodes the data, and builds the model and the training step; compiles nothing.
 
-  `keep` stores encoded text on disk. Raises `UserError` if the run cannot begin or resume, as with
-  other data, first parameters or frozen arrays than it began with.
+  `keep`: whether to store encoded text on disk. Raises `UserError` if the run cannot begin or
+  resume, for example because its data, initial parameters or frozen arrays have changed.
   """
   train = config.train
-  # Mistakes in what is imported end a run before its text is read.
+  # Import the plugins first, so that their errors come before any text is read.
   for spec, kind in config.own_code.items():
     own_code.load(spec, kind)
   check_tokenizer(config.decode.bleu_tokenize)
@@ -103,7 +103,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
 def _vocabulary(
   config: Config, run: OpenRun, corpora: Corpora, origin: Run | None
 ) -> RunVocabulary:
-  """Returns the vocabulary of a run that has begun, or makes one in the first process."""
+  """Returns the vocabulary of an existing run; for a new run, builds it in process 0."""
   if run.begun:
     about = run_directory.read_record(run.workdir)
     return vocabularies.load(run.workdir, about['data'])
@@ -119,12 +119,12 @@ def _vocabulary(
 
 
 def record_start(run: OpenRun, prepared: Preparation):
-  """Writes the settings, the vocabulary and, of a new run, `run.json`."""
+  """Writes the settings and the vocabulary, and writes or extends `run.json`."""
   update = prepared.update
   config = update.config
   reproducible = config.train.reproducible
   if run.begun:
-    # Before the config, so that no change of a setting goes unrecorded.
+    # Written before the config, so that every changed setting is recorded.
     digests = prepared.facts['own_code']
     record.add_session(run.workdir, reproducible, run.changes, not run.done, digests)
   files.write_sealed(run.workdir / run_directory.CONFIG, config.to_dict())
@@ -142,7 +142,7 @@ def record_start(run: OpenRun, prepared: Preparation):
 
 
 def _flops(update: Update, shape: Shape) -> float | None:
-  """Returns the operations of an update, padded positions included; None if not known."""
+  """Returns the FLOPs of a training step, including padded positions; None if unknown."""
   rows, source_length, target_length = shape
   objective = update.objective
   by_token = update_flops(
@@ -155,10 +155,10 @@ def _flops(update: Update, shape: Shape) -> float | None:
 
 
 def check_run(config: Config, workdir: Path) -> Preparation | None:
-  """Does what a start does before it compiles, on one CPU device; writes nothing.
+  """Does everything that training does before compilation, on one CPU device; writes nothing.
 
-  The devices of a start are not looked at, nor whether another process trains in the directory.
-  Returns None if the run is done, so that a start would do nothing.
+  Does not check the devices of the real run, nor whether another process trains in the directory.
+  Returns None if the run is finished, so that there is nothing to train.
   """
   jax.config.update('jax_platforms', 'cpu')
   run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
@@ -166,6 +166,6 @@ def check_run(config: Config, workdir: Path) -> Preparation | None:
     return None
   mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
-  # An objective may fail where it is used.
+  # Trace the step, since a custom objective may fail only when it is called.
   prepared.update.lower(prepared.encoded.batches.shape)
   return prepared

@@ -1,4 +1,4 @@
-"""What people and machines are told of a run: a bar or log lines, `metrics.jsonl`, reporters."""
+"""Logs a run: progress bar or log lines, `metrics.jsonl`, TensorBoard and trackers."""
 
 import contextlib
 import json
@@ -35,11 +35,11 @@ from transformer.training.update import Update
 
 
 class Report:
-  """Reports the metrics of the updates, which its `meter` sums, and the evaluations.
+  """Logs the metrics of training steps, which `meter` accumulates, and evaluations.
 
-  Fetches the metrics of an update one step late, so that the device already works on the
-  next update. Stops a run whose loss or gradient is not finite. The first process alone writes.
-  Only `metrics.jsonl` ends a run if it cannot be written.
+  Fetches the metrics of a step one step late, so that the device already works on the next step.
+  Raises `UserError` if a loss or gradient is not finite and the step cannot be skipped. Only
+  process 0 writes. Only a failure to write `metrics.jsonl` ends the run.
   """
 
   def __init__(
@@ -50,7 +50,7 @@ class Report:
     history: Mapping,
     shape: Shape,
   ):
-    """Opens the files; `shape` is the shape of each batch."""
+    """Opens the files and starts the trackers; `shape` is the shape of each batch."""
     rows, _, length = shape
     config = update.config.train
     self._workdir = workdir
@@ -84,12 +84,12 @@ class Report:
     self._bar = progress_bar(config.train.steps, step, stays=True)
 
   def add(self, step: int, batch: Batch, metrics):
-    """Settles the update before, and makes this one pending."""
+    """Settles the previous step, and makes this step pending."""
     self.settle()
     self._pending = (step, batch, metrics)
 
   def settle(self):
-    """Records the pending update, if there is one; it may be skipped, or end the run."""
+    """Records the pending step, if any; raises `UserError` if it diverged and was not skipped."""
     if self._pending is None:
       return
     step, batch, metrics = self._pending
@@ -102,7 +102,7 @@ class Report:
     if self._first:
       self._bar.update(step - self._bar.n)
     if step % self._config.log_every == 0 or step >= self._config.steps:
-      # The schedule does not count skipped updates.
+      # The schedule does not count skipped steps.
       self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
 
   def _write_updates(self, step: int, skips, updates_before: int):
@@ -131,7 +131,7 @@ class Report:
       )
 
   def add_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
-    """Reports the evaluation of a step, which is the last of all evaluations."""
+    """Logs the evaluation of a step, which is the last of `evaluations`."""
     if not self._first:
       return
     folder = self._workdir / EVALUATIONS
@@ -150,8 +150,8 @@ class Report:
     )
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
-    """Writes numbers to the file, tells reporters, and shows some as text at the bar."""
-    # JSON has no NaN and no infinity.
+    """Writes numbers to `metrics.jsonl` and the trackers; shows some as text at the bar."""
+    # JSON has neither NaN nor infinity.
     numbers = {
       name: value if math.isfinite(value) else None for name, value in values.items()
     }
@@ -161,7 +161,7 @@ class Report:
     self._bar.set_postfix(self._shown)
 
   def history(self, evaluations: Evaluations) -> dict:
-    """Returns what a checkpoint keeps of evaluations and updates, as JSON data; settles first."""
+    """Settles; returns the history that a checkpoint stores, as JSON data."""
     self.settle()
     return {
       'evaluations': evaluations,
@@ -173,7 +173,7 @@ class Report:
     return self
 
   def __exit__(self, kind, error: BaseException | None, trace):
-    """Closes the files and the reporters; the bar stays visible."""
+    """Closes the files and the trackers; the bar stays visible."""
     if self._first:
       self._bar.close()
       self._metrics.close()

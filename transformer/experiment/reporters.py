@@ -1,4 +1,4 @@
-"""Who is told of a run while it trains: TensorBoard, and the parts that `train.report` names."""
+"""Trackers of a run in training: TensorBoard, and the plugins of `train.report`."""
 
 import copy
 import queue
@@ -13,7 +13,7 @@ from transformer.system.progress import warn
 
 
 class Sample(NamedTuple):
-  """A sentence of the validation split as text: the source, a reference and a translation."""
+  """A sentence of the validation set as text: source, reference and translation."""
 
   source: str
   reference: str
@@ -21,10 +21,13 @@ class Sample(NamedTuple):
 
 
 class Reporters:
-  """Tells objects of the run, by their methods in docs/trackers.md; waits for all together."""
+  """Calls the methods of trackers, which docs/trackers.md lists, in one thread per tracker.
+
+  Waits up to `seconds` for all of them together, at the start and at the end.
+  """
 
   def __init__(self, parts: Mapping[str, Callable], arguments: tuple, seconds: float):
-    """Waits some seconds until they are made; closes them again and raises a `UserError` of one."""
+    """Starts all trackers; on a `UserError` within `seconds`, closes them and re-raises it."""
     self._seconds = seconds
     self._all: list[_Reporter] = []
     end = time.monotonic() + seconds
@@ -36,17 +39,17 @@ class Reporters:
         reporter.is_checked.set()
         if reporter.mistake:
           raise reporter.mistake
-    except BaseException as error:  # A signal, too.
+    except BaseException as error:  # Also after a signal.
       self.end(error)
       raise
 
   def tell(self, method: str, *arguments: Any):
-    """Has a method of each object called, if it has it; each gets dicts of its own."""
+    """Queues a method call for all trackers; each gets its own copies of dicts."""
     for reporter in self._all:
       reporter.calls.put((method, [copy.copy(argument) for argument in arguments]))
 
   def end(self, error: BaseException | None):
-    """Has `close` called after all else, and waits for that."""
+    """Queues `close` for all trackers, and waits for them."""
     end = time.monotonic() + self._seconds
     for reporter in self._all:
       reporter.error = error
@@ -61,13 +64,13 @@ class Reporters:
 
 
 class _Reporter(threading.Thread):
-  """A thread for one reporter, so that training never waits for it; ends after a fault.
+  """A thread for one tracker, so that training never waits for it; ends after a failure.
 
   Attributes:
-    calls: methods and their arguments; None is the end.
-    is_checked: set once the object is made, or no longer waited for.
-    mistake: the `UserError` of its class, if that came in time.
-    error: what ended the run, or the reporter.
+    calls: methods with their arguments; None ends the thread.
+    is_checked: set once the tracker is built, or is no longer waited for.
+    mistake: the `UserError` of its constructor, if it was raised in time.
+    error: the exception that ended the run or the tracker.
   """
 
   def __init__(self, name: str, part: Callable, arguments: tuple):
@@ -81,7 +84,7 @@ class _Reporter(threading.Thread):
     self.start()
 
   def run(self):
-    """Makes and calls the object."""
+    """Builds the tracker, and calls its methods."""
     with optional(
       f'{self.name} gets nothing more until the next start; {METRICS} has all', warn
     ):
@@ -105,4 +108,4 @@ class _Reporter(threading.Thread):
 
 
 def _ignore(*_):
-  """Stands for a method that a reporter does not have."""
+  """Replaces a method that a tracker does not have."""

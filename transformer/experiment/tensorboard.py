@@ -1,4 +1,4 @@
-"""What a run writes for TensorBoard: numbers and translations."""
+"""Writes the numbers and translations of a run for TensorBoard."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ TENSORBOARD = 'tensorboard'
 class Events:
   """An event file for TensorBoard.
 
-  tensorboardX's `SummaryWriter` writes in a thread of its own. A full disk ends that thread, and
-  then its caller waits for ever for room in the thread's queue.
+  It replaces tensorboardX's `SummaryWriter`, which writes in a separate thread. A full disk ends
+  that thread, and its caller then waits forever for free capacity in the queue of the thread.
   """
 
   def __init__(self, config: Config, workdir: Path, step: int):
@@ -49,6 +49,6 @@ class Events:
 
 
 def _as_markdown(samples: Sequence[Sample]) -> str:
-  """Returns a block of code for each sample, whose lines are its texts, so nothing is markup."""
+  """Returns a code block for each sample, with a line for each text, so nothing is markup."""
   blocks = ['\n'.join(f'    {text}' for text in sample) for sample in samples]
   return '\n\n---\n\n'.join(blocks)

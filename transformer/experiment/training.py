@@ -1,4 +1,4 @@
-"""Training: from a config, or from where the run was, to the last checkpoint."""
+"""Training: from a config, or from the last checkpoint, to the end of a run."""
 
 import functools
 import shlex
@@ -39,7 +39,7 @@ from transformer.training.update import CompiledUpdate
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
-  """Trains a run from its config, or resumes it; `signals` stop it, by `Preempted`."""
+  """Trains a run from its config, or resumes it; raises `Preempted` if `signals` stop it."""
   check_backend()
   processes.from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_at_once)
@@ -76,9 +76,9 @@ def train(
   validation: Validation,
   signals: Signals | None = None,
 ) -> tuple[int, Evaluations]:
-  """Trains a run that has not ended by a compiled update; returns its steps and evaluations.
+  """Runs the training loop of an unfinished run; returns its last step and its evaluations.
 
-  `state` is the first state, or the restored one. `signals` stop the run, by `Preempted`.
+  `state` is the first state, or the restored one. Raises `Preempted` if `signals` stop the run.
   """
   signals = signals or Signals()
   update = compiled.update
@@ -86,7 +86,7 @@ def train(
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.done
-  unfinished = run.unfinished  # Then this step may lack its evaluation.
+  unfinished = run.unfinished  # The evaluation of this step may be missing.
   agreement = processes.StopAgreement(update.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
@@ -134,9 +134,9 @@ def train(
 
 
 def _validation(config: Config, prepared: Preparation) -> Validation:
-  """Returns the validation sets of a run, with a greedy search.
+  """Returns the validation sets of a run, which greedy search translates.
 
-  It is quick; `eval.py` uses the beams of `config.decode`.
+  Greedy search is fast; `eval.py` uses the beam size of `config.decode`.
   """
   update = prepared.update
   greedy = decoding_for(config.decode, config.seed, beam_size=1)
@@ -152,7 +152,7 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
 
 
 def _compile_search(validation: Validation, params) -> tuple[str, Any]:
-  """Returns a name for people, and the compiled search of the longest validation sentences."""
+  """Returns a readable name, and the compiled search of the longest validation sentences."""
   sources = []
   for each in validation.sets:
     sources += each.sources
@@ -162,7 +162,7 @@ def _compile_search(validation: Validation, params) -> tuple[str, Any]:
 
 
 def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
-  """Returns what the history says of an evaluation; if that lacks `best_by`, ends the run."""
+  """Returns an evaluation's entry in the history; raises `UserError` if it lacks `best_by`."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
@@ -194,7 +194,7 @@ def _check_machine(config: Config):
 def _report_end(
   config: TrainConfig, workdir: Path, step: int, evaluations: Evaluations
 ):
-  """Logs the best step of a run that has ended, and the next command."""
+  """Logs the best step of a finished run, and the command that scores it."""
   logging.info('the run is done: step %d of %d', step, config.steps)
   if step < config.steps:
     logging.info('out of patience: train.patience=%d', config.patience)

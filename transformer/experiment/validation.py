@@ -1,4 +1,4 @@
-"""Evaluation of a run's parameters on its validation sets: loss, BLEU and samples."""
+"""Evaluates a run's parameters on its validation sets: loss, BLEU and samples."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,16 +17,16 @@ from transformer.system import processes
 from transformer.system.progress import warn
 from transformer.training.config import STANDARD_METRICS
 
-_SHOWN = 5  # TensorBoard shows this many sentences, evenly spread over the split.
+_SHOWN = 5  # Number of sentences that TensorBoard shows, evenly spaced over the split.
 
 
 class Evaluation(NamedTuple):
-  """An evaluation.
+  """The results of an evaluation.
 
   Attributes:
-    values: loss in nats per token without smoothing, its perplexity, BLEU and other metrics of each
-      set, by their names in `metrics.jsonl`.
-    translations: all of each set, by its key.
+    values: loss in nats per token without label smoothing, perplexity, BLEU and other metrics of
+      each set, by their names in `metrics.jsonl`.
+    translations: all translations of each set, by its key.
     samples: a few sentences of the first set.
   """
 
@@ -39,9 +39,9 @@ class ValidationSet(NamedTuple):
   """A validation set.
 
   Attributes:
-    key: the beginning of its metrics' names: `valid`, or `valid/NAME` after the first set.
-    batches: its pairs, packed.
-    gold: the references of custom metrics.
+    key: prefix of the names of its metrics: `valid`, or `valid/NAME` after the first set.
+    batches: its sentence pairs, packed.
+    gold: references for custom metrics.
   """
 
   key: str
@@ -52,7 +52,7 @@ class ValidationSet(NamedTuple):
 
 
 class Validation(NamedTuple):
-  """The validation sets of a run, and how they are translated and scored.
+  """The validation sets of a run, its translator and its metrics.
 
   Attributes:
     metric: `train.valid_metric`, or None.
@@ -66,9 +66,9 @@ class Validation(NamedTuple):
   has_chrf: bool = False
 
   def evaluate(self, eval_step: Callable, params) -> Evaluation:
-    """Evaluates parameters; a metric of one's own that fails is left out.
+    """Returns the evaluation of parameters; omits a custom metric that fails.
 
-    `eval_step` takes parameters and a batch and returns sums.
+    `eval_step`: (params, batch) -> sums.
     """
     values = {}
     translations = {}
@@ -82,7 +82,7 @@ class Validation(NamedTuple):
       if processes.is_first():
         scores |= self._scores(each, translations[each.key])
       values |= {f'{each.key}/{name}': value for name, value in scores.items()}
-    # A metric of one's own may give other scores elsewhere, and all processes must decide alike.
+    # Custom metrics may differ across hosts, but all processes must agree: use process 0's.
     values = processes.from_first(lambda: values)
     first = self.sets[0]
     texts = (first.sources, first.references, translations[first.key])
@@ -102,7 +102,7 @@ class Validation(NamedTuple):
 
 
 def _loss(eval_step: Callable, params, batches: Sequence[Batch]) -> float:
-  """Returns the loss in nats per token of all batches."""
+  """Returns the loss over all batches, in nats per token."""
   nll = 0.0
   weight = 0.0
   for batch in batches:
@@ -118,10 +118,10 @@ def check_metrics(
   pairs: Sequence[tuple[str, str]],
   gold: Sequence[str] | None,
 ):
-  """Computes a metric of one's own once, so that a mistake in it ends a run before it trains.
+  """Computes a custom metric once, so that its errors are raised before training.
 
-  Each source of a few pairs gets the target of the next for a translation. Raises `UserError`
-  if no metric has the name that `train.best_by` gives.
+  As translations, the sources of a few pairs get the target of the next pair. Raises `UserError` if
+  the metric fails, or if no metric has the name in `train.best_by`.
   """
   names = set(STANDARD_METRICS)
   if metric:

@@ -1,1 +1,1 @@
-"""A run on disk: its directory, checkpoints and metrics, and how it is loaded."""
+"""A run on disk: its directory, checkpoints and metrics, and how it is loaded and resumed."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a run in training, which Orbax writes and restores."""
+"""Writes and restores the checkpoints of a training run with Orbax."""
 
 import contextlib
 import os
@@ -21,25 +21,26 @@ from transformer.runs.run_directory import REMOVED, UNFINISHED
 from transformer.system import processes
 from transformer.training.step import TrainState
 
-# Parts that only training needs. `rest` is the number of updates and the optimizer's state.
+# Checkpoint items that only training needs. `rest` holds the step and the optimizer's state.
 _SKIPS = 'skips'
 _REST = 'rest'
-# The end of the name of a checkpoint that is complete but has no digests yet.
+# Suffix of a checkpoint that Orbax has written but that has no digests yet.
 _UNSEALED = '.unsealed'
 
 
 class CheckpointWriter(Checkpoints):
   """Saves, restores and deletes checkpoints.
 
-  A thread writes a checkpoint while training goes on. Its folder gets its name last, so no half of
-  it is seen. The first process alone seals, names and deletes checkpoints.
+  A thread writes a checkpoint while training continues. The folder of a checkpoint gets its final
+  name last, so that readers never see a partial checkpoint. Only process 0 seals, renames and
+  deletes checkpoints.
   """
 
   def __init__(self, directory: Path, *, keep: int = 1):
     """Opens a directory; the first checkpoint creates it.
 
-    The best checkpoint stays in addition to the latest `keep`. A later checkpoint replaces an
-    unfinished one, which does not count.
+    The directory holds the latest `keep` checkpoints and the best one. An unfinished checkpoint
+    does not count toward `keep`, and the next checkpoint replaces it.
     """
     if processes.is_first():
       _tidy(directory)
@@ -50,10 +51,10 @@ class CheckpointWriter(Checkpoints):
     self._writing: Future[None] | None = None
 
   def fall_back(self) -> int | None:
-    """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
+    """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
 
-    Moves later checkpoints, which are damaged, aside, so that their steps can be saved again; a
-    person may repair them. Raises `UserError` if all checkpoints are damaged.
+    Renames each later checkpoint, which is corrupt, to `STEP.damaged`, so that it can be repaired
+    by hand and its step can be saved again. Raises `UserError` if all checkpoints are corrupt.
     """
     whole = super().fall_back()
     for step in [step for step in self.steps if step > (whole or 0)]:
@@ -70,11 +71,13 @@ class CheckpointWriter(Checkpoints):
     return whole
 
   def save(self, state: TrainState, history: dict, unfinished: bool = False):
-    """Starts to write a checkpoint; returns once the state may be changed again.
+    """Starts to write a checkpoint; returns once `state` may be overwritten.
 
-    An `unfinished` step may lack its evaluation; the finished checkpoint of that step replaces it.
-    It is written before this returns. The `evaluations` of the history tell which checkpoint is the
-    best. A thread reads the history, JSON data, later, so that it must not change.
+    The `evaluations` of the history decide which checkpoint is the best. The history is JSON data;
+    a thread reads it later, so it must not be modified.
+
+    The evaluation of an `unfinished` step may be missing; the finished checkpoint of the same step
+    replaces it. An unfinished checkpoint is written before this returns.
     """
     self.wait()
     step = int(state.step)
@@ -91,7 +94,7 @@ class CheckpointWriter(Checkpoints):
       self.wait()
 
   def _finish(self, step: int, unsealed: Path, history: Mapping):
-    """Waits for Orbax, names the checkpoint, and removes those that it makes superfluous."""
+    """Waits for Orbax, seals and renames the checkpoint, and deletes superfluous ones."""
     with _one_line_errors(self._directory):
       self._checkpointer.wait_until_finished()
       if processes.is_first():
@@ -103,13 +106,13 @@ class CheckpointWriter(Checkpoints):
         self._remove_superfluous(history)
 
   def restore(self, step: int, like: TrainState) -> TrainState:
-    """Returns the state of a checkpoint, to go on with training.
+    """Returns the training state of a checkpoint, to resume from.
 
-    `like` has the shapes, types and shardings to restore to. Deletes the checkpoints that a killed
-    process was about to delete.
+    `like` has the shapes, dtypes and shardings of the state. Also deletes superfluous checkpoints
+    that a killed process did not delete.
     """
     wanted = _parts(like)
-    # A run that was resumed with train.skip_nonfinite has older checkpoints without counters.
+    # Checkpoints that were saved without train.skip_nonfinite have no counters of skipped steps.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)
     args = ocp.args.Composite(
@@ -129,7 +132,7 @@ class CheckpointWriter(Checkpoints):
     )
 
   def _remove_superfluous(self, history: Mapping):
-    """Deletes all but the latest checkpoint, the latest finished ones, and the best one."""
+    """Deletes all checkpoints except the latest, the latest `keep` finished ones and the best."""
     finished = [step for step in self.steps if not self.is_unfinished(step)]
     kept = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
@@ -138,7 +141,7 @@ class CheckpointWriter(Checkpoints):
     shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
   def _remove(self, steps: Iterable[int]):
-    """Moves checkpoints to where no reader looks, so that a kill leaves no half of one."""
+    """Moves checkpoints to `removed/`, where no reader looks: a kill leaves no partial one."""
     removed = self._directory / REMOVED
     removed.mkdir(exist_ok=True)
     for step in steps:
@@ -146,27 +149,27 @@ class CheckpointWriter(Checkpoints):
       self.steps.remove(step)
 
   def wait(self):
-    """Waits until everything is written; raises `UserError` if that fails."""
+    """Waits until all checkpoints are written; raises `UserError` if a write fails."""
     if self._writing:
       self._writing.result()
 
   def check(self):
-    """Raises `UserError` if a write has failed; does not wait for one that goes on."""
+    """Raises `UserError` if a completed write has failed; does not wait for a pending write."""
     if self._writing and self._writing.done():
       self._writing.result()
 
   def close(self):
-    """Waits as `wait` does, and releases the directory."""
+    """Waits like `wait`, then releases the directory."""
     try:
       self.wait()
     finally:
       self._thread.shutdown()
-      with _one_line_errors(self._directory):  # Orbax may raise an error again.
+      with _one_line_errors(self._directory):  # Orbax may raise the same error again.
         self._checkpointer.close()
 
 
 def _tidy(directory: Path):
-  """Removes parts of steps, and takes back a step that was to be replaced, and was not."""
+  """Removes partial checkpoints; restores a removed checkpoint that was never replaced."""
   for left in directory.glob(f'*{_UNSEALED}*'):
     shutil.rmtree(left)
   newest = max(Checkpoints(directory).steps, default=-1)
@@ -189,11 +192,11 @@ def _parts(state: TrainState) -> dict:
 def _one_line_errors(directory: Path) -> Iterator[None]:
   """Turns any failure to write a checkpoint into a `UserError`.
 
-  One of several processes ends at once, since the others would wait for its part for ever.
+  With several processes, this process exits at once: the others would wait forever for its shards.
   """
   try:
     yield
-  except Exception as error:  # Orbax and TensorStore raise many types.
+  except Exception as error:  # Orbax and TensorStore raise many types of errors.
     refusal = UserError(
       f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
       f'or allow writing there, then start again, and the run goes on from the checkpoint before'

@@ -1,6 +1,7 @@
-"""Reads the checkpoints of a run: the latest, the best, the mean of several.
+"""Reads the checkpoints of a run: the latest, the best, or the mean of several.
 
-Orbax writes them in a format of TensorStore, whose import takes a tenth of the time of Orbax's.
+Orbax writes checkpoints in a TensorStore format. This module reads them with TensorStore, which
+imports ten times as fast as Orbax.
 """
 
 import json
@@ -18,24 +19,24 @@ from transformer.runs import sealing
 from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import UNFINISHED, check_path
 
-# The parts of a checkpoint that a reader of a run needs.
+# Checkpoint items that are read outside of training, too.
 PARAMS = 'params'
 AVERAGE = 'average'
 HISTORY = 'history'
 
 
 class Checkpoints:
-  """The folders `STEP/` under a directory: the latest few checkpoints and the best.
+  """The folders `STEP/` in a directory: the latest few checkpoints and the best.
 
-  A checkpoint holds the training state, the history of evaluations, and a digest of each of its
-  files. Every byte is compared with its digest before anything is used.
+  A checkpoint holds the training state, the evaluation history, and a digest of each of its files.
+  Every file is verified before any of its data is used.
 
   Attributes:
     steps: the steps that have a checkpoint, ascending.
   """
 
   def __init__(self, directory: Path):
-    """Opens a directory; nothing in it is changed."""
+    """Opens a directory, and changes nothing in it."""
     check_path(directory)
     self._directory = directory.absolute()
     self._verified: set[int] = set()
@@ -44,13 +45,13 @@ class Checkpoints:
     )
 
   def is_unfinished(self, step: int) -> bool:
-    """Whether training saved the step for a signal, so that its evaluation may be missing."""
+    """Returns whether a signal stopped training at this step, perhaps before its evaluation."""
     return (self._directory / str(step) / UNFINISHED).is_dir()
 
   def fall_back(self) -> int | None:
-    """Returns the step of the latest undamaged checkpoint, or None if there are no checkpoints.
+    """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
 
-    Warns of damaged ones; raises `UserError` if all are damaged.
+    Logs a warning for each corrupt checkpoint. Raises `UserError` if all are corrupt.
     """
     for step in reversed(self.steps):
       folder = self._directory / str(step)
@@ -67,13 +68,16 @@ class Checkpoints:
     return None
 
   def resolve(self, which: str) -> int:
-    """Returns the step of an undamaged checkpoint that `best`, `latest` or a number names."""
+    """Returns the step of a checkpoint: `best`, `latest` or a step as text.
+
+    Raises `UserError` if the checkpoint is missing or corrupt.
+    """
     if not self.steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
     step = self.steps[-1] if which in ('best', 'latest') else None
     if which == 'best':
       best = best_evaluation(self.history(step)['evaluations'])
-      # A run that was stopped before its first evaluation has only a latest.
+      # A run that was stopped before its first evaluation has no best step: use the latest.
       step = best['step'] if best else step
     elif which.isdecimal():
       step = int(which)
@@ -89,7 +93,11 @@ class Checkpoints:
   def average_params(
     self, steps: list[int], like, sharding=None, item: str = PARAMS
   ) -> Any:
-    """Reads parameters (or averages) of the shapes of `like`; of several the mean (section 6.1)."""
+    """Returns parameters with the shapes of `like`: of one step, or the mean of several.
+
+    The mean follows section 6.1 of the paper. `item` is `PARAMS`, or `AVERAGE` for the moving
+    average of the parameters.
+    """
     total = None
     for step in steps:
       params = self._read(
@@ -101,18 +109,18 @@ class Checkpoints:
     )
 
   def history(self, step: int) -> dict:
-    """Reads the history of a checkpoint, and nothing else."""
+    """Returns only the history of a checkpoint."""
     return self._read(
       step, lambda folder: json.loads((folder / HISTORY / 'metadata').read_bytes())
     )
 
   def _read(self, step: int, function: Callable[[Path], Any]) -> Any:
-    """Returns what a function reads from the folder of a checkpoint, which is verified first."""
+    """Verifies a checkpoint, and returns the result of `function(folder)`."""
     folder = self._directory / str(step)
     try:
       self._verify(step)
       return function(folder)
-    except Exception as error:  # Orbax and TensorStore raise many types.
+    except Exception as error:  # Orbax and TensorStore raise many types of errors.
       if is_out_of_memory(error):
         raise
       if not folder.exists():
@@ -128,7 +136,7 @@ class Checkpoints:
       ) from error
 
   def _verify(self, step: int):
-    """Raises `UserError` if a checkpoint differs from what was written; compares it only once."""
+    """Raises `UserError` if a checkpoint does not match its digests; verifies it only once."""
     folder = self._directory / str(step)
     if step in self._verified:
       return
@@ -140,7 +148,7 @@ class Checkpoints:
 
 
 def by_name(arrays) -> dict:
-  """Returns the leaves of nested dicts by their dotted names."""
+  """Returns the leaves of nested dicts by dotted name."""
   return {
     jax.tree_util.keystr(path, simple=True, separator='.'): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
@@ -148,7 +156,7 @@ def by_name(arrays) -> dict:
 
 
 def _read_arrays(folder: Path, like, sharding):
-  """Reads nested dicts of arrays, which Orbax wrote to a database of TensorStore's."""
+  """Returns nested dicts of arrays, read from the TensorStore database that Orbax wrote."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
   wanted = by_name(like)
   opening = [

@@ -1,45 +1,45 @@
-"""The evaluations of a run: the best one, and the end of patience."""
+"""The best evaluation of a run, and early stopping by `train.patience`."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-# The evaluations of a history in their order: the step and the metrics of each.
+# Evaluations in the order of their steps; each has its step and its metrics.
 Evaluations = Sequence[Mapping]
-# The key of an evaluation in a history that names another metric, by `train.best_by`.
+# Key in an evaluation whose value is `train.best_by`, if that is set.
 BEST_BY = 'best_by'
-# Below this BLEU or F1, differences come from a few words that are right by chance.
+# Below this score, differences come from a few words that match by chance.
 _LEAST = 1.0
 _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
 def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
-  """Returns the name and the value of the metric that chooses checkpoints."""
+  """Returns the name and value of the metric that selects checkpoints; by default BLEU."""
   best_by = evaluation.get(BEST_BY) or 'bleu'
   name, _, metric = best_by.rpartition('/')
   return f'{name} {_NAMES.get(metric, metric)}'.lstrip(), evaluation[f'valid/{best_by}']
 
 
 def best_evaluation(evaluations: Evaluations) -> Mapping | None:
-  """Returns the evaluation with the best score, or None if there are none.
+  """Returns the evaluation with the best score; None if there are no evaluations.
 
-  A loss and a perplexity are better if they are lower, all others if they are higher. All BLEU and
-  F1, from 0 to 100, below 1 count as equal, since they say nothing. A tie goes to the lower loss of
-  the same validation set, and then to the first evaluation.
+  Lower is better for loss and perplexity, higher for all other metrics. BLEU, chrF2++ and F1, from
+  0 to 100, are noise below 1, so all scores below 1 count as equal. Ties are broken by the lower
+  loss on the same validation set, then by the earlier evaluation.
   """
   return max(evaluations, key=_rank, default=None)
 
 
 def is_out_of_patience(evaluations: Evaluations, patience: int) -> bool:
-  """Returns whether the last `patience` evaluations, unless 0, are no better than one before."""
-  # With a patience of 0, the slice is all of them.
+  """Returns whether the last `patience` evaluations brought no new best; False if it is 0."""
+  # With patience=0, the slice contains all evaluations.
   return (
     bool(evaluations) and best_evaluation(evaluations) not in evaluations[-patience:]
   )
 
 
 def _rank(evaluation: Mapping) -> tuple[float, ...]:
-  """Orders evaluations; NaN comes last."""
+  """Returns the sort key of an evaluation: the higher, the better; NaN is the worst."""
   best_by = evaluation.get(BEST_BY) or 'bleu'
   name, slash, metric = best_by.rpartition('/')
   score = evaluation[f'valid/{best_by}']

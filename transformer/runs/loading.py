@@ -1,4 +1,4 @@
-"""Loads a trained run from disk, and saves one made of weights alone."""
+"""Loads a trained run from disk, and saves weights as a run."""
 
 import contextlib
 import dataclasses
@@ -38,9 +38,9 @@ class Run:
   """A trained model, with its config and vocabulary.
 
   Attributes:
-    vocabulary: its vocabulary, or one for each language.
-    params: its parameters, or their moving average if the run keeps one.
-    steps: the checkpoints whose mean the parameters are, ascending.
+    vocabulary: the shared vocabulary, or one vocabulary per language.
+    params: the parameters, or their moving average if the run maintains one.
+    steps: the checkpoints that the parameters are averaged over, ascending.
   """
 
   workdir: Path
@@ -54,7 +54,7 @@ class Run:
     check_params(self.model, self.params)
 
   def __getstate__(self) -> dict:
-    """Returns what a pickle holds: the fields, and nothing that was compiled."""
+    """Returns the fields to pickle, without compiled functions."""
     return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
@@ -64,12 +64,12 @@ def load_run(
   average: int = 1,
   batch_size: int | None = None,
 ) -> Run:
-  """Loads a run from its directory alone.
+  """Loads a run from its directory.
 
   Args:
     checkpoint: `best`, for the best evaluation; `latest`; or a step.
     average: number of checkpoints to average: the chosen one and the latest before it.
-    batch_size: sentences to translate together, instead of `decode.batch_size`.
+    batch_size: sentences per batch in translation, instead of `decode.batch_size`.
   """
   check_backend()
   workdir = files.as_path(workdir)
@@ -108,7 +108,7 @@ def load_run(
 
 
 def diverged(runs: Sequence[Run], fact: str) -> UserError:
-  """Returns the error that names diverged runs and says what to do."""
+  """Returns a `UserError` that names the diverged runs and suggests a fix."""
   named = ' or '.join(
     f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs
   )
@@ -119,7 +119,10 @@ def diverged(runs: Sequence[Run], fact: str) -> UserError:
 
 
 def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
-  """Refuses log-probabilities of numbered lines that are not finite: the runs have diverged."""
+  """Raises `UserError` if a log-probability is not finite, since the runs have diverged.
+
+  `numbers` are the line numbers of the scores.
+  """
   for number, score in zip(numbers, scores, strict=False):
     if not math.isfinite(score):
       raise diverged(runs, f'the log-probabilities for line {number} are not finite')
@@ -132,13 +135,13 @@ def save_run(
   params,
   steps: list[int],
 ):
-  """Saves weights as a run that `load_run` can read and that training cannot resume.
+  """Saves weights as a run that `load_run` can read, but that training cannot resume.
 
   Args:
     workdir: an empty directory.
     steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
   """
-  # A reader of a run needs neither Orbax nor Optax, whose imports take a sixth of a start.
+  # Loading a run needs neither Orbax nor Optax, whose imports take a sixth of the start-up time.
   from transformer.runs.checkpoint_writer import CheckpointWriter
   from transformer.training.step import TrainState
 
@@ -167,7 +170,7 @@ def save_run(
 
 
 def check_params(model: Model, params):
-  """Raises `UserError` if parameters do not have the names and shapes of a model's."""
+  """Raises `UserError` if the names or shapes of parameters differ from the model's."""
   if not isinstance(params, Mapping):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {shown(params)}'
@@ -186,7 +189,7 @@ def check_params(model: Model, params):
 
 @functools.cache
 def _shapes_of(model: Model) -> Any:
-  """Returns the shapes of a model's parameters, which an earlier start may have traced."""
+  """Returns the shapes of a model's parameters; their traced program is cached."""
   return jax.eval_shape(
     keep_traced(
       lambda: init_params(model, 0),

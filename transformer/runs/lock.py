@@ -1,4 +1,4 @@
-"""The lock that lets only one process train in a run's directory."""
+"""The lock that allows only one process to train in a run's directory."""
 
 import contextlib
 import fcntl
@@ -18,11 +18,12 @@ LOCK = 'lock.json'
 
 @contextlib.contextmanager
 def run_lock(workdir: Path) -> Iterator[None]:
-  """Holds the right to write to a run's directory, and creates it.
+  """Holds an exclusive lock on a run's directory, which it creates if needed.
 
-  The kernel locks a file, and unlocks it when the process ends; NFS and other network file systems
-  tell other machines of it. The file names its holder. At the end, removes the directories that it
-  created if they are empty. Raises `UserError` if another run holds the lock.
+  The lock is an `flock` on a file that names its holder. The kernel releases the lock when the
+  process ends. NFS and other network file systems propagate the lock to other machines. On exit,
+  removes the directories that it created if they are empty. Raises `UserError` if another run holds
+  the lock.
   """
   path = workdir.absolute() / LOCK
   made = [folder for folder in path.parents if not folder.exists()]
@@ -32,9 +33,10 @@ def run_lock(workdir: Path) -> Iterator[None]:
     while not is_there:
       file = opened.enter_context(open(path, 'a+b', buffering=0))
       _lock(file, path)
-      with contextlib.suppress(FileNotFoundError):  # Its holder has just removed it.
+      # The holder may just have removed the file.
+      with contextlib.suppress(FileNotFoundError):
         is_there = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    with contextlib.suppress(OSError):  # On a full disk, the holder has no name.
+    with contextlib.suppress(OSError):  # On a full disk, the holder is not recorded.
       file.truncate(0)
       file.write(
         json.dumps({'host': socket.gethostname(), 'process': os.getpid()}).encode()
@@ -53,7 +55,7 @@ def _lock(file: BinaryIO, path: Path):
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as error:
     holder = {}
-    with contextlib.suppress(ValueError):  # It has written nothing yet.
+    with contextlib.suppress(ValueError):  # The holder has not written its name yet.
       file.seek(0)
       holder = json.loads(file.read())
     raise UserError(

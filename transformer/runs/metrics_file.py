@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, which survives kills and full disks."""
+"""`metrics.jsonl`, which holds only whole lines even after kills and on full disks."""
 
 import contextlib
 import errno
@@ -11,19 +11,19 @@ from transformer.errors import UserError
 
 
 class MetricsFile:
-  """A JSONL file of whole lines."""
+  """An append-only JSONL file of whole lines."""
 
   def __init__(self, path: Path, written: Mapping[str, int]):
-    """Opens the file, and removes the lines after `written()` of an earlier process."""
+    """Opens a file, and removes all lines after the position `written` of an earlier process."""
     self._path = path
     content = path.read_bytes() if path.exists() else b''
-    # Somebody may have shortened the file.
+    # The file may have been shortened by hand.
     self._size = content[: written.get('bytes', 0)].rfind(b'\n') + 1
     self._file = path.open('ab', buffering=0)
     self._file.truncate(self._size)
 
   def write(self, line: str):
-    """Adds a line; raises `UserError`, and writes no part of it, if that is not possible."""
+    """Appends a line; if that fails, removes any part of it and raises `UserError`."""
     content = line.encode()
     try:
       if self._file.write(content) < len(content):
@@ -38,7 +38,7 @@ class MetricsFile:
     self._size += len(content)
 
   def written(self) -> dict[str, int]:
-    """Returns, for a later process, how much is written and on the disk, as JSON data."""
+    """Flushes the file to disk; returns its size, as JSON data, for a later process."""
     os.fsync(self._file.fileno())
     return {'bytes': self._size}
 
@@ -48,10 +48,10 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[dict]:
-  """Returns the readable lines of a file of metrics, each with its `step`."""
+  """Returns the valid lines of a metrics file as dicts, each with its `step`."""
   rows = []
   for line in path.read_bytes().splitlines() if path.exists() else ():
-    with contextlib.suppress(ValueError):  # A line may be incomplete, or damaged.
+    with contextlib.suppress(ValueError):  # A line may be incomplete or corrupt.
       row = json.loads(line)
       if isinstance(row, dict) and 'step' in row:
         rows.append(row)

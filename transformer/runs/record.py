@@ -1,4 +1,4 @@
-"""The record of a run, `run.json`: what produced its numbers."""
+"""The record of a run, `run.json`: code, settings and machines behind its numbers."""
 
 import os
 import platform
@@ -16,8 +16,8 @@ from transformer.system.machine import usable_cores
 
 
 def write_record(workdir: Path, reproducible: bool, **facts):
-  """Writes `run.json`: facts about a new run, and about this process."""
-  # `add_session` fills `resumed`.
+  """Writes `run.json` of a new run: the given facts, and those about this process."""
+  # `add_session` appends to `resumed`.
   about = {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
   files.write_sealed(workdir / RUN, about)
 
@@ -29,10 +29,11 @@ def add_session(
   trains: bool,
   own: dict[str, str],
 ):
-  """Records in `run.json` that this process starts the run again, or only evaluates it.
+  """Adds this process to `run.json` of an existing run; `trains` is False if it only evaluates.
 
-  Raises `UserError` if JAX's switches differ from those of the process that trained before. Warns
-  of another digest `own` of a module of one's own.
+  `own` has the current digest of each plugin. Raises `UserError` if JAX's switches differ from the
+  switches of the last process that trained. Logs a warning for each plugin whose digest has changed
+  since that process.
   """
   about = read_record(workdir)
   last = [about, *(past for past in about['resumed'] if past['trains'])][-1]
@@ -51,7 +52,7 @@ def add_session(
 
 
 def _session(reproducible: bool) -> dict:
-  """Returns the time, command, commit, packages and devices of this process."""
+  """Returns the time, command, commit, package versions and devices of this process."""
   devices = jax.devices()
   return {
     'started': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),

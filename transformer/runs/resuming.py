@@ -1,6 +1,6 @@
 """Checks that a run is resumed with the settings, data and parameters that it began with.
 
-Imports no JAX, so that a mistake is reported at once.
+Imports no JAX, so that an invalid setting is reported at once.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from transformer.runs.run_directory import (
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
-# Settings that may differ when a run is resumed. They change how long the run goes on, what it
-# reports and where it runs, but no update.
+# Settings that may change on resume. They affect the length of a run, its logs and its devices, but
+# no training step.
 _MAY_DIFFER = (
   'data.dir',
   'model.remat',
@@ -49,7 +49,7 @@ _MAY_DIFFER = (
 
 
 def check_workdir(workdir: Path, config: Config):
-  """Refuses a directory whose run cannot go on with these settings, or with files of no run."""
+  """Raises `UserError` if a directory holds a run that cannot resume, or unrelated files."""
   check_path(workdir)
   saved = read_config(workdir)
   if saved is None:
@@ -68,7 +68,7 @@ def check_workdir(workdir: Path, config: Config):
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
-  """Returns what `check_same_settings` does for the run in a directory; {} if there is none."""
+  """Returns `check_same_settings` of the run in a directory; {} if there is no run."""
   saved = read_config(workdir)
   if saved is None:
     return {}
@@ -77,18 +77,19 @@ def changed_settings(workdir: Path, config: Config) -> dict:
 
 
 def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
-  """Refuses to resume a run with settings that would change its updates.
+  """Returns the settings that have changed, by dotted name, each with `from` and `to`.
 
-  All settings are by dotted name. Returns `from` and `to` of those that differ and may.
+  `old` and `new` are all settings by dotted name. Raises `UserError` if a changed setting would
+  alter the training steps of the run.
   """
   best_by = new['train.best_by'].rpartition('/')[2]
   may_not = {
     'train.steps': SCHEDULES.get(own_code.name_of(new['optimizer.schedule']), True),
-    # Only the folder may be another.
+    # It may name another folder, but cannot be added or removed.
     'train.init_from': not (old['train.init_from'] and new['train.init_from']),
-    # One of its names may decide which step is the best.
+    # One of its scores may decide which step is the best.
     'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
-    # The skipped updates must still be counted.
+    # Skipped steps must still be counted.
     'train.skip_nonfinite': not new['train.skip_nonfinite'],
   }
   changes = {
@@ -112,9 +113,9 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
 
 
 def check_not_lost(workdir: Path, every: int):
-  """Raises `UserError` if a run has no checkpoint though it has trained on after its second one.
+  """Raises `UserError` if a run has trained past its second checkpoint and has no checkpoint.
 
-  `every` is its `train.checkpoint_every`. A kill may have interrupted the first one.
+  `every` is `train.checkpoint_every`. The first checkpoint may be missing because of a kill.
   """
   reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
   if reached > 2 * every and not any((workdir / CHECKPOINTS).glob('*')):
@@ -126,9 +127,9 @@ def check_not_lost(workdir: Path, every: int):
 
 
 def check_same_start(workdir: Path, facts: Mapping):
-  """Raises `UserError` if a run began with other data, first parameters or frozen arrays.
+  """Raises `UserError` if a run began with other data, initial parameters or frozen arrays.
 
-  `facts` are `data`, `origin` and `frozen` as in `run.json`; an `origin` of None is not used again.
+  `facts` has `data`, `origin` and `frozen` as in `run.json`; an `origin` of None is not checked.
   """
   about = read_record(workdir)
   known = about['data']

@@ -1,4 +1,4 @@
-"""The files in a run's directory: their names, their content, and which of them are there."""
+"""The files in a run's directory: their names, their content, and which of them exist."""
 
 import contextlib
 import importlib.metadata
@@ -20,10 +20,10 @@ RUN = 'run.json'
 METRICS = 'metrics.jsonl'
 CHECKPOINTS = 'checkpoints'
 EVALUATIONS = 'eval'
-# The folder of `CHECKPOINTS` that Orbax moves a checkpoint to before its files are deleted, so that
-# a killed process leaves no part of a checkpoint among the others.
+# The folder in `CHECKPOINTS` to which a checkpoint is moved before its files are deleted, so that a
+# killed process leaves no partial checkpoint among the others.
 REMOVED = 'removed'
-# Packages on which a run's numbers depend.
+# Packages that affect a run's numbers.
 _PACKAGES = (
   'jax',
   'jaxlib',
@@ -35,32 +35,32 @@ _PACKAGES = (
   'sacrebleu',
   'tensorflow-datasets',
 )
-# The format of a run's files, which `run.json` names.
+# The format of a run's files, recorded in `run.json`.
 FORMAT = 3
-# The files that describe a run; a vocabulary has some of these names.
+# The files that describe a run; of the vocabulary files, a run has only some.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
-# An empty part of a checkpoint, the mark of a step that training has not finished: a signal came
-# first, and the step may lack its evaluation.
+# An empty checkpoint item that marks an unfinished step: a signal stopped training there, and the
+# evaluation of the step may be missing.
 UNFINISHED = 'unfinished'
-# The key in `run.json` of a run that consists of weights alone.
+# The key in `run.json` of a run that has only weights, and no optimizer state.
 WEIGHTS_ALONE = 'weights_of_steps'
 
 
 def read_config(workdir: Path) -> dict | None:
   """Returns the settings of a run as nested dicts; None if the directory holds no run.
 
-  Raises `UserError` if the settings are damaged, or the run has another format.
+  Raises `UserError` if the settings are corrupt, or the run has another format.
   """
   path = workdir / CONFIG
   if not path.exists():
     return None
-  if (workdir / RUN).exists():  # A start that was killed has not written it.
+  if (workdir / RUN).exists():  # It is missing if the first start was killed.
     read_record(workdir)
   return files.read_sealed(path, "the run's config")
 
 
 def read_settings(workdir: str | os.PathLike) -> Config:
-  """Returns the settings of a run, or of a copy of its `config.json`, a name in `.json`."""
+  """Returns the settings of a run, or of a copy of its `config.json` whose name ends in `.json`."""
   workdir = files.as_path(workdir)
   if workdir.suffix == '.json' and not workdir.is_dir():
     return Config.from_dict(files.read_sealed(workdir, "a run's config"))
@@ -71,9 +71,9 @@ def read_settings(workdir: str | os.PathLike) -> Config:
 
 
 def read_record(workdir: str | os.PathLike) -> dict:
-  """Reads `run.json`; raises `UserError` if it is damaged, or the run has another format.
+  """Returns `run.json`; raises `UserError` if it is corrupt, or the run has another format.
 
-  Its `data` has the SHA-256 of each vocabulary and of every corpus, by name.
+  Its `data` has the SHA-256 of each vocabulary and each corpus, by name.
   """
   path = Path(workdir) / RUN
   record = files.read_sealed(path, 'the record of the run')
@@ -87,7 +87,7 @@ def read_record(workdir: str | os.PathLike) -> dict:
 
 
 def has_begun(workdir: Path) -> bool:
-  """Returns whether a run has begun in the directory; its `run.json` is written last."""
+  """Returns whether a run has begun in the directory: `run.json`, written last, exists."""
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
     raise UserError(
@@ -97,7 +97,7 @@ def has_begun(workdir: Path) -> bool:
 
 
 def check_path(directory: Path):
-  """Refuses a directory whose full path Orbax or TensorStore, which write checkpoints, misread."""
+  """Raises `UserError` if Orbax or TensorStore would misread a directory's full path."""
   path = f'{os.path.abspath(directory)}/'
   if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
     raise UserError(
@@ -107,18 +107,18 @@ def check_path(directory: Path):
 
 
 def holds_nothing(workdir: Path) -> bool:
-  """Returns whether a directory holds nothing but files of a process killed during start-up."""
+  """Returns whether a directory holds only files of a process that was killed during start-up."""
   return all(
     path.name == LOCK or files.is_unfinished(path) for path in workdir.iterdir()
   )
 
 
 def commit() -> str:
-  """Returns the commit of this code, with `+` if files differ; `unknown` if nothing tells it."""
-  # An installation may lie in the repository of another project.
+  """Returns the commit of this code, with `+` if files differ; `unknown` if it is not recorded."""
+  # The package may be installed inside the repository of another project.
   if not (TOP / '.git').exists():
     return installed_commit()
-  # Without tags, `describe` gives the commit.
+  # Without tags, `describe` prints the commit.
   command = 'git describe --always --abbrev=40 --exclude=* --dirty=+'
   try:
     done = subprocess.run(
@@ -130,11 +130,10 @@ def commit() -> str:
 
 
 def versions() -> dict:
-  """Returns the version of Python, and those of the packages on which a run's numbers depend."""
+  """Returns the versions of Python and of the packages that affect a run's numbers."""
   packages = {}
   for name in _PACKAGES:
-    with contextlib.suppress(
-      importlib.metadata.PackageNotFoundError
-    ):  # Text files need no TFDS.
+    # TFDS may be absent, since text files do not need it.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       packages[name] = importlib.metadata.version(name)
   return {'python': platform.python_version(), 'packages': packages}

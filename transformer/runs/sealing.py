@@ -1,6 +1,6 @@
-"""Digests of a checkpoint's files, which reveal every later change to them.
+"""Digests of a checkpoint's files, which detect every later change.
 
-Orbax and TensorStore miss most flipped bytes of an array, and changed digits of a history.
+Orbax and TensorStore miss most flipped bytes in arrays, and changed digits in the history.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ DIGESTS = 'digests.json'
 
 
 def seal(folder: Path, step: int):
-  """Flushes a complete checkpoint to the disk, and records the size and digest of every file.
+  """Flushes a complete checkpoint to disk, and records the size and digest of every file.
 
-  The step is recorded too, so that a renamed folder is noticed.
+  Also records the step, so that a renamed folder is detected.
   """
   files.flush_all(folder)
   paths = sorted(path for path in folder.rglob('*') if path.is_file())
@@ -29,10 +29,10 @@ def seal(folder: Path, step: int):
 
 
 def find_damage(folder: Path, step: int) -> str | None:
-  """Returns the first difference to a checkpoint as it was written, in words, or None.
+  """Returns a description of the first difference from the sealed checkpoint; None if intact.
 
-  Compares every byte, and ignores files that other programs have added. A file that is there and
-  cannot be read raises an error, since that says nothing about its content.
+  Compares every byte. Ignores files that other programs have added. Raises an error if a file
+  exists but cannot be read, since its content may be intact.
   """
   try:
     about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
@@ -52,16 +52,16 @@ def find_damage(folder: Path, step: int) -> str | None:
 
 
 def digest_of(folder: Path) -> str | None:
-  """Returns the SHA-256 of a checkpoint's `digests.json`, which has those of its other files.
+  """Returns the SHA-256 of a checkpoint's `digests.json`, which covers all other files.
 
-  It is None if the checkpoint is gone, as a run in training removes old ones.
+  Returns None if the checkpoint does not exist: a run in training deletes old checkpoints.
   """
   path = folder / DIGESTS
   return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 
 
 def _describe(folder: Path, names: Collection[str]) -> dict:
-  """Returns the size and the SHA-256 of files in a folder, by name."""
+  """Returns the size and SHA-256 of the named files in a folder, by name."""
 
   def describe(name: str) -> dict:
     with (folder / name).open('rb') as file:

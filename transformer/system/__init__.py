@@ -1,1 +1,1 @@
-"""The process: its start, its end, signals, and work with other processes."""
+"""The process: start-up, exit, signals, and communication with other processes."""

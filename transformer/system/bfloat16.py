@@ -1,4 +1,4 @@
-"""Measures how much faster a CPU multiplies in bfloat16 than in float32."""
+"""Measures the speedup of matrix products in bfloat16 over float32 on a CPU."""
 
 import time
 
@@ -9,11 +9,11 @@ from absl import logging
 _SIZE = 512
 _RUNS = 5
 _WORTH_A_LINE = 1.5
-_WIDE = 128  # Narrower models spend too little time in products.
+_WIDE = 128  # Narrower models spend too little time in matrix products.
 
 
 def advise_bfloat16(dtype: str, model_dim: int):
-  """Logs `model.dtype=bfloat16` as advice for a new run, on a CPU that multiplies faster in it."""
+  """Logs a hint to set `model.dtype=bfloat16` for a new run, if it is faster on this CPU."""
   if jax.default_backend() != 'cpu' or dtype == 'bfloat16' or model_dim < _WIDE:
     return
   speedup = bfloat16_speedup()
@@ -28,9 +28,9 @@ def advise_bfloat16(dtype: str, model_dim: int):
 def bfloat16_speedup() -> float:
   """Returns the time of a matrix product in float32 divided by its time in bfloat16.
 
-  It takes some tenths of a second, and depends on the processor and on the version of JAX: with
-  AMX or AVX512-BF16 instructions, JAX 0.12 multiplies 2 to 4 times as fast in bfloat16; JAX 0.10
-  gains nothing.
+  The measurement takes some tenths of a second. The speedup depends on the CPU and on the version
+  of JAX: with AMX or AVX512-BF16 instructions, bfloat16 is 2 to 4 times as fast in JAX 0.12, and no
+  faster in JAX 0.10.
   """
   product = jax.jit(jnp.matmul)
   factors = [jnp.ones((_SIZE, _SIZE), dtype) for dtype in (jnp.float32, jnp.bfloat16)]

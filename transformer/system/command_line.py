@@ -1,4 +1,4 @@
-"""Starts the commands, and ends them with one line after a user's mistake."""
+"""Starts the commands; turns a user's error into one line."""
 
 import argparse
 import atexit
@@ -35,7 +35,7 @@ _OUT_OF_MEMORY = (
 
 
 def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
-  """Returns what starts a command, with the options of `run`."""
+  """Returns a function that starts a command, with the options of `run`."""
   return functools.partial(run, main, **options)
 
 
@@ -45,18 +45,18 @@ def run(
   hint: str = '',
   launches: bool = False,
 ):
-  """Parses flags, calls `main`, and turns a user's mistake into one line and status 1.
+  """Parses flags and calls `main`; a user's error becomes one line and exit status 1.
 
   Args:
-    main: gets the command's name and its arguments that are not flags.
-    takes_arguments: whether there may be such arguments.
-    hint: added to the error about an unknown flag.
-    launches: whether `main` starts other commands, or measures: no compiled programs are kept.
+    main: receives the command's name and its positional arguments.
+    takes_arguments: whether positional arguments are allowed.
+    hint: appended to the error about an unknown flag.
+    launches: whether `main` starts other commands, or measures: no compiled programs are cached.
   """
   status = None
 
   def leave():
-    """Ends the process at once; Python would spend half a second on cleaning up."""
+    """Exits at once, since Python's cleanup takes half a second."""
     if status is not None:
       os._exit(status)
 
@@ -78,21 +78,20 @@ def run(
       ending = _ending(error)
       if ending is None:
         raise
-    for number in SIGNALS:  # A signal that comes now changes nothing.
+    for number in SIGNALS:  # Ignore signals from here on.
       signal.signal(number, signal.SIG_IGN)
     status, message = ending
     if message:
-      with contextlib.suppress(
-        OSError
-      ):  # The reader of standard error may have ended too.
+      # The reader of standard error may have exited, too.
+      with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
     sys.exit(status)
 
   machine.keep_freed_memory()
-  atexit.register(leave)  # The first function to be registered is called last.
-  # Searching a million objects that stay takes a quarter of a second.
+  atexit.register(leave)  # The first registered function is called last.
+  # Traversing a million long-lived objects takes a quarter of a second.
   gc.set_threshold(100_000)
-  # --help prints the docstring and the flags of the module, also in a script that pip wrote.
+  # --help prints the docstring and the flags of the module, also in a script installed by pip.
   module = sys.modules[main.__module__]
   sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(
     module.__doc__
@@ -103,16 +102,15 @@ def run(
 
 
 def _ending(error: BaseException) -> tuple | None:
-  """Returns the status and the line with which an error ends a command; None for a bug."""
+  """Returns the exit status and the message for an error; None for a bug."""
   if isinstance(error, UserError):
     return 1, f'error: {error}'
   if isinstance(error, Preempted):
     return EXIT_STATUS, str(error)
   if isinstance(error, KeyboardInterrupt):
     return 130, str(error) or 'interrupted'
-  if isinstance(
-    error, BrokenPipeError
-  ):  # The reader of standard output has ended, as `head` does.
+  # The reader of standard output has exited, like `head`.
+  if isinstance(error, BrokenPipeError):
     return 0, ''
   if is_out_of_memory(error):
     return 1, installation.spell_commands(_OUT_OF_MEMORY)
@@ -123,38 +121,36 @@ def _ending(error: BaseException) -> tuple | None:
 
 
 def _parse(argv, hint):
-  """Parses flags, and loads the config that they name."""
+  """Parses flags, and loads the config that `--config` names."""
   try:
     for argument in argv[1:]:
-      # ml_collections has a different error for each mistake in a name.
+      # ml_collections raises a different error for each kind of invalid name.
       if override := re.match(r'--?(?:no)?config\.([^=]*)', argument):
         check_name(override[1])
     remaining = flags.FLAGS(_with_config(argv))
     _check_values()
     return remaining
-  except (
-    BrokenPipeError,
-    SystemExit,
-  ):  # absl has printed the help; its reader may have ended.
+  except (BrokenPipeError, SystemExit):
+    # absl has printed the help, whose reader may have exited.
     with contextlib.suppress(BrokenPipeError):
       sys.stdout.flush()
     os._exit(0)
   except (UserError, flags.Error) as error:
-    name = getattr(error, 'flagname', '')  # Of an unknown flag.
+    name = getattr(error, 'flagname', '')  # Set for an unknown flag.
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it changes a config, so give --config=configs/NAME.py too'
-    # absl puts words around the message of a config or a parser, which says all.
+    # absl wraps the message of a config or a parser, which is complete without the wrapping.
     message = str(
       error.__context__ if isinstance(error.__context__, UserError) else error
     )
     added = f'; {hint}' if name and hint else ''
     sys.exit(f'error: {readable(" ".join(message.split()))}{added}')
-  except Exception as error:  # ml_collections has errors of many types.
+  except Exception as error:  # ml_collections raises many types of errors.
     sys.exit(f'error: the flags cannot be read: {type_and_message(error)}')
 
 
 def _check_values():
-  """Raises `UserError` if a flag names nothing."""
+  """Raises `UserError` if a flag is set to an empty value."""
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     if '.' not in name and flag.value in ('', [], ['']) and flag.value != flag.default:
@@ -162,12 +158,12 @@ def _check_values():
 
 
 def workdir(arguments: Sequence[str]) -> str | None:
-  """Returns the value of `--workdir` on a command line, if it is there."""
+  """Returns the value of `--workdir` on a command line; None if it is absent."""
   return _taken('workdir', arguments)[0]
 
 
 def _taken(name: str, arguments: Sequence[str]) -> tuple:
-  """Returns the value of a flag in front of `--`, if it is there, and the other arguments."""
+  """Returns the value of a flag before `--`, None if it is absent, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
   parser.add_argument(
     f'--{name}', f'-{name}', nargs='?', const='', type=os.path.expanduser, dest='value'
@@ -178,7 +174,7 @@ def _taken(name: str, arguments: Sequence[str]) -> tuple:
 
 
 def _with_config(argv: Sequence[str]) -> list[str]:
-  """Gives the config as a file, and for a command that names none that of its run."""
+  """Returns arguments with `--config=FILE`, which defaults to the config of the run."""
   if 'config' not in flags.FLAGS:
     return list(argv)
   command, *arguments = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
@@ -192,11 +188,11 @@ def _with_config(argv: Sequence[str]) -> list[str]:
 
 
 def _set_log():
-  """Shows the log lines of this project and the warnings of libraries, as people read them."""
+  """Shows the log lines of this project and the warnings of libraries, in a readable format."""
   logging.set_verbosity(logging.INFO)
   handler = logging.get_absl_handler()
   handler.addFilter(_should_show)
-  if sys.stderr.isatty():  # For people.
+  if sys.stderr.isatty():  # A shorter format at a terminal.
     handler.setFormatter(
       python_logging.Formatter('%(asctime)s %(levelname)s: %(message)s', '%X')
     )
@@ -206,7 +202,7 @@ def _set_log():
 def _should_show(record) -> bool:
   path = os.path.abspath(record.pathname)
   if record.levelno >= python_logging.WARNING:
-    # Orbax logs the traceback of an error that it also raises, and asyncio those of its tasks.
+    # Orbax logs tracebacks of errors that it also raises; asyncio logs tracebacks of its tasks.
     return not (
       record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio')
     )
@@ -214,6 +210,6 @@ def _should_show(record) -> bool:
 
 
 def _print_unraisable(unraisable):
-  """Prints an error that cannot be caught, but not those of TensorStore after a failed write."""
+  """Prints an error that cannot be caught, except TensorStore's after a failed write."""
   if str(unraisable.exc_value) != 'Event loop is closed':
     sys.__unraisablehook__(unraisable)

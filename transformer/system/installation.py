@@ -1,4 +1,4 @@
-"""Where this code lies, and the names of its commands and configs there.
+"""The location of this code, and the names of its commands and configs there.
 
 An installed package has train.py, eval.py and configs/ in a folder `attention_commands`.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from transformer import files
 
 TOP = Path(__file__).absolute().parents[2]
-# What is this project's in `TOP`, where packages of others may lie too.
+# The files of this project in `TOP`, which may also contain other packages.
 _OURS = (
   'transformer',
   'attention_commands',
@@ -34,8 +34,8 @@ def is_ours(path: Path) -> bool:
 
 
 def spell_commands(text: str) -> str:
-  """Returns a text with the commands in it as the user has them: `attention-eval` if installed."""
-  # Perhaps out of a checkout.
+  """Returns a text with its commands as the user types them: `attention-eval` if installed."""
+  # A checkout may be installed, too.
   started_installed = Path(sys.argv[0]).name.startswith('attention-')
   if not started_installed and folder() == TOP:
     return text
@@ -49,11 +49,12 @@ def folder() -> Path:
 
 
 def find_config(value: str) -> str:
-  """Returns PATH or PATH:ARGUMENT, a value of `--config`, with the path of a file.
+  """Returns a value of `--config`, PATH or PATH:ARGUMENT, with the path of a file.
 
-  If configs/NAME.py is no file here, this project's file takes its place. The directory of a run,
-  or a copy of its config.json under any name, stands for its settings, which configs/base.py reads.
-  Lets a config import from `configs`: beside it, here, and of this project.
+  If configs/NAME.py does not exist in the working directory, this project's file is used. For the
+  directory of a run, or a copy of its config.json under any name, the file is configs/base.py,
+  which reads the settings of the run. Also extends `sys.path`, so that a config can import
+  `configs`: from its own folder, the working directory or this project.
   """
   if value and (value.endswith('.json') or files.as_path(value).is_dir()):
     value = f'{folder()}/configs/base.py:{value}'
@@ -72,7 +73,7 @@ def find_config(value: str) -> str:
 
 
 def installed_commit() -> str:
-  """Returns the commit that pip has installed this code from; `unknown` if pip has not kept it."""
+  """Returns the commit that pip installed this code from; `unknown` if pip did not record it."""
   try:
     origin = importlib.metadata.distribution('attention-is-all-you-need-jax')
   except importlib.metadata.PackageNotFoundError:

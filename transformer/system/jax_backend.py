@@ -1,4 +1,4 @@
-"""JAX as it is installed and set: faults that it must not have, and switches of runs."""
+"""Checks the installed JAX: its backend, its version, and the switches that runs depend on."""
 
 import os
 from collections.abc import Mapping
@@ -8,19 +8,19 @@ import jaxlib
 
 from transformer.errors import UserError, type_and_message
 
-# They compute some sums wrongly on a CPU, without an error: jax-ml/jax#39103.
+# Versions that compute some sums wrongly on a CPU, without an error: jax-ml/jax#39103.
 _WRONG_VERSIONS = ('0.10.2',)
 _WANTED = {
-  'jax_enable_x64': False,  # Random numbers and the types of the state would be others.
-  'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax promote types, too.
+  'jax_enable_x64': False,  # It changes random numbers and the dtypes of the state.
+  'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax rely on type promotion, too.
   'jax_disable_jit': False,  # The programs of a run are compiled for its devices.
 }
-# They change the numbers of a run.
+# Switches that change the numbers of a run.
 _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 
 def check_backend():
-  """Refuses a JAX without a backend, of a version that is wrong, or with other switches."""
+  """Raises `UserError` if JAX lacks a backend, is a broken version, or has other switches."""
   check_switches(_WANTED)
   try:
     platform = jax.default_backend()
@@ -44,7 +44,7 @@ def recorded_switches() -> dict:
 
 
 def check_switches(wanted: Mapping):
-  """Refuses switches with other values than these."""
+  """Raises `UserError` if a switch of JAX differs from its value in `wanted`."""
   changed = [
     f'{name}={now}, which must be {value}'
     for name, value in wanted.items()

@@ -1,4 +1,4 @@
-"""The machine of a process before JAX starts: cores, GPUs, memory, and what JAX is told of it."""
+"""The machine before JAX starts: cores, GPUs, memory, and environment variables for JAX."""
 
 import contextlib
 import ctypes
@@ -17,8 +17,8 @@ from absl import logging
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
-# The first rules out kernels whose order of addition varies, such as scatter. The second keeps XLA
-# from choosing kernels by measured speed, which varies.
+# The first excludes kernels whose order of addition varies, such as scatter. The second disables
+# autotuning, which selects kernels by measured speed and so may vary.
 _REPRODUCIBLE = '--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0'
 
 
@@ -30,7 +30,7 @@ def usable_cores() -> int:
 
 
 def named_gpus(environment: Mapping[str, str]) -> list[str]:
-  """Returns the names in CUDA_VISIBLE_DEVICES; as in CUDA, those from a negative number on hide."""
+  """Returns the names in CUDA_VISIBLE_DEVICES before the first negative number, as CUDA does."""
   value = environment.get('CUDA_VISIBLE_DEVICES', '')
   visible = re.split(r'(?:^|,)\s*-', value)[0]
   return re.findall(r'[^,\s]+', visible)
@@ -39,9 +39,9 @@ def named_gpus(environment: Mapping[str, str]) -> list[str]:
 def keep_freed_memory():
   """Makes glibc keep freed memory for the next step.
 
-  A step on a CPU takes its temporary arrays from `malloc` and frees them at its end. By default
-  glibc returns blocks of that size to the system at once, and the next step pays for every page
-  again: a seventh of a small model's step. Must be called before threads are started.
+  On a CPU, a step allocates its temporary arrays with `malloc` and frees them at its end. By
+  default, glibc returns blocks of that size to the system at once, so the next step faults in every
+  page again: a seventh of a small model's step. Must be called before threads are started.
   """
   libc = ctypes.CDLL(None) if sys.platform.startswith('linux') else None
   if hasattr(libc, 'gnu_get_libc_version'):
@@ -52,11 +52,11 @@ def keep_freed_memory():
 
 
 def keep_compiled_programs(environment: MutableMapping):
-  """Makes JAX keep compiled programs for the next process.
+  """Enables JAX's compilation cache, which later processes reuse.
 
-  Programs go to JAX_COMPILATION_CACHE_DIR if that is set, else to a private folder under
-  XDG_CACHE_HOME or ~/.cache. JAX runs the programs in that folder, so nobody else may write
-  to it. If this process cannot make the folder, it warns and keeps nothing.
+  The cache is in JAX_COMPILATION_CACHE_DIR if that is set, else in a private folder under
+  XDG_CACHE_HOME or ~/.cache. JAX executes the programs in that folder, so nobody else may write to
+  it. If the folder cannot be created, logs a warning and caches nothing.
   """
   if 'JAX_COMPILATION_CACHE_DIR' not in environment:
     try:
@@ -65,7 +65,7 @@ def keep_compiled_programs(environment: MutableMapping):
         home, 'attention-is-all-you-need-jax', f'compiled-{_kind_of_processor()}'
       )
       folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # There may be no home.
+    except (OSError, RuntimeError) as error:  # There may be no home directory.
       logging.warning(
         'compiled programs are not kept for the next start: %s; set JAX_COMPILATION_CACHE_DIR to '
         'another folder',
@@ -73,10 +73,10 @@ def keep_compiled_programs(environment: MutableMapping):
       )
       return
     environment['JAX_COMPILATION_CACHE_DIR'] = str(folder)
-  # By default JAX keeps only what took a second to compile; a start has dozens that take less.
+  # By default, JAX caches only programs that compile for a second; a start has dozens of others.
   environment.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
-  # On some processors XLA logs errors about features for every program that it loads. With an
-  # accelerator, errors may be about the accelerator, so they stay.
+  # On some CPUs, XLA logs errors about CPU features for every program that it loads. With an
+  # accelerator, an error may be about the accelerator, so errors are still logged.
   if not (
     importlib.util.find_spec('jax_plugins') or importlib.util.find_spec('libtpu')
   ):
@@ -94,9 +94,9 @@ def _kind_of_processor() -> str:
 
 
 def set_reproducible_flags(environment: MutableMapping):
-  """Restricts XLA to kernels that always give the same bits; on a CPU all kernels do.
+  """Restricts XLA to bit-reproducible kernels; on a CPU, all kernels are.
 
-  XLA reads the flags when the first device is used, and takes the last of contrary ones.
+  XLA reads the flags when the first device is used; of conflicting flags, the last counts.
   """
   environment['XLA_FLAGS'] = (
     f'{environment.get("XLA_FLAGS", "")} {_REPRODUCIBLE}'.strip()

@@ -1,4 +1,4 @@
-"""Checks of the files and folders that a command will write, before it starts its work."""
+"""Checks the files and folders that a command will write, before its work starts."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _PACKED = ('.gz', '.zst', '.xz', '.bz2', '.zip')
 
 
 def check_file(flag: str, path: Path):
-  """Raises `UserError` if `write` could not write a file; it need not exist."""
+  """Raises `UserError` if `write` could not write a file; the file need not exist."""
   if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
     raise UserError(
       f'--{flag} must name a file to write to; {path} is a directory, or may not be written to'
@@ -26,9 +26,9 @@ def check_file(flag: str, path: Path):
 
 
 def write(path: Path, content: bytes):
-  """Writes a file that a flag names: atomically, unless it is a device or a pipe.
+  """Writes the file of a flag: atomically, unless it is a device or a pipe.
 
-  If the path is a link, its target is written.
+  If the path is a symbolic link, writes its target.
   """
   if not _is_stream(path):
     files.write(os.path.realpath(path), content)
@@ -43,13 +43,13 @@ def write(path: Path, content: bytes):
 
 
 def _is_stream(path: Path) -> bool:
-  """Returns whether a path is a device or a pipe, such as /dev/null or that of `>(command)`."""
-  # /dev/stdout may be a regular file, to which this process goes on writing.
+  """Returns whether a path is a device or a pipe, such as /dev/null or `>(command)`."""
+  # /dev/stdout may be a regular file, to which this process continues to write.
   return path.exists() and (str(path).startswith('/dev/') or not path.is_file())
 
 
 def check_not_read(flag: str, path: Path, inputs: Iterable[files.StrPath]):
-  """Raises `UserError` if a file that the command reads would be replaced, under any name."""
+  """Raises `UserError` if an output would overwrite an input, under any name."""
   for name in inputs:
     read = files.as_path(name)
     if path.is_file() and read.exists() and path.samefile(read):
@@ -59,7 +59,7 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[files.StrPath]):
 
 
 def check_folder(flag: str, folder: Path):
-  """Raises `UserError` if a folder could not be made or written to; it need not exist."""
+  """Raises `UserError` if a folder could not be created or written to; it need not exist."""
   if str(folder).startswith('-'):  # As in `--workdir --check`.
     raise UserError(
       f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its name'

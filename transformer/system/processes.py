@@ -1,4 +1,4 @@
-"""Training by several processes: they join, agree, and place batches on their devices."""
+"""Training with several processes: they join, agree, and place batches on their devices."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ COUNT = 'JAX_NUM_PROCESSES'
 INDEX = 'JAX_PROCESS_ID'
 _GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
 _JOIN_SECONDS = 300  # A process waits this long for the others to start.
-_LEAVE_SECONDS = 60  # At the end, the first process waits this long for the others.
+_LEAVE_SECONDS = 60  # At the end, process 0 waits this long for the others.
 
 
 def join():
@@ -33,9 +33,9 @@ def join():
   Must be called before any device is used.
   """
   gpus = slurm_gpus(os.environ)
-  # This service would take SIGTERM, which the run handles itself.
+  # This service would handle SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
-  # JAX itself would abort with a stack trace, which Python cannot catch.
+  # On its own timeout, JAX would abort with a stack trace, which Python cannot catch.
   alone = threading.Timer(
     _JOIN_SECONDS,
     fail,
@@ -70,27 +70,26 @@ def join():
   finally:
     alone.cancel()
   if not is_first():
-    logging.set_verbosity(logging.WARNING)  # All processes would log the same.
+    logging.set_verbosity(logging.WARNING)  # All processes would log the same lines.
 
 
 def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
-  """Returns the indices of a process's GPUs among the visible ones, if Slurm started it.
+  """Returns the indices of a process's GPUs among the visible ones; None if not under Slurm.
 
-  JAX itself gives each process one GPU, though there may be more. JAX also numbers the GPUs
-  of the whole node, though Slurm may show a process only its own.
+  By default, JAX assigns one GPU to each process, though there may be more. It also numbers the
+  GPUs of the whole node, though Slurm may show a process only its own GPUs.
   """
   visible = named_gpus(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
   indices = list(range(len(visible)))
-  # launch/local.py or Slurm itself has divided them already.
+  # launch/local.py or Slurm has already divided the GPUs.
   if COUNT in environ or len(visible) < int(
     environ.get('SLURM_GPUS_ON_NODE', len(visible))
   ):
     return indices
-  if (
-    'SLURM_STEP_TASKS_PER_NODE' not in environ
-  ):  # The script of sbatch itself has none.
+  # The variable is not set in the sbatch script itself.
+  if 'SLURM_STEP_TASKS_PER_NODE' not in environ:
     raise UserError(
       '--distributed is for the processes that srun starts; put srun before the '
       'command in the script of the job'
@@ -107,15 +106,15 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
 
 
 def is_first() -> bool:
-  """Returns whether this is the first process, which alone writes all files but the checkpoints."""
+  """Returns whether this is process 0, the only one that writes files except checkpoints."""
   return jax.process_index() == 0
 
 
 def from_first(make: Callable[[], Any]) -> Any:
-  """Calls a function in the first process, and returns its result, JSON data, in all processes.
+  """Calls a function in process 0, and returns its result, JSON data, in all processes.
 
-  If it raises `Preempted`, all processes do. If it raises another exception, the first process
-  does, and the others end with status 1 and no message.
+  If the function raises `Preempted`, all processes raise it. If it raises another exception,
+  process 0 raises it, and the others exit with status 1 and no message.
   """
   if jax.process_count() == 1:
     return make()
@@ -124,7 +123,7 @@ def from_first(make: Callable[[], Any]) -> Any:
   if is_first():
     try:
       message = json.dumps({'value': make()}).encode()
-    except BaseException as error:  # The others wait for an answer in any case.
+    except BaseException as error:  # The others wait for a message in any case.
       failed = error
       stop = str(error) if isinstance(error, Preempted) else None
       message = json.dumps({'stop': stop}).encode()
@@ -139,7 +138,7 @@ def from_first(make: Callable[[], Any]) -> Any:
 
 
 def check_same(content: bytes, what: str):
-  """Refuses, in all processes, contents that differ; `what` names them, such as `text`."""
+  """Raises `UserError` in all processes if contents differ; `what` names them, such as `text`."""
   if jax.process_count() == 1:
     return
   digests = multihost_utils.process_allgather(
@@ -153,14 +152,14 @@ def check_same(content: bytes, what: str):
 
 
 def fail(error: Exception):
-  """Ends this process at once after an error that the other processes do not have."""
-  with contextlib.suppress(OSError):  # The log may lie on the same disk.
+  """Exits at once after an error that the other processes do not have."""
+  with contextlib.suppress(OSError):  # The log may be on the same disk.
     print(f'error: {error}', file=sys.stderr, flush=True)
-  os._exit(1)  # The others notice within `_GONE_SECONDS`, and end too.
+  os._exit(1)  # The others notice within `_GONE_SECONDS`, and exit too.
 
 
 def least(number: int | None) -> int | None:
-  """Returns the smallest number of all processes; None if any process gives None."""
+  """Returns the minimum over all processes; None if any process passes None."""
   if jax.process_count() == 1:
     return number
   smallest = multihost_utils.process_allgather(
@@ -170,9 +169,9 @@ def least(number: int | None) -> int | None:
 
 
 def place(arrays, sharding: NamedSharding):
-  """Returns whole NumPy arrays as arrays that span the processes; each process places its part.
+  """Returns NumPy arrays as global arrays; each process places its own shards.
 
-  A single process gets `arrays` back: its compiled programs move them to the devices.
+  With a single process, returns `arrays` unchanged: its compiled programs move them to the devices.
   """
   if jax.process_count() == 1:
     return arrays
@@ -187,8 +186,9 @@ def place(arrays, sharding: NamedSharding):
 class StopAgreement:
   """Lets all processes stop after the same step, without waiting for each other.
 
-  At each step a process passes its own request to stop, and learns whether any process passed one
-  at the step before. A sum over the devices combines them; it runs in parallel with the step.
+  At each step, a process passes its own request to stop, and learns whether any process passed a
+  request at the previous step. A sum over the devices combines the requests, in parallel with the
+  training step.
   """
 
   def __init__(self, mesh: Mesh):
@@ -199,7 +199,10 @@ class StopAgreement:
     self._pending = None
 
   def should_stop(self, requested: bool) -> bool:
-    """Returns whether any process requested a stop at the last call; alone, `requested`."""
+    """Returns whether any process requested a stop at the last call.
+
+    With a single process, returns `requested`.
+    """
     if jax.process_count() == 1:
       return requested
     # Each process places its own request on its devices.

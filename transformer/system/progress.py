@@ -1,4 +1,4 @@
-"""A progress bar for people at a terminal; without a terminal it shows nothing."""
+"""A progress bar at a terminal; without a terminal, it is disabled."""
 
 import shutil
 import sys
@@ -6,18 +6,18 @@ import sys
 from absl import logging
 from tqdm import tqdm
 
-# Fits in 80 columns: the bar takes the space that the text leaves.
+# Fits in 80 columns: the bar fills the space that the text leaves.
 _BAR = '{desc}{n_fmt}/{total_fmt} {percentage:.0f}% |{bar}| {remaining} left{postfix}'
 
 
 def progress_bar(
   total: int, initial: int = 0, description: str = '', stays: bool = False
 ) -> tqdm:
-  """Returns a bar on standard error, of which `initial` steps are done.
+  """Returns a bar on standard error that starts at `initial` of `total` steps.
 
-  With `stays`, it stays visible once it is closed.
+  With `stays`, the bar remains visible after it is closed.
   """
-  # 80 if the terminal does not say.
+  # The width is 80 if the terminal does not report one.
   return tqdm(
     total=total,
     initial=initial,
@@ -32,12 +32,12 @@ def progress_bar(
 
 
 def say(message: str):
-  """Logs a message, above the bar if there is one."""
+  """Logs a message, above the progress bar if there is one."""
   with tqdm.external_write_mode(file=sys.stderr):
     logging.info('%s', message)
 
 
 def warn(message: str):
-  """Logs a warning about a fault that the run survives, above the bar if there is one."""
+  """Logs a warning about a failure that the run survives, above the bar if there is one."""
   with tqdm.external_write_mode(file=sys.stderr):
     logging.warning('%s', message)

@@ -11,26 +11,26 @@ from collections.abc import Callable, Iterator
 
 from transformer.errors import Preempted
 
-# EX_TEMPFAIL of sysexits.h: the same command will succeed when it is started again.
+# EX_TEMPFAIL of sysexits.h: a temporary failure; the same command succeeds when it is rerun.
 EXIT_STATUS = 75
-# A terminal sends these to all that runs in it: at Ctrl-C, and where it closes. A process that
-# `nohup`, or `&` in a script, has started ignores them, since they are meant for others.
+# A terminal sends these to all its processes: on Ctrl-C, and when it closes. A process started by
+# `nohup`, or by `&` in a script, ignores them, since they are meant for other processes.
 _OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
-# As Slurm's --signal=USR1@60.
+# SIGUSR1 as in Slurm's --signal=USR1@60.
 SIGNALS = (
   signal.SIGTERM,
   signal.SIGUSR1,
   *_OF_TERMINAL,
 )
-# A signal may come twice at once: to the group of processes, and from the one that passes it on.
+# One signal may arrive twice: sent to the process group, and forwarded by the parent process.
 TWICE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
 def handling(handler: Callable) -> Iterator[None]:
-  """Handles `SIGNALS` by `handler(number, frame)`, and restores the former handlers at the end.
+  """Handles `SIGNALS` by `handler(number, frame)`, and restores the earlier handlers at the end.
 
-  What a process ignores of a terminal's signals, it goes on ignoring.
+  If the process ignores a signal of the terminal, that signal stays ignored.
   """
   before = {
     number: signal.signal(number, handler)
@@ -47,17 +47,17 @@ def handling(handler: Callable) -> Iterator[None]:
 class Signals(contextlib.ExitStack):
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  At first, a request raises `Preempted` wherever the main thread is. After `hold` there is
-  something to save, so a request only sets `requested`, except in `interruptible` calls. Python
-  handles signals only in the main thread, which may be inside XLA's compiler for minutes. So
-  another thread watches the clock, and acts on the second signal.
+  At first, a request raises `Preempted` wherever the main thread is. After `hold`, there is state
+  to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
+  signals only in the main thread, which may be inside XLA's compiler for minutes. Therefore another
+  thread enforces `grace_seconds` and handles the second signal.
 
   Attributes:
     requested: the name of the first signal; None if there was none.
   """
 
   def __init__(self, grace_seconds: float = math.inf):
-    """Prepares the context; `grace_seconds` is the longest time from a signal to the end."""
+    """Prepares the context; `grace_seconds` is the maximum time from a signal to the exit."""
     super().__init__()
     self.requested: str | None = None
     self._grace = grace_seconds
@@ -73,7 +73,8 @@ class Signals(contextlib.ExitStack):
     self.callback(os.close, reader)
     self.callback(os.close, writer)
     self.callback(watch.join)
-    self.callback(os.write, writer, b'\0')  # No signal has this number.
+    # Ends the thread, since no signal has this number.
+    self.callback(os.write, writer, b'\0')
     self.enter_context(handling(self._handle))
     self.callback(
       signal.set_wakeup_fd, signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -82,13 +83,13 @@ class Signals(contextlib.ExitStack):
     return self
 
   def hold(self):
-    """Makes later signals only set `requested`; raises `Preempted` if one has come already."""
+    """Makes later signals only set `requested`; raises `Preempted` if one has arrived already."""
     self._held = True
     self._raises = False
     self._check()
 
   def interruptible(self, function: Callable, *arguments):
-    """Returns what a function returns; raises `Preempted` if a signal comes, or has come."""
+    """Returns the result of a function; raises `Preempted` if a signal arrives, or has arrived."""
     self._raises = True
     try:
       self._check()
@@ -103,7 +104,7 @@ class Signals(contextlib.ExitStack):
       )
 
   def _handle(self, number, _):
-    """Notes the request; Python calls this in the main thread."""
+    """Records the request; Python calls this in the main thread."""
     self.requested = self.requested or signal.Signals(number).name
     if self._raises:
       self._raises = False
@@ -120,7 +121,7 @@ class Signals(contextlib.ExitStack):
           f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
           f'before its end: the same command goes on from the last checkpoint'
         )
-        os._exit(EXIT_STATUS)  # With all its threads.
+        os._exit(EXIT_STATUS)  # Ends all threads, too.
       for number in os.read(reader, 64):
         if not number:
           return

@@ -1,9 +1,9 @@
-"""Keeps traced programs for the next start, beside JAX's compiled programs.
+"""Caches traced programs for later processes, next to JAX's compiled programs.
 
-JAX finds a compiled program by its traced form, so each process would trace it again. Tracing a
-search takes longer than loading its compiled program. The name of each file holds a digest of all
-that its content depends on: the code, the versions and settings of JAX, and what the function is
-given.
+JAX looks up a compiled program by its traced form, so each process would trace it again. Tracing a
+search takes longer than loading its compiled program. The name of each file contains a digest of
+everything that its content depends on: the code, the versions and settings of JAX, and the shapes
+and other inputs of the function.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _CODE = Path(__file__).resolve().parents[1]
 
 
 def register_tuples(*kinds: type):
-  """Lets programs be kept whose arguments or results are named tuples of these types."""
+  """Allows caching of programs whose arguments or results are named tuples of these types."""
   for kind in kinds:
     export.register_namedtuple_serialization(
       kind, serialized_name=f'{kind.__module__}.{kind.__qualname__}'
@@ -37,15 +37,15 @@ def keep_traced(
 ) -> Callable:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
-  Only programs for one CPU are kept, and only where JAX keeps its own, in a folder of this machine;
-  another function is returned as it is.
+  Only programs for one CPU are cached, and only where JAX caches its own, in a local folder; any
+  other function is returned unchanged.
 
   Args:
     function: a pure function on arrays in tuples, dicts, and types that are registered for export.
-    about: text that names everything that is not an array and that the function depends on.
-    modules: the modules with the code of the function. If one is not of this package, its code may
-      change without a trace, so nothing is kept.
-    arguments: arrays, or their shapes, of the calls to come.
+    about: text that identifies all inputs of the function that are not arrays.
+    modules: the modules with the code of the function. If one is outside this package, its code may
+      change unnoticed, so nothing is cached.
+    arguments: arrays, or their shapes, of later calls.
   """
   folder = jax.config.jax_compilation_cache_dir
   if (
@@ -64,16 +64,15 @@ def keep_traced(
   key = repr((about, shapes, settings, os.environ.get('XLA_FLAGS'), _code(), versions))
   path = Path(folder, f'traced-{hashlib.sha256(key.encode()).hexdigest()}')
   try:
-    content = zlib.decompress(path.read_bytes())  # It has a checksum.
+    content = zlib.decompress(path.read_bytes())  # zlib verifies a checksum.
   except (OSError, zlib.error):
     exported = export.export(jax.jit(function))(*shapes)
     try:
       content = bytes(exported.serialize())
     except ValueError:  # A type of its arguments or results is not registered.
       return function
-    with contextlib.suppress(
-      UserError
-    ):  # JAX warns that it cannot write to its folder.
+    # If the folder is not writable, JAX itself warns.
+    with contextlib.suppress(UserError):
       files.write(path, zlib.compress(content, 1))
   return export.deserialize(bytearray(content)).call
 
