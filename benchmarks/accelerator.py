@@ -1,15 +1,15 @@
 """Measures this project on an accelerator in a few minutes, and trains runs there.
 
-  python benchmarks/accelerator.py --out=FILE.json              # nine minutes; again to go on
-  python benchmarks/accelerator.py --out=FILE.json --size=toy   # the same on any CPU, for a try
+  python benchmarks/accelerator.py --out=FILE.json              # nine minutes; rerun to resume
+  python benchmarks/accelerator.py --out=FILE.json --size=toy   # the same on any CPU, as a test
   python benchmarks/accelerator.py --tables=FILE.json           # the tables of README.md
   python benchmarks/accelerator.py --train=FOLDER --out=OUT     # runs that carry.py has packed
 
-Each section has a process of its own and a time limit, and is in FILE.json as soon as it ends. The
-next start skips what is there, and measures the sections that did not fit into the time. A section
-that fails is recorded with its error; --retry measures it again. It needs the packages jax, flax,
-optax, absl and numpy; SentencePiece for the section `data`; and PyTorch for the rows of PyTorch.
---train needs the packages of train.py except ml-collections and TFDS.
+Each section has a separate process and a time limit, and its results are written to FILE.json as
+soon as it finishes. The next call skips finished sections, and measures the sections for which
+there was no time. A failed section is recorded with its error; --retry measures it again. Required
+packages: jax, flax, optax, absl and numpy; SentencePiece for the section `data`; PyTorch for the
+PyTorch rows. --train needs the packages of train.py except ml-collections and TFDS.
 """
 
 import importlib
@@ -57,10 +57,10 @@ _ROWS = flags.DEFINE_string(
 
 
 def measure_all(deadline: float):
-  """Measures what is not in --out yet and fits into the time left.
+  """Measures the sections that are not in --out yet and fit into the time left.
 
   Args:
-    deadline: the end of this call, by `time.monotonic`.
+    deadline: the end of this call, as a value of `time.monotonic`.
   """
   record = Record(_OUT.value, _SIZE.value)
   about = running.describe(_COMMIT.value or commit())
@@ -93,7 +93,7 @@ def measure_all(deadline: float):
 def measure_here(section: Section):
   """Measures a section in this process."""
   keep_compiled_programs(os.environ)
-  # Leaves memory to what is not JAX's, and the whole device to PyTorch.
+  # Leaves some memory for other libraries than JAX, and the whole device for PyTorch.
   os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.9')
   if section.module == 'pytorch':
     os.environ['JAX_PLATFORMS'] = 'cpu'
@@ -102,7 +102,7 @@ def measure_here(section: Section):
 
 
 def main(argv):
-  """Does what the flags say."""
+  """Measures, prints tables or trains, as the flags say."""
   deadline = time.monotonic() + 60 * _MINUTES.value
   logging.set_verbosity(logging.WARNING)  # Orbax logs much.
   if len(argv) > 1:

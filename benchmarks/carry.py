@@ -1,15 +1,15 @@
-"""Packs runs for `accelerator.py --train`, and unpacks the weights that it brings back.
+"""Packs runs for `accelerator.py --train`, and unpacks the weights that it returns.
 
   python benchmarks/carry.py --pack=FOLDER --config=configs/tatoeba.py:gpu --checkpoint=latest \
       --average=5
   python benchmarks/carry.py --pack=FOLDER --config=configs/multi30k_tiny.py --seeds=3
   python benchmarks/carry.py --unpack=OUT --runs=FOLDER
 
-Settings change as for train.py, such as --config.data.dir=DIR. Runs are trained in the order in
-which they were packed. FOLDER gets their settings and their text, so the other machine needs no
-ml-collections. It also gets the pure-Python packages that training needs beyond those of
-accelerator.py, except sacrebleu. At most 60 MiB of weights come back, in files of 15 MiB, rounded
-to bfloat16. eval.py scores the unpacked runs.
+Flags change settings as in train.py, such as --config.data.dir=DIR. Runs are trained in the order
+in which they were packed. FOLDER gets their settings and their text, so the other machine does not
+need ml-collections. It also gets the pure-Python packages that training needs and accelerator.py
+does not, except sacrebleu. At most 60 MiB of weights are returned, in files of 15 MiB, rounded to
+bfloat16. eval.py scores the unpacked runs.
 """
 
 import sys
@@ -46,7 +46,7 @@ _RUNS = flags.DEFINE_string(
 
 
 def main(_):
-  """Does what the flags say."""
+  """Packs or unpacks runs, as the flags say."""
   logging.set_verbosity(logging.WARNING)  # Orbax logs much.
   if _PACK.value and _CONFIG.value:
     path, _, argument = config_flags.get_config_filename(

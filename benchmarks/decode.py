@@ -1,15 +1,15 @@
-"""Times decoding beside other toolkits; all systems take turns in one run.
+"""Times decoding against other toolkits; all systems take turns in one run.
 
   python benchmarks/decode.py                               # base size, random weights
-  python benchmarks/decode.py --flax=DIR                    # with a clone of google/flax beside it
+  python benchmarks/decode.py --flax=DIR                    # also a clone of google/flax
   python benchmarks/decode.py --run=DIR --source=FILE       # a trained run, whole processes
-  python benchmarks/decode.py --run=DIR --source=FILE --peers=PYTHON   # with two toolkits beside it
+  python benchmarks/decode.py --run=DIR --source=FILE --peers=PYTHON   # also two other toolkits
 
-With random weights, all systems decode the same sources to the same number of tokens, and those
+With random weights, all systems decode the same sources to the same number of tokens, and systems
 that can load this project's weights use the same weights. With a run, each system is a command
 that starts, loads the weights, translates the file and writes the translation. Each command runs
-once before it is timed, so that this project's programs are kept. All systems use the CPU.
-Packages: benchmarks/requirements.txt. The other toolkits have a Python of their own, --peers, as in
+once before it is timed, so that this project's programs are cached. All systems use the CPU.
+Packages: benchmarks/requirements.txt. The other toolkits use another Python, --peers, as in
 learning.py. They get the run's weights, beam size and length penalty.
 """
 
@@ -95,7 +95,7 @@ def random_weights(folder: str):
 
 
 def commands(folder: str) -> tuple[list[System], dict[str, str]]:
-  """Returns the systems that are whole processes, and why others are left out."""
+  """Returns the systems that are whole processes, and the reason for each one left out."""
   from transformer.runs.loading import load_run
   from transformer.tools.convert.ctranslate2_format import write_model
   from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -158,7 +158,7 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
 
 
 def _toolkits(folder, run, vocabularies):
-  """Returns the toolkits of --peers as whole processes, and why one is left out."""
+  """Returns the baselines of --peers as whole processes, and the reason for each one left out."""
   from peers import joeynmt_run
 
   from transformer.tools.convert import huggingface_format
@@ -205,7 +205,7 @@ def _toolkits(folder, run, vocabularies):
 def show(
   systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})
 ):
-  """Prints a table of speeds in `unit`, a key of every system's notes, and who is missing."""
+  """Prints a table of speeds in `unit`, a key of every system's notes, and the missing systems."""
   measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:
     ours = measured['this project']

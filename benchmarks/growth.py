@@ -1,11 +1,11 @@
-"""Measures how an update's time and memory grow with row length, vocabulary and depth.
+"""Measures how a training step's time and memory grow with row length, vocabulary and depth.
 
   python benchmarks/growth.py
   python benchmarks/growth.py --remat
 
-The work is an update of a model of width 128 on 4,096 source and 4,096 target positions, for
-every row length. Memory is the compiled update's temporary memory, without its arguments. The
-growth columns compare a line with the line above it.
+The work is a training step of a model of width 128 on 4,096 source and 4,096 target positions, for
+every row length. Memory is the compiled step's temporary memory, without its arguments. The growth
+columns compare a line with the line above it.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _MODEL = ModelConfig(num_layers=2, model_dim=128, ff_dim=512, num_heads=4)
 
 
 def tables():
-  """Yields the name of what grows, and the work by its size."""
+  """Yields the name of each dimension that grows, and the work by its size."""
 
   def work(length=64, vocabulary_size=8000, num_layers=2):
     model = dataclasses.replace(_MODEL, num_layers=num_layers, remat=_REMAT.value)

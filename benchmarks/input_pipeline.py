@@ -1,18 +1,19 @@
-"""Times the input pipeline: encoding, packing and the first batch, beside Grain's packing.
+"""Times the input pipeline: encoding, packing and the first batch, against Grain's packing.
 
   python benchmarks/input_pipeline.py
   python benchmarks/input_pipeline.py --text=data/multi30k/train --languages=en,de \
       --encode_pairs=1000000
   python benchmarks/input_pipeline.py --pairs=40000000 --encode_pairs=0
 
-- Encoding: the text is repeated to `encode_pairs` pairs and encoded to disk as `train.py` does
-  it, beside SentencePiece's batch call on all cores, in memory. Then the text is cut into batches,
-  with and without BPE-dropout.
+- Encoding: the text is repeated to `encode_pairs` pairs and encoded to disk as in `train.py`. The
+  baseline is SentencePiece's batch call on all cores, in memory. Then the text is segmented into
+  batches, with and without BPE-dropout.
 - Packing: `pairs` pairs of random tokens, with lengths like WMT's (28 on average, 256 at most), are
   read from an encoding on disk, shuffled, and packed into batches of 100 rows of 256 positions by
-  training's own iterator, beside Grain's first-fit packing of the same pairs into the same rows.
-- First batch: the batch of a late step in a new process, with opening the encoding and its
-  checksums.
+  the iterator of training. The baseline is Grain's first-fit packing of the same pairs into the
+  same rows.
+- First batch: the batch of a late step in a new process, including opening the encoding and
+  verifying its checksums.
 
 An encoding of 40 million pairs takes 5 GB of `dir` and is removed at the end.
 """
@@ -89,7 +90,7 @@ class Repeated:
 
 
 def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
-  """Returns the text to encode, and a vocabulary that is learnt from it."""
+  """Returns the text to encode, and a vocabulary that is learned from it."""
   if _TEXT.value:
     path, (source, target) = Path(_TEXT.value), _LANGUAGES.value
     text = TextCorpus(
@@ -104,7 +105,7 @@ def text_and_vocabulary() -> tuple[list[tuple[str, str]], Vocabulary]:
 
 
 def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[float]]:
-  """Returns the pairs a second of each repeat, by system."""
+  """Returns the pairs per second of each repeat, by system."""
   few, cores = text[:20_000], len(os.sched_getaffinity(0))
   sides = [side for pair in few for side in pair]
   pieces = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model_bytes)
@@ -125,7 +126,7 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
 
 
 def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
-  """Returns target tokens a second with and without BPE-dropout; both take turns."""
+  """Returns target tokens per second with and without BPE-dropout; both take turns."""
   pairs = keep_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
   plain = TrainingBatches(
     [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
@@ -175,7 +176,7 @@ def write_synthetic(place: Path):
 
 
 def open_batches(place: Path) -> TrainingBatches:
-  """Returns the batches of an encoding, as `train.py` makes them."""
+  """Returns the batches of an encoding, as in `train.py`."""
   pairs = keep_for_training(*encoded_cache.read(place, np.dtype(np.uint16)), _LENGTH)
   return TrainingBatches(
     [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
@@ -183,7 +184,7 @@ def open_batches(place: Path) -> TrainingBatches:
 
 
 def grain_batches(place: Path):
-  """Returns an iterator of batches by Grain's own packing, from memory-mapped arrays."""
+  """Returns an iterator of batches that Grain packs from memory-mapped arrays."""
   sides = {}
   for name in ('source', 'target'):
     lengths = np.fromfile(place / f'{name}.lengths', np.int32)
@@ -208,7 +209,7 @@ def grain_batches(place: Path):
 
 
 def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
-  """Returns target tokens a second and the share of filled positions, by system, in turns."""
+  """Returns target tokens per second and the fraction of filled positions, by system, in turns."""
   ours = open_batches(place).iterate(0, 1 << 30)
   systems = {
     'packing, plan to batch': (ours, lambda batch: batch.target_segments),
@@ -233,7 +234,7 @@ def time_packing(place: Path) -> tuple[dict[str, list[float]], dict[str, float]]
 
 
 def first_batch(place: Path) -> dict[str, float]:
-  """Returns the seconds to a late step's batch, and the peak memory of this process."""
+  """Returns the seconds until a late step's batch is ready, and this process's peak memory."""
   took = seconds(
     lambda: next(open_batches(place).iterate(_LATE_STEP, _LATE_STEP + 100))
   )
@@ -263,7 +264,7 @@ def seconds(function) -> float:
 
 
 def table(what: str, speeds: dict[str, list[float]], notes=None):
-  """Prints medians, ranges, and ratios to the last system, the peer."""
+  """Prints medians, ranges, and ratios to the last system, the baseline."""
   peer = statistics.median(list(speeds.values())[-1])
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
   for name, rate in speeds.items():

@@ -4,7 +4,7 @@
       '.venv-b/bin/python --xla_cpu_experimental_ynn_fusion_type=-reduce'
 
 Each argument is a Python with this project's requirements, followed by its XLA flags. The work is
-an update of the tiny and of the base model, and a search of 4 beams with the base model.
+a training step of the tiny and of the base model, and a search with 4 beams with the base model.
 An installation needs 3 GB of memory.
 """
 
@@ -44,8 +44,8 @@ class _Worker:
     self.name = ' '.join([self._answer(), *xla_flags])
 
   def seconds(self, work: str) -> tuple[float, float]:
-    """Returns the wall-clock and processor seconds of one run."""
-    with contextlib.suppress(BrokenPipeError):  # `_answer` tells.
+    """Returns the wall-clock and CPU seconds of one run."""
+    with contextlib.suppress(BrokenPipeError):  # `_answer` raises the error.
       self._process.stdin.write(f'{work}\n')
       self._process.stdin.flush()
     return tuple(json.loads(self._answer()))
@@ -94,7 +94,7 @@ def main():
 
 
 def _serve():
-  """Prints the seconds of each piece of work that standard input names."""
+  """Prints the seconds of each work item named on standard input."""
   import time
 
   import jax
@@ -110,7 +110,7 @@ def _serve():
   name, run = None, None
   for line in sys.stdin:
     if line.strip() != name:
-      name, run = line.strip(), None  # Frees the memory of the work before.
+      name, run = line.strip(), None  # Frees the memory of the previous work.
       run = make[name]()
       run()
     started, cpu = time.perf_counter(), time.process_time()

@@ -4,15 +4,15 @@ r"""Measures table 1 of the paper: the cost of each type of layer, and its path 
   python benchmarks/layer_complexity.py --turns=0 --lengths=64,128,256 --widths=64,128
 
 The work is a forward pass on one sequence of n vectors of width d in float32. FLOPs are XLA's count
-for the compiled layer; times are measured on this machine. In each turn all layers and sizes follow
-one another. Growth is the slope of a least-squares line through the logarithms:
+for the compiled layer; times are measured on this machine. In each turn all layers and sizes run
+one after another. Growth is the slope of a least-squares line through the logarithms:
 
-- of FLOPs, with the smallest and the largest slope between neighbours,
-- of median times, with the interval that holds 95 % of bootstrap draws of turns,
-- of the fastest times, which other work on the machine changes least.
+- of FLOPs, with the smallest and the largest slope between adjacent sizes,
+- of median times, with the interval that contains 95 % of bootstrap samples of turns,
+- of the fastest times, which depend least on other load of the machine.
 
-The line uses sizes from --fit_from_length and --fit_from_width on, where a layer's own term is the
-largest. --turns=0 skips the times. --output is the plot.
+The line uses sizes from --fit_from_length and --fit_from_width on, where the term of the layer's
+formula is the largest. --turns=0 skips the times. --output is the plot.
 """
 
 import statistics
@@ -61,7 +61,7 @@ _COLOURS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a', '#
 
 
 def main(_):
-  """Measures, prints the tables and draws the plot."""
+  """Measures, prints the tables and writes the plot."""
   lengths, widths = _sizes('lengths', _LENGTHS.value), _sizes('widths', _WIDTHS.value)
   reaches, output = _sizes('reaches', _REACHES.value, 2, 1), Path(_OUTPUT.value)
   for flag, value in (('length', _LENGTH.value), ('width', _WIDTH.value)):
@@ -138,7 +138,7 @@ def main(_):
 def _sizes(
   flag: str, values: Sequence[str], least: int = 16, factor: int = 8
 ) -> list[int]:
-  """Returns the sorted numbers of a flag; `factor` must divide them, as heads divide widths."""
+  """Returns the sorted numbers of a flag, each at least `least` and divisible by `factor`."""
   if not values or not all(
     value.isascii()
     and value.isdecimal()
@@ -218,10 +218,10 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
 
 
 def _spread(sizes, times) -> str:
-  """Returns the exponent of the medians with its 95 % interval, and that of the fastest times."""
+  """Returns the exponents of the medians, with its 95 % interval, and of the fastest times."""
   if not times[0]:
     return ''
-  # [size, draw, turn]: a draw takes the same turns for all sizes.
+  # [size, sample, turn]: a bootstrap sample has the same turns for all sizes.
   drawn = np.random.default_rng(0).choice(times, (_DRAWS, len(times[0])), axis=1)
   draws = [exponent(sizes, medians) for medians in np.median(drawn, axis=2).T]
   low, high = np.percentile(draws, (2.5, 97.5))
@@ -237,7 +237,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _lists(numbers: Sequence[int]) -> str:
-  """Returns the numbers with commas between them, or one number if all are equal."""
+  """Returns the numbers separated by commas, or one number if all are equal."""
   return f'{numbers[0]}' if len(set(numbers)) == 1 else ', '.join(map(str, numbers))
 
 
@@ -249,7 +249,7 @@ def _draw(
   reaches: Sequence[int],
   output: Path,
 ):
-  """Draws six panels: FLOPs and time over n and over d, operations and paths over n."""
+  """Plots six panels: FLOPs and time over n and over d, operations and paths over n."""
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(13, 8), layout='constrained')

@@ -1,6 +1,6 @@
-"""The layers of table 1 of the paper as pure functions on one sequence, and counts of their work.
+"""The layers of table 1 of the paper as pure functions on one sequence, and their cost.
 
-The counts come from programs and not from formulas: FLOPs from XLA's analysis of the compiled
+The counts come from programs, not from formulas: FLOPs from XLA's analysis of the compiled
 program, sequential matrix products from the traced program, and path lengths from Jacobians.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from docs.textbook import HeadWeights, multi_head_attention
 from transformer.ops.attention import attention_with_weights, dot_product_attention
 
-# K, r and h; r is odd, so that it has a middle.
+# K, r and h; r is odd, so that the neighborhood has a center.
 KERNEL, NEIGHBOURHOOD, HEADS = (
   3,
   33,
@@ -35,10 +35,10 @@ class Layer(NamedTuple):
     init: a function (random key, d) -> weights.
     apply: the layer, a function (weights, x [T, D]) -> [T, D].
     advance: one operation at all positions, a function (weights, h [T, D], x [T, D],
-      dilation) -> [T, D], where h is the result of the operation before. It is the next
+      dilation) -> [T, D], where h is the result of the previous operation. It is the next
       layer of a stack, or the next step of a recurrent layer, which reads its input x again.
     begins_with_input: True if the first h is the input, False if it is zeros.
-    dilation: the dilation of a layer divided by that of the layer below.
+    dilation: the dilation of a layer divided by the dilation of the layer below.
   """
 
   name: str
@@ -56,7 +56,7 @@ class Layer(NamedTuple):
 def self_attention(_, x_TD):
   """Equation 1 with one head and the input as queries, keys and values."""
   x_THD = x_TD[:, None, :]
-  # With weights, the queries are not cut into parts. XLA would count the loop's body once.
+  # `attention_with_weights` has no loop over chunks of queries: XLA counts a loop's body once.
   out_THD, _ = attention_with_weights(x_THD, x_THD, x_THD)
   return out_THD[:, 0, :]
 
@@ -67,7 +67,7 @@ def projected_self_attention(weights: HeadWeights, x_TD):
 
 
 def restricted_self_attention(_, x_TD):
-  """Equation 1 over the r positions around each position; fewer at both ends."""
+  """Equation 1 over the r positions around each position; fewer near both ends."""
   length = x_TD.shape[0]
   near_TS = (
     jnp.arange(length)[:, None]
@@ -81,7 +81,7 @@ def restricted_self_attention(_, x_TD):
 
 
 class RecurrentWeights(NamedTuple):
-  """Matrices [D, D] for the input and for the state before."""
+  """Matrices [D, D] for the input and for the previous state."""
 
   input_DD: Any
   state_DD: Any
@@ -93,7 +93,7 @@ def recurrent(weights: RecurrentWeights, x_TD, unroll: int = 1):
   Args:
     weights: W and U.
     x_TD: the sequence.
-    unroll: steps in one turn of the compiled loop.
+    unroll: steps in one iteration of the compiled loop.
   """
 
   def turn(h_D, in_D):
@@ -110,16 +110,16 @@ def _turn(weights, h, inputs):
 
 
 def _advance_recurrent(weights, h_TD, x_TD, dilation):
-  """One recurrent step at all positions, each from the state of the position before."""
+  """One recurrent step at all positions, each from the state of the previous position."""
   before_TD = jnp.pad(h_TD, ((1, 0), (0, 0)))[:-1]
   return _turn(weights, before_TD, x_TD @ weights.input_DD)
 
 
 def convolution(kernel_SDD, x_TD, dilation: int = 1):
-  """A convolution over all channels of each position and the k − 1 positions before it.
+  """A causal convolution: over all channels of each position and the k − 1 positions before it.
 
-  A convolution to both sides would connect as many positions in one operation. If dilated, its
-  paths between the ends would leave the sequence.
+  A symmetric convolution would connect the same number of positions in one operation. If dilated,
+  its paths between the ends would leave the sequence.
   """
   return jax.lax.conv_general_dilated(
     x_TD[None],
@@ -139,7 +139,7 @@ class SeparableWeights(NamedTuple):
 
 
 def separable_convolution(weights: SeparableWeights, x_TD):
-  """A convolution of each channel by itself, and a product over the channels (Chollet, 2017)."""
+  """A depthwise convolution, then a product over the channels (Chollet, 2017)."""
   out_BTD = jax.lax.conv_general_dilated(
     x_TD[None],
     weights.channels_S1D,
@@ -265,8 +265,8 @@ def inputs(layer: Layer, n: int, d: int, seed: int = 0):
 def flops(layer: Layer, n: int, d: int) -> float:
   """Returns the FLOPs of a layer by XLA's analysis of the compiled program.
 
-  XLA counts the body of a loop once. For a recurrent layer, one step is compiled by itself, and
-  its FLOPs are added for the n − 1 steps that XLA leaves out.
+  XLA counts the body of a loop once. For a recurrent layer, one step is compiled separately, and
+  its FLOPs are added for the n − 1 steps that XLA does not count.
   """
   weights, x_TD = jax.eval_shape(lambda: inputs(layer, n, d))
   counted = _counted(layer.apply, weights, x_TD)
@@ -287,7 +287,7 @@ def sequential_operations(layer: Layer, n: int, d: int) -> int:
 
 
 def _depths(jaxpr, given: Sequence[int]) -> list[int]:
-  """Returns the longest chain of products up to each output, from those up to each input."""
+  """Returns the longest chain of products up to each output, given the chains up to each input."""
   depths = dict(zip(jaxpr.invars, given, strict=True))
   for equation in jaxpr.eqns:
     before = [
@@ -316,7 +316,7 @@ def _depths_of_scan(equation, before):
   turn = getattr(equation.params['jaxpr'], 'jaxpr', equation.params['jaxpr'])
 
   def whole(outside, inside):
-    """Returns the number of variables that each turn takes whole and not as a slice."""
+    """Returns the number of variables that each iteration reads whole, not as a slice."""
     return sum(
       one.aval.shape == other.aval.shape
       for one, other in zip(outside, inside, strict=True)
@@ -340,7 +340,7 @@ def path_length(layer: Layer, n: int, d: int = 2) -> int:
   its Jacobian is not zero. The result is the maximum over all pairs that are ever connected.
 
   Raises:
-    ValueError: a position never reaches one that comes later.
+    ValueError: a position never reaches a later position.
   """
   weights, x_TD = inputs(layer, n, max(d, HEADS) if layer.init is _projections else d)
 

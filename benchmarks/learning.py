@@ -5,16 +5,17 @@
   python benchmarks/learning.py --data=DIR --out=OUT --systems=JoeyNMT # only one
 
 DIR has train, valid and test with the languages as endings, as configs/tatoeba.py describes. All
-systems get the same SentencePiece model. This project's recipe was tuned on this data; JoeyNMT has
-the one that its page recommends for small data, and Hugging Face's trainer this project's shape. A
-system's time counts from the start of its command to the writing of a checkpoint, on all cores of
-the machine. A system that is done is skipped. This project plans its learning rate for --updates:
-train for a minute first, and give as many as fill the time at that speed.
+systems use the same SentencePiece model. This project's recipe was tuned on this data. JoeyNMT uses
+the recipe that its page recommends for small data, and Hugging Face's trainer uses this project's
+model shape. A system's time counts from the start of its command until a checkpoint is written, on
+all cores of the machine. A finished system is skipped. This project's learning rate schedule ends
+at --updates: first train for a minute, then set it to the number of training steps that fill the
+time at that speed.
 
-With --score, each checkpoint that is the last before one of the marks of --every minutes translates
-the beginning of valid, and the last one all of test.
+With --score, the last checkpoint before each multiple of --every minutes translates the beginning
+of valid, and the last checkpoint translates all of test.
 
-The other toolkits may have a Python of their own, --peers, with
+The other toolkits may use another Python, --peers, with
 
   pip install torch 'transformers>=5.2' accelerate joeynmt importlib-metadata 'sentencepiece<0.2.1'
 """
@@ -71,7 +72,7 @@ _STEPS = flags.DEFINE_integer(
 
 _ROOT = Path(__file__).resolve().parents[1]
 _VOCABULARY_SIZE = 6000
-# Lines for the validation that JoeyNMT demands before it writes a checkpoint.
+# Lines for the validation that JoeyNMT requires before it writes a checkpoint.
 _FEW = 10
 
 
@@ -79,10 +80,11 @@ class Learner(NamedTuple):
   """A system that trains.
 
   Attributes:
-    folder: where it writes; the folder belongs to the system alone.
-    train: the command that trains, and writes checkpoints.
-    checkpoints: a pattern of their paths under the folder.
-    translate: a function checkpoint -> command that reads and writes standard streams.
+    folder: its output folder, which no other system uses.
+    train: the command that trains and writes checkpoints.
+    checkpoints: a glob pattern of their paths below the folder.
+    translate: a function checkpoint -> command that reads standard input and writes standard
+      output.
   """
 
   folder: Path
@@ -166,12 +168,12 @@ def learners(out: Path) -> dict[str, Learner]:
 
 
 def beside(folder: Path, ending: str) -> Path:
-  """Returns the path of a file beside a system's folder."""
+  """Returns the path of a file next to a system's folder."""
   return folder.with_name(folder.name + ending)
 
 
 def prepare(out: Path):
-  """Writes the text and the vocabulary, which all systems share, and what JoeyNMT needs."""
+  """Writes the text and the vocabulary, which all systems share, and JoeyNMT's files."""
   (out / 'text').mkdir(parents=True, exist_ok=True)
   for name in ('train', 'valid', 'test'):
     for language in _LANGUAGES.value:
@@ -198,7 +200,7 @@ def prepare(out: Path):
 
 
 def train(learner: Learner, seconds: float):
-  """Trains a system for some time, and writes when each checkpoint was there.
+  """Trains a system for some time, and writes the time of each checkpoint.
 
   Raises:
     UserError: the folder has checkpoints of a training that was stopped.
@@ -211,7 +213,7 @@ def train(learner: Learner, seconds: float):
       f'training that was stopped; remove the folder'
     )
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
-    kept.unlink()  # Translations by checkpoints that are gone.
+    kept.unlink()  # Translations by checkpoints that no longer exist.
   with open(beside(folder, '.log'), 'wb') as log:
     process = child_process.start(learner.train, cwd=_ROOT, stdout=log, stderr=log)
     try:
@@ -230,7 +232,7 @@ def train(learner: Learner, seconds: float):
     for path in folder.glob(learner.checkpoints)
   )
   if status is None:
-    written = written[:-1]  # A killed process may have written half of the newest.
+    written = written[:-1]  # The newest may be incomplete if the process was killed.
   if not written:
     raise RuntimeError(
       f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
@@ -263,7 +265,7 @@ def score(learner: Learner, out: Path) -> dict:
 
 
 def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> float:
-  """Returns the BLEU of a checkpoint on the first lines of a split; a translation is kept."""
+  """Returns the BLEU of a checkpoint on the first lines of a split; translations are cached."""
   source, target = (
     read_lines(out / f'text/{split}.{language}')[:count]
     for language in _LANGUAGES.value
@@ -284,7 +286,7 @@ def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> flo
 
 
 def draw(found: dict[str, dict], path: Path):
-  """Draws the curves of all systems."""
+  """Plots the curves of all systems."""
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(6, 3.5), layout='constrained')
@@ -308,7 +310,7 @@ def main(_):
     raise UserError(
       f'--languages must name two, such as en,de; got {",".join(_LANGUAGES.value)!r}'
     )
-  os.environ['JAX_PLATFORMS'] = 'cpu'  # The others are told to use the CPU, too.
+  os.environ['JAX_PLATFORMS'] = 'cpu'  # The other systems also use the CPU.
   every = learners(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
     raise UserError(

@@ -2,8 +2,8 @@
 
   python benchmarks/parity.py --run=DIR --source=FILE --reference=FILE [--average=K]
 
-Both translate a file, greedily and with a beam and α = 0, where both define the same search. Each
-sentence has the same length limit in both. Packages: benchmarks/requirements.txt.
+Both translate a file, greedily and with a beam and α = 0, for which both define the same search.
+Each sentence has the same length limit in both. Packages: benchmarks/requirements.txt.
 """
 
 import os
@@ -41,7 +41,7 @@ _BEAMS = flags.DEFINE_multi_integer('beam_size', [1, 4], 'Beams; 1 is greedy.')
 
 
 def translate(folder: str, run, sources: list[str], beam_size: int) -> list[str]:
-  """Returns CTranslate2's translations; sources are cut at the run's `max_length`."""
+  """Returns CTranslate2's translations; sources are truncated to the run's `max_length`."""
   translator = ctranslate2.Translator(
     folder, inter_threads=1, intra_threads=len(os.sched_getaffinity(0))
   )

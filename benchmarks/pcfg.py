@@ -3,10 +3,11 @@
   python benchmarks/pcfg.py --train=DIR/train.mrg --test=DIR/dev.mrg
 
 The grammar has the rules of the trees with their relative frequencies (Charniak, 1996, "Tree-bank
-grammars"), by NLTK; it sees words and no tags, as the model of configs/parsing.py. --parents adds
-the parent's label to each (Johnson, 1998), --siblings=N lets a rule remember N of its children.
-A word that the trees have only once is replaced by its shape, as is a word that they lack. The
-score is EVALB's on sentences of at most --longest words. Packages: benchmarks/requirements.txt.
+grammars"), computed by NLTK. Like the model of configs/parsing.py, it reads words without tags.
+--parents adds the parent's label to each label (Johnson, 1998); with --siblings=N, the label of a
+binarized rule keeps N of its children. Words that are rare (one occurrence) or unknown are replaced
+by their shape. The score is EVALB's on sentences of at most --longest words. Packages:
+benchmarks/requirements.txt.
 """
 
 import collections
@@ -45,7 +46,7 @@ _CHILD = '¦'
 
 
 def shape(word: str) -> str:
-  """Returns what is seen of a rare word: capital, digit, hyphen and the last two letters."""
+  """Returns the features of a rare word: capital, digit, hyphen and the last two letters."""
   marks = ''.join(
     mark
     for mark, has in (
@@ -59,10 +60,10 @@ def shape(word: str) -> str:
 
 
 class Grammar:
-  """Binary rules, and words, with their log-probabilities; parses by CKY."""
+  """Binary rules and words with their log-probabilities; a CKY parser."""
 
   def __init__(self, trees: list[Tree], siblings: int | None, parents: bool):
-    """Reads the rules off `trees`."""
+    """Estimates the rules from `trees`."""
     counts = collections.Counter(word for tree in trees for word in tree.words)
     self._known = {word for word, count in counts.items() if count > 1}
     productions, roots = [], collections.Counter()
@@ -95,7 +96,7 @@ class Grammar:
     self._roots = np.full(len(numbers), -np.inf, np.float32)
     for label, count in roots.items():
       self._roots[numbers[label]] = np.log(count / len(trees))
-    # A word of a shape that the trees lack is any rare word.
+    # A word of an unknown shape is treated as any rare word.
     rare = collections.Counter()
     for word, found in self._words.items():
       rare.update(
@@ -108,13 +109,13 @@ class Grammar:
     return word if word in self._known else shape(word)
 
   def parse(self, words: tuple[str, ...]) -> tuple[nltk.Tree | None, float]:
-    """Returns the likeliest tree and its log-probability; None if there is no tree."""
+    """Returns the most likely tree and its log-probability; None if there is no tree."""
     length = len(words)
     chart = np.full((length, length + 1, len(self.labels)), -np.inf, np.float32)
     for place, word in enumerate(words):
       for label, log in self._words.get(self._seen(word), self._rare):
         chart[place, place + 1, label] = log
-    # Which labels begin at a place, and which end there: few, so that few rules need a look.
+    # The labels that begin at each position, and that end there: few, so few rules are tried.
     begin, end = np.zeros((2, length + 1, len(self.labels)), bool)
     for span in range(1, length + 1):
       for start in range(length - span + 1):
@@ -139,7 +140,7 @@ class Grammar:
     return tree, float(whole.max())
 
   def _read(self, chart: np.ndarray, words: tuple[str, ...], root: int) -> nltk.Tree:
-    """Reads the tree of the best score off the chart."""
+    """Returns the tree with the best score in the chart."""
     tree = nltk.Tree(self.labels[root], [])
     ahead = [(tree, root, 0, len(words))]
     while ahead:
@@ -180,7 +181,7 @@ def main(_):
     failed += found is None
     text = ''
     if found is not None:
-      # Words are in brackets of their own here; the scores take them from the reference.
+      # Here each word has a bracket; the scores take the words from the reference.
       text = linearise(
         next(parse_trees([found.pformat(margin=sys.maxsize)], 'a parse'))
       )

@@ -1,10 +1,10 @@
-"""Times the matrix products of an update, each alone, in XLA and in NumPy.
+"""Times the matrix products of a training step, each compiled separately, in XLA and in NumPy.
 
   python benchmarks/products.py --size=base
 
-Their sum is about the least that an update can take on this machine: what it would take if nothing
-but products had to be computed, one after the other. NumPy gets contiguous factors, as its BLAS
-likes them best.
+Their sum is roughly a lower bound for the time of a training step on this machine: the time of the
+products in sequence, without any other work. NumPy gets contiguous factors, for which its BLAS is
+fastest.
 """
 
 import collections
@@ -37,7 +37,7 @@ class Product(NamedTuple):
 
   Attributes:
     left, right: shapes of the factors.
-    dimensions: what `jax.lax.dot_general` contracts and what it batches.
+    dimensions: contracting and batch dimensions, as for `jax.lax.dot_general`.
   """
 
   left: tuple[int, ...]
@@ -68,7 +68,7 @@ class Product(NamedTuple):
       return 'output layer and loss'
     if self.sizes[0] > 1:
       return 'scores and weighted sums of attention'
-    # The first of three axes is that of a batch's rows, whose number may be the same.
+    # The first of three axes is the rows of a batch; another axis may have the same size.
     sizes = [
       size for shape in (self.left, self.right) for size in shape[len(shape) > 2 :]
     ]
@@ -76,7 +76,7 @@ class Product(NamedTuple):
 
 
 def products_of(jaxpr, times: int = 1) -> collections.Counter:
-  """Counts the matrix products of a traced function; the turns of a loop count each."""
+  """Counts the matrix products of a traced function, in a loop for each iteration."""
   found = collections.Counter()
   for equation in jaxpr.eqns:
     if equation.primitive.name == 'dot_general':
@@ -95,7 +95,7 @@ def products_of(jaxpr, times: int = 1) -> collections.Counter:
 
 
 def median_seconds(run) -> float:
-  """Returns the median time of some runs, after an untimed one."""
+  """Returns the median time of several runs, after an untimed one."""
   run()
   seconds = []
   for _ in range(_RUNS.value):
@@ -106,7 +106,7 @@ def median_seconds(run) -> float:
 
 
 def seconds_in_xla(product: Product, rng) -> float:
-  """Returns the time of a product that is compiled alone."""
+  """Returns the time of a product that is compiled separately."""
   left, right = (
     jax.numpy.asarray(rng.standard_normal(shape, np.float32))
     for shape in (product.left, product.right)
@@ -125,10 +125,10 @@ def seconds_in_numpy(product: Product, rng) -> float:
 
 
 def main(_):
-  """Prints a table of the parts of an update."""
+  """Prints a table of the parts of a training step."""
   work = ON_A_CPU[_SIZE.value]
   print(f'{machine("jax", "numpy")}\n\n{_SIZE.value}: {work}\n', flush=True)
-  # The update comes first: NumPy's threads keep a core busy for a while after a product.
+  # The training step comes first: NumPy's threads keep a core busy for a while after a product.
   update = median_seconds(make_update(work))
   init, step = parts_of_update(work)
   traced = jax.make_jaxpr(step)(jax.eval_shape(init), packed_batch(work))

@@ -3,9 +3,9 @@
   pip install "jax[tpu]"
   python benchmarks/scaling.py
 
-A compilation takes minutes. Results are kept in runs/scaling.json, and a later start compiles only
-what is missing, the most important first. --limit=N compiles N at most, --limit=0 none. At the end,
-the tables in benchmarks/scaling.md are replaced by those of all results.
+A compilation takes minutes. Results are cached in runs/scaling.json, and a later start compiles
+only the missing ones, the most important first. --limit=N compiles at most N, --limit=0 none. At
+the end, the tables in benchmarks/scaling.md are rewritten from all results.
 """
 
 import dataclasses
@@ -139,17 +139,17 @@ def cells() -> Iterator[Cell]:
 
 
 def _rows_first(scaling: str, topology: str) -> MeshConfig:
-  """Splits rows over the chips, and heads over the rest where chips outnumber rows."""
+  """Splits rows over the chips, and also heads if there are more chips than rows."""
   chips = _CHIPS[topology]
   rows = chips if scaling == 'weak' else min(chips, 25_600 // _STRONG_LENGTH)
   return MeshConfig(data=rows, tensor=chips // rows)
 
 
 def main(_):
-  """Compiles what is missing, and writes the tables of all results."""
+  """Compiles the missing cells, and writes the tables of all results."""
   from benchmarks.tpu_costs import estimate
 
-  os.nice(10)  # It runs for hours beside other work.
+  os.nice(10)  # It runs for hours, with other work on the machine.
   found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
   _DATA.parent.mkdir(exist_ok=True)
   left = [cell for cell in cells() if cell.name not in found]

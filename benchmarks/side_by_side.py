@@ -1,6 +1,6 @@
-"""Timing of several systems, each in its own process, in turns.
+"""Timing of several systems, each in a separate process, in turns.
 
-Separate processes keep threads, allocators and compiled programs apart. Turns spread the machine's
+Separate processes isolate threads, allocators and compiled programs. Turns distribute the machine's
 other load over all systems.
 """
 
@@ -24,7 +24,7 @@ class System(NamedTuple):
 
   Attributes:
     name: its row in the table.
-    module: the module that holds `build`, imported only in the system's own process.
+    module: the module of `build`, imported only in the system's process.
     build: name of a function that takes `arguments` and returns the function to time. That
       function returns a dict of notes about the run, or None.
     arguments: plain values.
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
   Attributes:
     seconds: wall-clock time of each run.
-    cpu_seconds: processor time of each run and of the commands it starts, over all cores.
+    cpu_seconds: CPU time of each run and of the commands it starts, over all cores.
     peak_bytes: peak memory of its process.
     notes: the dict of the last run.
   """
@@ -63,7 +63,7 @@ def take_turns(
   """Times all systems in turns; only one runs at a time.
 
   Args:
-    systems: what to measure.
+    systems: the systems to measure.
     turns: number of turns of each system.
     runs: timed runs in a turn. An untimed run before them compiles and fills the caches.
 
@@ -71,7 +71,7 @@ def take_turns(
     The measurements by name, and for each system that failed the reason, such as a package
     that is not installed.
   """
-  # Spawned, so that each system starts as its own command would.
+  # Spawned, so that each system starts in a new interpreter.
   context = multiprocessing.get_context('spawn')
   workers, answers, failed = {}, {}, {}
   for system in systems:
@@ -121,7 +121,7 @@ def make_command(source: str, output: str, *command: str):
 
 
 def machine(*packages: str) -> str:
-  """Returns the names of processor and accelerator, and the versions of packages, as a line."""
+  """Returns one line with the names of CPU and accelerator, and the versions of packages."""
   name = platform.machine()
   if os.path.exists('/proc/cpuinfo'):
     lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
@@ -153,7 +153,7 @@ def peak_bytes() -> int:
 
 
 def _ask(pipe, count):
-  """Returns the times of `count` runs of a worker, or the reason of its failure."""
+  """Returns the times of `count` runs of a worker, or the reason for its failure."""
   try:
     pipe.send(count)
     return pipe.recv()
@@ -162,7 +162,7 @@ def _ask(pipe, count):
 
 
 def _serve(pipe, system):
-  """Answers requests in a system's own process, until the pipe is closed."""
+  """Answers requests in a system's process, until the pipe is closed."""
   # Several processes share an accelerator's memory.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   run = None
@@ -182,14 +182,14 @@ def _serve(pipe, system):
 
 
 def _timed(run):
-  """Returns wall-clock seconds, processor seconds, peak bytes and the notes of a run."""
+  """Returns wall-clock seconds, CPU seconds, peak bytes and the notes of a run."""
   started, cpu = time.perf_counter(), _cpu_seconds()
   notes = run()
   return time.perf_counter() - started, _cpu_seconds() - cpu, peak_bytes(), notes
 
 
 def _cpu_seconds():
-  """Returns the processor seconds of this process and of its children that have ended."""
+  """Returns the CPU seconds of this process and of its finished children."""
   return sum(
     used.ru_utime + used.ru_stime
     for used in (

@@ -1,4 +1,4 @@
-"""The updates and searches of this project, as its commands run them."""
+"""The training steps and searches of this project, as its commands run them."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ from transformer.training.step import init_state, make_train_step
 
 
 def make_update(work: Work, reproducible: bool = False):
-  """Builds an update as `train.py` makes it, on one device.
+  """Builds a training step as in `train.py`, on one device.
 
   Args:
     work: the model and the batch.
@@ -84,7 +84,7 @@ def packed_batch(work: Work) -> Batch:
 
 
 def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
-  """Builds a search for as many tokens as the sources have, with all sentences in one batch.
+  """Builds a search of all sentences in one batch; translations have the length of the sources.
 
   Args:
     work: the batch.
@@ -133,6 +133,6 @@ def whole_search(model: Transformer, decoding: Decoding):
 
 
 def random_params(work: Work):
-  """Returns the parameters that all systems decode with."""
+  """Returns the parameters with which all systems decode."""
   model = Transformer(work.model, work.vocabulary_size)
   return jax.jit(functools.partial(init_params, model, 0))()

@@ -1,15 +1,15 @@
-"""Times an update of this project beside other toolkits'; all systems take turns in one run.
+"""Times a training step of this project against other toolkits; all systems take turns in one run.
 
   python benchmarks/train_step.py                      # on a CPU: tiny, base; float32, bfloat16
-  python benchmarks/train_step.py --flax=DIR           # with a clone of google/flax beside it
+  python benchmarks/train_step.py --flax=DIR           # also a clone of google/flax
   python benchmarks/train_step.py --size=base --turns=3
   python benchmarks/train_step.py                      # on a GPU: base and big, bfloat16
 
-All systems have the same full batch of random tokens, rate of dropout, label smoothing and Adam. A
-time is that of one whole update. On a GPU, this project's rows of 256 hold eight sentence pairs
-each, separated by segments. PyTorch's rows hold one pair, which its fastest fused attention needs.
-Packages: jax, flax, optax and absl for this project, benchmarks/requirements.txt for the others. A
-system without its package is left out and named.
+All systems have the same full batch of random tokens, dropout rate, label smoothing and Adam. Times
+are of whole training steps. On a GPU, this project's rows of 256 contain eight sentence pairs
+each, separated by segments. PyTorch's rows contain one pair, as its fastest fused attention
+requires. Packages: jax, flax, optax and absl for this project, benchmarks/requirements.txt for the
+others. A system without its package is skipped and reported.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
 
 def main(_):
   """Prints a table for each size."""
-  # Leaves the accelerator's memory to the systems' processes.
+  # Leaves the accelerator's memory for the systems' processes.
   os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   import jax
 

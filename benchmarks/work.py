@@ -1,4 +1,4 @@
-"""Model shapes and random tokens for the comparison of systems."""
+"""Model shapes and random tokens for comparing systems."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _FIRST_TOKEN = 4
 
 
 class Work(NamedTuple):
-  """A model shape, and the shape of a batch with as many source as target tokens.
+  """A model shape, and the shape of a batch with equal numbers of source and target tokens.
 
   Attributes:
     model: the shape of the Transformer.
@@ -40,7 +40,7 @@ class Work(NamedTuple):
     return source, target
 
   def sources(self) -> np.ndarray:
-    """Returns the sources of `batch`, each with an end token in its last place."""
+    """Returns the sources of `batch`, each with EOS as its last token."""
     source, _ = self.batch()
     source[:, -1] = EOS_ID
     return source
@@ -55,9 +55,9 @@ class Work(NamedTuple):
     )
 
 
-# PyTorch and CTranslate2 have biases in all projections of attention; Flax's example has none.
+# PyTorch and CTranslate2 have biases in all attention projections; Flax's example has none.
 _BASE = ModelConfig(attention_bias='all')
-# Shapes of an update on a CPU, by the size of the model.
+# Shapes of a training step on a CPU, by the size of the model.
 ON_A_CPU = {
   'tiny': Work(
     dataclasses.replace(_BASE, num_layers=4, model_dim=128, ff_dim=256, num_heads=4),

@@ -1,18 +1,18 @@
 """Diagrams of the paper's figures 1 and 2, with the file of every part; figures.py draws them.
 
-Lengths are in points, from the lower left corner. A part's colour is that of its file's folder.
+Lengths are in points, from the lower left corner. The color of a part depends on its file's folder.
 """
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch
 
 _COLOURS = {'model': '#cfe6f5', 'ops': '#fbe3b5'}
-_WIDE, _HIGH = 108, 27  # Most boxes.
+_WIDE, _HIGH = 108, 27  # The size of most boxes.
 _EDGE = {'edgecolor': '#333333', 'linewidth': 0.8}
 
 
 def architecture(_page) -> Figure:
-  """Encoder and decoder, with the norm after the residual sum."""
+  """Returns a diagram of encoder and decoder, with the norm after the residual sum."""
   figure, place = _sheet(388, 550)
   left, right, between = 102, 286, 194
   for x, name, given, file in (
@@ -61,7 +61,7 @@ def architecture(_page) -> Figure:
 
 
 def attention(_page) -> Figure:
-  """Scaled dot-product attention, and multi-head attention."""
+  """Returns a diagram of scaled dot-product attention, and multi-head attention."""
   figure, place = _sheet(432, 304)
   one, all_heads, y, file = 88, 310, 32, 'ops/attention.py'
   for x, title in (
@@ -107,7 +107,7 @@ def _sheet(width, height):
 
 
 def _words(place, x, y, word, file, rotation=0):
-  """Writes a word of the paper, and smaller, below it, a file of this code."""
+  """Writes a term of the paper, and below it, smaller, a file of this code."""
   lines = [(part, 9) for part in word.split('\n')] + [
     (part, 7.5) for part in file.split('\n')
   ]

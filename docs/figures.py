@@ -1,8 +1,8 @@
-"""Draws the figures of the pages, from what the Python of the pages computes, and the diagrams.
+"""Draws the figures of the pages, from the values that their Python code computes, and diagrams.
 
   python docs/figures.py                 # fails if a figure is stale
-  python docs/figures.py --write         # draws the figures into docs/figures/
-  python docs/figures.py --write --run   # also those of the model in runs/quickstart
+  python docs/figures.py --write         # writes the figures to docs/figures/
+  python docs/figures.py --write --run   # also the figures of the model in runs/quickstart
   python docs/figures.py --write --folder=DIR
 
 The same numbers and the same version of matplotlib give the same files. Without --write, figures of
@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from diagrams import architecture, attention  # The files beside this one.
+from diagrams import architecture, attention  # From this folder.
 from inside_figures import lens, neighbours, positions, saliency
 from run_pages import run_page
 
-# Colours of Okabe and Ito, as on the attention page.
+# Colors of Okabe and Ito, as on the attention page.
 COLOURS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
 DOCS = pathlib.Path(__file__).resolve().parent
 _STYLE = {
@@ -39,7 +39,7 @@ _STYLE = {
 
 
 def likeness(page) -> Figure:
-  """The likeness of four words, the weights of two forms, and the vectors before and after."""
+  """Returns a figure: similarity of four words, weights of two forms, vectors before and after."""
   figure = Figure(figsize=(10, 2.8), layout='constrained')
   figure.get_layout_engine().set(w_pad=0.1)  # A browser's font may be wider.
   *places, plane = figure.subplots(1, 4, width_ratios=(1, 1, 1, 1.3))
@@ -82,7 +82,7 @@ def likeness(page) -> Figure:
 
 
 def sinusoids(page) -> Figure:
-  """The sinusoids of 100 positions, and their dot products over distance."""
+  """Returns a figure of the sinusoids of 100 positions, and their dot products over distance."""
   encoding = page['sinusoidal_encoding']
   figure = Figure(figsize=(10, 3), layout='constrained')
   *pictures, curves = figure.subplots(1, 3, width_ratios=(1, 1.15, 2))
@@ -111,7 +111,7 @@ def sinusoids(page) -> Figure:
 
 
 def heads(page) -> Figure:
-  """The weights of cross-attention of all heads of the last layer."""
+  """Returns a figure of the cross-attention weights of all heads of the last layer."""
   cross_HTS = page['cross_LHTS'][-1]
   figure = Figure(figsize=(10, 3), layout='constrained')
   for head, place in enumerate(figure.subplots(1, len(cross_HTS), sharey=True)):
@@ -126,7 +126,7 @@ def heads(page) -> Figure:
 
 
 def lines(page) -> Figure:
-  """The heads of the encoder's last layer over one another: all tokens, and one of them."""
+  """Returns a figure of all heads of the last encoder layer: for all tokens, and for one."""
   pieces, encoder_HTS = page['long_pieces'], page['encoder_LHTS'][-1]
   heads, length = encoder_HTS.shape[:2]
   figure = Figure(figsize=(10, 4), layout='constrained')
@@ -137,7 +137,7 @@ def lines(page) -> Figure:
   )
   for place, (title, queries) in zip(figure.subplots(1, 2), both, strict=True):
     for head in range(heads):
-      shift = 0.1 * (head - (heads - 1) / 2)  # So that no head hides another.
+      shift = 0.1 * (head - (heads - 1) / 2)  # So that heads do not overlap.
       drawn = [
         (query, key)
         for query in queries
@@ -175,7 +175,7 @@ PAGES_OF_A_RUN = {
 
 
 def _heatmap(place, table, rows, columns, title, numbers=False):
-  """Draws a table of numbers of at least 0, white at 0, with the names of rows and columns."""
+  """Plots a matrix of nonnegative numbers, white at 0, with the names of rows and columns."""
   table = np.asarray(table)
   place.imshow(
     table, cmap='Blues', vmin=0, vmax=max(1, table.max()), interpolation='nearest'
@@ -214,7 +214,7 @@ class Picture(bytes):
 
 
 def picture(figure, names) -> Picture:
-  """Draws a figure of the names of a page."""
+  """Returns a figure drawn from the variables of a page."""
   with matplotlib.rc_context(
     {**matplotlib.rcParamsDefault, 'backend': 'svg', **_STYLE}
   ):

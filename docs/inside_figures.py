@@ -1,11 +1,11 @@
-"""Draws the figures of inside.md from what its Python computes; figures.py runs them."""
+"""Plots the figures of inside.md from the values that its Python code computes; see figures.py."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
 
 def lens(page) -> Figure:
-  """The best guess of each decoder layer for each next token, and its probability."""
+  """Returns a figure of each decoder layer's most likely next tokens and their probabilities."""
   layers = page['lens']
   columns = page['pieces'](page['target'])
   best_LT = np.array([p_TN.argmax(-1) for p_TN in layers.values()])
@@ -30,7 +30,7 @@ def lens(page) -> Figure:
 
 
 def saliency(page) -> Figure:
-  """The length of the gradient for each token, of a right and of a wrong translation."""
+  """Returns a figure of the gradient's norm per token, of a right and of a wrong translation."""
   figure = Figure(figsize=(10, 3), layout='constrained')
   sides = (
     ('source', page['saliency_BS'], [page['source']] * 2, False),
@@ -52,7 +52,7 @@ def saliency(page) -> Figure:
 
 
 def neighbours(page) -> Figure:
-  """The cosines between sentences."""
+  """Returns a figure of the cosine similarities between sentences."""
   sentences = page['sentences']
   figure = Figure(figsize=(8, 4.2), layout='constrained')
   place = figure.subplots()
@@ -65,7 +65,7 @@ def neighbours(page) -> Figure:
 
 
 def positions(page) -> Figure:
-  """The mean attention weight of each encoder head by distance, a picture for each layer."""
+  """Returns a figure of each encoder head's mean attention weight by distance, by layer."""
   weights_LHO, reach = page['weights_LHO'], page['reach']
   figure = Figure(figsize=(10, 2.4), layout='constrained')
   places = np.atleast_1d(figure.subplots(1, len(weights_LHO)))

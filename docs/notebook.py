@@ -1,10 +1,10 @@
-"""Makes notebooks from pages, the notes and inside.md, for readers who want to change the code.
+"""Builds notebooks from pages, the notes and inside.md, for readers who want to change the code.
 
   python docs/notebook.py            # fails if a notebook is stale
   python docs/notebook.py --write    # writes docs/*.ipynb
 
-Text becomes text, a block of Python a cell, and the result that the page shows the output of the
-cell. Below a picture stands a cell that draws it from the names of the notebook.
+Text becomes a text cell, a block of Python becomes a code cell, and the result on the page becomes
+the output of the cell. After a picture, a cell draws it from the variables of the notebook.
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from run_pages import BLOCK  # The file beside this one.
+from run_pages import BLOCK  # From this folder.
 
 DOCS = pathlib.Path(__file__).resolve().parent
 PAGES = ('inside', 'notes', 'notes-heads', 'notes-order', 'notes-translation')
@@ -81,7 +81,7 @@ def notebook(page: str) -> str:
 
 
 def _prose(text: str, page: str):
-  """Yields cells of text, and after each picture one that draws it."""
+  """Yields text cells, and after each picture a cell that draws it."""
   end = 0
   for picture in _PICTURE.finditer(text):
     yield 'markdown', _linked(text[end : picture.end()], page), None
@@ -92,7 +92,7 @@ def _prose(text: str, page: str):
 
 
 def _linked(text: str, page: str) -> str:
-  """Makes links to pages of the notes lead to notebooks, and to headings as Jupyter names them."""
+  """Returns text whose links to notes lead to the notebooks, with Jupyter's names of headings."""
 
   def link(match: re.Match) -> str:
     target, anchor = match['page'] or page, match['anchor']

@@ -1,13 +1,13 @@
-"""Runs the Python of pages, and compares what it prints with the results that the pages show.
+"""Runs the Python of pages, and compares its output with the results on the pages.
 
   python docs/run_pages.py docs/notes.md           # fails where a result differs
   python docs/run_pages.py docs/notes.md --write   # writes the results into the page
   python docs/run_pages.py README.md --run         # also compares results of runs/quickstart
 
-It prints a line for each block that it ran: the page, the line and `ok`, or what is wrong.
+It prints a line for each block that it ran: the page, the line and `ok`, or the difference.
 The blocks of a page are one program. The output of a block is below it in a block of ```text.
 Results of the quickstart's run are in a block of ```text of a run. They are compared only with
---run, words exactly, and numbers within a tenth, since processors round differently.
+--run: words exactly, and numbers within a tenth, since CPUs round differently.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ _NUMBER = re.compile(r'-?\d+(?:\.\d+)?%?')
 def run_blocks(page: pathlib.Path, names: dict) -> Iterator[tuple[re.Match, int, str]]:
   """Runs the blocks of a page in order; they share `names`.
 
-  Yields each block, the number of its first line, and what it printed.
+  Yields each block, the number of its first line, and its output.
 
   Raises:
-    ValueError: a block prints nothing where the page shows a result, or prints a result that the
+    ValueError: a block prints nothing but the page shows a result, or prints a result that the
       page does not show.
   """
   text = page.read_text('utf-8')
@@ -81,7 +81,7 @@ def equal(result: str, wanted: str, *, of_run: bool = False) -> bool:
 
 
 def check(page: pathlib.Path, *, write: bool, run: bool) -> list[str]:
-  """Runs a page, prints a line for each block, and returns what differs.
+  """Runs a page, prints a line for each block, and returns the differences.
 
   Results of a run are compared if `run` is True. With `write`, the page then shows the new results.
   """

@@ -1,7 +1,7 @@
-"""Makes the table of settings in docs/configuration.md from the docstrings of the dataclasses.
+"""Builds the table of settings in docs/configuration.md from the docstrings of the dataclasses.
 
 python docs/settings_table.py           # fails if the table is stale
-python docs/settings_table.py --write   # makes it again
+python docs/settings_table.py --write   # updates it
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def settings_table() -> str:
 
 
 def updated(page: str) -> str:
-  """Returns the page with the table of today between its two marks."""
+  """Returns the page with the current table between its two markers."""
   before, _, rest = page.partition(BEGIN)
   _, _, after = rest.partition(END)
   return f'{before}{BEGIN}{settings_table()}{END}{after}'

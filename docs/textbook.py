@@ -1,9 +1,9 @@
-"""What the notes compute: forms of self-attention up to the Transformer's, and shifts of positions.
+"""Functions for the notes: forms of self-attention up to the Transformer's, shifts of positions.
 
-They are for teaching and comparison, and take plain arrays. The model's own layers, in
+They are for teaching and comparison, and take plain arrays. The layers of the model, in
 `model/attention.py`, are `multi_head_attention` with biases and caches. With `return_weights`, each
 returns a pair: its result, and the float32 weights [..., H, T, S], where H is 1 without heads.
-Shapes that do not fit each other raise a ValueError.
+Raises `ValueError` if shapes do not match.
 """
 
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ def self_attention_over_others(x_BTD, *, return_weights=False) -> Any:
   """Returns, for each vector, the average of the other vectors, weighted by similarity.
 
   Some lecture notes call this vanilla self-attention: o_i = Σ_{j≠i} w_ij v_j, where w_ij is
-  proportional to exp(v_i · v_j / √D). A sequence of one vector gives zeros.
+  proportional to exp(v_i · v_j / √D). For a sequence of one vector, the result is zeros.
   """
   scores = _dot_products(x_BTD)
   length, dim = x_BTD.shape[-2:]
@@ -64,8 +64,8 @@ def multi_head_attention(
 
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). One product projects all heads, which equals h
   separate heads. The paper has narrow heads, K = V = D / h; any other widths are allowed. Wide
-  heads keep the full width, K = V = Q (Bloem, 2019, wide self-attention, whose output projection
-  alone has a bias). The mask and the scale are those of `dot_product_attention`.
+  heads keep the full width, K = V = Q (Bloem, 2019, wide self-attention, where only the output
+  projection has a bias). The mask and the scale are as in `dot_product_attention`.
   """
   _, heads, inner = weights.query.shape
   value_inner = weights.value.shape[-1]
@@ -102,11 +102,11 @@ def sinusoidal_shift(offset, dim) -> np.ndarray | jax.Array:
   """Returns the matrix that shifts an encoding by k positions: section 3.5.
 
   A sine and its cosine are a point on a circle. The matrix rotates it by k / 10000^(2i/D),
-  whatever the position p.
+  independently of the position p.
 
   Returns:
-    M, [D, D], with PE(p + k) = M · PE(p); float64 for a number of NumPy or Python, and float32
-    for one of JAX, traced or not. D must be even.
+    M, [D, D], with PE(p + k) = M · PE(p); float64 if k is a NumPy or Python number, and float32
+    if it is a JAX number, traced or not. D must be even.
   """
   if dim % 2:
     raise ValueError(

@@ -1,4 +1,4 @@
-"""cuDNN's attention beside the reference: values, gradients and time, in bfloat16."""
+"""cuDNN's attention versus the reference: values, gradients and time, in bfloat16."""
 
 import dataclasses
 import functools
@@ -20,12 +20,12 @@ from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 from transformer.training.objective import smoothed
 
 _KEY_DIM = 64
-# The kernel may be this much less exact than the reference in bfloat16.
+# The kernel's error may be this multiple of the reference's bfloat16 error, plus the slack.
 _FACTOR, _SLACK = 2.0, 1e-3
 
 
 class _Case(NamedTuple):
-  """Attention between two sides: whether it is causal, and whether rows hold several segments."""
+  """A kind of attention: whether it is causal, and whether rows have several segments."""
 
   cross: bool
   causal: bool
@@ -48,10 +48,10 @@ def measure(
   """Yields a row for each case: the errors against float32, and the times of both.
 
   Args:
-    rows: rows that are compared.
-    length: queries of a row. Cross-attention has three quarters as many keys.
+    rows: number of rows for the comparison.
+    length: queries per row. In cross-attention, a row has three quarters of this number of keys.
     heads: attention heads.
-    timed_rows: rows that are timed.
+    timed_rows: number of rows for the timing.
   """
   use_stand_in_without_gpu()
   for name, case in _CASES.items():
@@ -81,7 +81,7 @@ def measure(
 
 
 def _mask(case: _Case, rows: int, length: int):
-  """Returns the mask [B, T, S] of rows that end with padding, whose queries see nothing.
+  """Returns the mask [B, T, S] of rows that end with padding, whose queries attend to nothing.
 
   Packed rows have four segments of random lengths. In cross-attention the lengths of the two
   sides differ, and the fourth segment of the first row has no keys.
@@ -90,7 +90,7 @@ def _mask(case: _Case, rows: int, length: int):
   keys = 3 * length // 4 if case.cross else length
 
   def segments(size):
-    """Cuts each row of `size` positions, the last of which are padding."""
+    """Splits each row of `size` positions into segments; the last positions are padding."""
     if not case.packed:
       return np.broadcast_to(np.arange(size) < size - size // 8, (rows, size)).astype(
         np.int32
@@ -158,13 +158,13 @@ def _compare(mask_BTS, arrays) -> dict[str, Any]:
 
 
 def error_of(found, wanted) -> float:
-  """Returns the norm of the difference by the norm of what is wanted; NaN if there are NaNs."""
+  """Returns the norm of the error divided by the norm of the expected values; NaN if any is NaN."""
   found, wanted = (np.asarray(x, np.float32) for x in (found, wanted))
   return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
 def times_of(attend, mask_BTS, arrays) -> dict[str, float]:
-  """Returns the times of a forward and a backward pass, as `time_updates`."""
+  """Returns the times of a forward and a backward pass, as from `time_updates`."""
   out = None
 
   def start():
@@ -177,7 +177,7 @@ def times_of(attend, mask_BTS, arrays) -> dict[str, float]:
 def _compare_models(rows: int, length: int) -> dict[str, Any]:
   """Returns the errors of the gradient of a whole model's loss, without dropout, in packed rows."""
   work = work_of('toy', rows, length)
-  # Heads of the width that the other cases have.
+  # Heads of the same width as in the other cases.
   config = dataclasses.replace(work.model, num_layers=2, model_dim=2 * _KEY_DIM)
   batch = packed_batch(work)
   plain = dataclasses.replace(config, attention='reference')

@@ -1,4 +1,4 @@
-"""Training from text files for a while, and the same updates with batches that need no waiting."""
+"""Training from text files, and the same training steps with batches already on the device."""
 
 import contextlib
 import itertools
@@ -22,20 +22,20 @@ from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook import pairs_of
 from transformer.training.objective import smoothed
 
-_LENGTH = 256  # the most target positions in a row
+_LENGTH = 256  # maximum target positions in a row
 _RESIDENT = 8  # batches that stay on the device
 
 
 def measure(
   model: str, tokens: int, seconds: float, pairs: int
 ) -> Iterator[dict[str, Any]]:
-  """Yields a row for batches that are read and packed, and one for batches on the device.
+  """Yields a row for batches read and packed from text, and one for batches on the device.
 
   Args:
     model: the model.
     tokens: target positions in a batch.
     seconds: the time of training from files; the other row takes a third of it.
-    pairs: sentence pairs of the phrasebook, which are written to text files.
+    pairs: number of sentence pairs of the phrasebook in the text files.
   """
   use_stand_in_without_gpu()
   with tempfile.TemporaryDirectory() as folder:
@@ -92,9 +92,9 @@ def _open(folder: Path, tokens: int, pairs: int):
 
 
 def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, Any]:
-  """Makes updates for a while, and returns the metrics of `train.py` that tell of speed.
+  """Trains for a given time, and returns the speed metrics of `train.py`.
 
-  The metrics of an update are fetched a step late, as `train.py` does.
+  The metrics of a training step are fetched a step late, as in `train.py`.
   """
   end, updates, metrics = None, 0, None
   for batch in meter.watch(stream):
@@ -103,7 +103,7 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     if previous is not None:
       meter.add(jax.device_get(previous))
       updates += 1
-      # The first update is not timed.
+      # The first training step is not timed.
       end = end or time.perf_counter() + seconds
     if end and time.perf_counter() > end:
       break

@@ -10,7 +10,7 @@ from accelerator_parts.timing import time_updates
 def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, Any]]:
   """Yields a row for each search and batch: random weights, `length` tokens in and out.
 
-  The model has the shape of this project's, in its 16-bit type.
+  The model has the same shape as this project's, in its 16-bit dtype.
   """
   import torch
   import transformers

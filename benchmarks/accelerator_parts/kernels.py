@@ -1,6 +1,6 @@
-"""Kernels for attention in packed rows: `model.attention=cudnn` beside what could replace it.
+"""Kernels for attention in packed rows: `model.attention=cudnn` and possible replacements.
 
-Kernels without a mask compute something else; they show what the mask costs.
+Kernels without a mask compute a different result; they show the cost of the mask.
 """
 
 import functools
@@ -20,11 +20,11 @@ from transformer.ops.masks import causal_mask, combine_masks, segment_mask
 
 
 class Kernel(NamedTuple):
-  """A way to compute attention.
+  """An attention kernel.
 
   Attributes:
-    attend: takes the arguments of `fused_attention`.
-    package: what it needs beyond JAX; '' is nothing.
+    attend: a function with the arguments of `fused_attention`.
+    package: a required package besides JAX; '' if none.
   """
 
   attend: Callable[..., jax.Array]
@@ -48,9 +48,9 @@ def _of_jax_in_xla(
 def _of_tokamax(
   kernel: str, q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ):
-  """Attends by a kernel of tokamax, which gets the first and the last key of each query.
+  """Attends with a kernel of tokamax, which takes the first and the last key of each query.
 
-  A query that sees nothing gets zeros, as from `fused_attention`.
+  A query that attends to nothing gets zeros, as from `fused_attention`.
   """
   from tokamax._src.ops.attention import base, pallas_mosaic_gpu, pallas_triton
 
@@ -60,7 +60,7 @@ def _of_tokamax(
   }[kernel]()
   sees_BT = jnp.any(mask_BTS, axis=-1)
   start_BT = jnp.argmax(mask_BTS, axis=-1).astype(jnp.int32)
-  # One key for a query that sees none, so that no kernel divides by zero.
+  # A query without visible keys gets one, so that no kernel divides by zero.
   end_BT = start_BT + jnp.maximum(jnp.sum(mask_BTS, axis=-1, dtype=jnp.int32), 1)
   out_BTHV = attend(
     q_BTHK,
@@ -89,9 +89,9 @@ def measure(
 
   Args:
     rows: rows of a batch.
-    length: queries, and keys, of a row.
-    heads: numbers of attention heads; rows × heads stays the same as with the first.
-    sentence: tokens of a sentence on average.
+    length: queries per row, and keys per row.
+    heads: numbers of attention heads; rows × heads is constant, as for the first number.
+    sentence: average tokens per sentence.
   """
   from accelerator_parts.stand_in import use_stand_in_without_gpu
 
@@ -129,7 +129,7 @@ def measure(
             'gradient_error': max(errors[1:]),
             **times_of(kernel.attend, mask_BTS, arrays),
           }
-        except Exception as error:  # A kernel may not know this device.
+        except Exception as error:  # A kernel may not support this device.
           yield {**row, 'error': line_of(error)}
 
 
@@ -138,7 +138,7 @@ def _masks(rows: int, length: int, sentence: int) -> dict[str, jax.Array]:
   rng = np.random.default_rng(0)
 
   def segments():
-    """Cuts each row into sentences of random lengths; the last positions are padding."""
+    """Splits each row into sentences of random lengths; the last positions are padding."""
     starts = rng.random((rows, length)) < 1 / sentence
     numbers = 1 + np.cumsum(starts, axis=1)
     numbers[:, length - length // 50 :] = 0

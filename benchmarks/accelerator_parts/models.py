@@ -1,4 +1,4 @@
-"""The models of the sections, and what they have in common."""
+"""The models of the sections, and helpers that the sections share."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ _TOY = ON_A_CPU['tiny']
 
 
 def work_of(model: str, rows: int, length: int) -> Work:
-  """Returns an update of `base`, `big` or `toy`, in bfloat16 and with cuDNN attention."""
+  """Returns a training step's work for `base`, `big` or `toy`, in bfloat16 with cuDNN attention."""
   if model == 'toy':
     work = _TOY._replace(
       vocabulary_size=300,
@@ -33,10 +33,10 @@ def work_of(model: str, rows: int, length: int) -> Work:
 
 
 def speed(work: Work, seconds: float, device: str) -> dict[str, float | None]:
-  """Returns target tokens a second, and the share of the device's peak if that is known.
+  """Returns target tokens per second, and the fraction of the device's peak if that is known.
 
   Args:
-    work: the update.
+    work: the training step.
     seconds: its time.
     device: the name of the device, as in `peak_flops`.
   """

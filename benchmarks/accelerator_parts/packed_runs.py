@@ -1,4 +1,4 @@
-"""Runs that are trained on a machine from which only few and small files come back."""
+"""Runs that are trained on a machine that returns only a few small files."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,11 @@ from transformer.errors import UserError
 from transformer.runs.run_directory import read_settings
 
 PLAN, DATA, SITE, REPORT = 'plan.json', 'data', 'site', 'report.json'
-# Packages of pure Python that training needs and a machine for benchmarks may lack.
+# Pure-Python packages that training needs and that a machine for benchmarks may lack.
 _PACKAGES = ('tensorboardX', 'tqdm', 'sacremoses')
 _PART = 15 * 2**20  # bytes of a file
 _MOST = 60 * 2**20  # bytes of all files together
-_RECORDS = ('run.json', 'metrics.jsonl', 'eval')  # what a run tells of its training
+_RECORDS = ('run.json', 'metrics.jsonl', 'eval')  # a run's records of its training
 
 
 class Planned(NamedTuple):
@@ -32,8 +32,8 @@ class Planned(NamedTuple):
   Attributes:
     name: the name of its directory.
     config: its settings; `data.dir` is a folder in the packed folder.
-    checkpoint: the checkpoint to bring back, as for `eval.py`.
-    average: number of checkpoints to average, likewise.
+    checkpoint: the checkpoint to return, as for `eval.py`.
+    average: number of checkpoints to average, as for `eval.py`.
   """
 
   name: str
@@ -45,18 +45,18 @@ class Planned(NamedTuple):
 def pack(
   folder: Path, config: Config, name: str, seeds: int, checkpoint: str, average: int
 ):
-  """Adds runs to a folder that holds all they need: settings, text and small packages.
+  """Adds runs to a folder with all that they need: settings, text and small packages.
 
   Args:
-    folder: the folder, which may hold other runs already.
+    folder: the folder, which may already contain other runs.
     config: their settings.
-    name: their name, to which the seed is added.
-    seeds: number of runs; they take the seeds from that of the config on.
+    name: their name, to which the seed is appended.
+    seeds: number of runs; their seeds count up from the seed of the config.
     checkpoint: as in `Planned`.
     average: as in `Planned`.
 
   Raises:
-    UserError: the config is not for text files, they are missing, or it needs other files too.
+    UserError: the config does not use text files or needs other files, or a text file is missing.
   """
   other = {
     'data.vocabulary': config.data.vocabulary,
@@ -74,7 +74,7 @@ def pack(
       f'only runs on text files can be packed; {name} has data.source={config.data.source}'
     )
   prefixes = (*config.data.train, *config.data.valid_sets.values(), config.data.test)
-  for prefix in filter(None, prefixes):  # There need not be a test text.
+  for prefix in filter(None, prefixes):  # The test text is optional.
     for language in (config.data.source_language, config.data.target_language):
       path = Path(config.data.dir, f'{prefix}.{language}').expanduser()
       copy = folder / DATA / name / f'{prefix}.{language}'
@@ -114,10 +114,10 @@ def _copy_package(name: str, site: Path):
 
 
 def planned(folder: Path) -> list[Planned]:
-  """Returns the runs of a packed folder, with the places of their text.
+  """Returns the runs of a packed folder, with the paths of their text.
 
   Raises:
-    UserError: the folder is no packed folder.
+    UserError: the folder is not a packed folder.
   """
   try:
     found = json.loads((folder / PLAN).read_text(encoding='utf-8'))
@@ -129,17 +129,17 @@ def planned(folder: Path) -> list[Planned]:
 
 
 def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, str]:
-  """Writes the weights of trained runs to a few files, as many runs as fit.
+  """Writes the weights of trained runs to a few files, within the size limit.
 
-  Weights are rounded to bfloat16. Their exponents, which compress well, are apart from the rest.
+  Weights are rounded to bfloat16. Their exponents, which compress well, are stored separately.
 
   Args:
     runs: the runs, the most important first.
-    workdirs: the folder that holds their directories.
+    workdirs: the folder of their directories.
     out: the folder for the files `runs.000`, `runs.001` and so on.
 
   Returns:
-    For each run what became of it, as text.
+    The outcome for each run, as text.
   """
   out.mkdir(parents=True, exist_ok=True)
   whole, told = io.BytesIO(), {}
@@ -178,7 +178,7 @@ def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
 
   try:
     found = load_run(workdir, run.checkpoint, run.average)
-  except UserError:  # A run that was stopped may have too few checkpoints.
+  except UserError:  # A stopped run may have too few checkpoints.
     found = load_run(workdir, 'latest')
   packed = io.BytesIO()
   with tarfile.open(fileobj=packed, mode='w:xz', preset=1) as archive:
@@ -200,12 +200,12 @@ def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
 
 
 def unpack(out: Path, workdirs: Path) -> list[Path]:
-  """Makes runs for `eval.py` from the files of `bring_back`; returns their directories.
+  """Creates runs for `eval.py` from the files of `bring_back`; returns their directories.
 
   A run's records, such as its metrics, are in the folder `trained/` of its directory.
 
   Raises:
-    UserError: there are no such files, or a directory is there already.
+    UserError: the files are missing, or a directory already exists.
   """
   from transformer.data.vocabulary.vocabulary import Vocabulary
   from transformer.runs.loading import save_run
@@ -244,7 +244,7 @@ def _bfloat16(leaf) -> np.ndarray:
 
 
 def _tree(shapes: dict[str, Sequence[int]], content: bytes) -> dict[str, Any]:
-  """Returns the nested dicts of float32 numbers that `_packed_run` has taken apart."""
+  """Returns the nested dicts of float32 numbers that `_packed_run` flattened."""
   exponents, rest = np.frombuffer(content, np.uint8).reshape(2, -1).astype(np.uint16)
   bits = (exponents << 8) | rest
   numbers = (((bits >> 1) | (bits << 15)).astype(np.uint32) << 16).view(np.float32)

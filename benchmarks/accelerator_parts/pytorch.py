@@ -1,4 +1,4 @@
-"""The same updates by PyTorch, with its fused attention and dropout as in the paper."""
+"""The same training steps in PyTorch, with its fused attention and dropout as in the paper."""
 
 import gc
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def measure(
   device = torch.cuda.get_device_name() if on_a_gpu else 'cpu'
   for shape in shapes:
     row = {'rows': shape[0], 'length': shape[1]}
-    # Without this, the program of the second shape would be one for any shape.
+    # Without this, the program of the second shape would have dynamic shapes.
     torch.compiler.reset()
     if on_a_gpu:
       torch.cuda.empty_cache()
@@ -38,7 +38,7 @@ def measure(
 
 
 def _timed(step, wait) -> dict[str, float]:
-  """Returns the times of an update, and the loss of a token after all updates."""
+  """Returns the times of a training step, and the loss per token after all steps."""
   loss = None
 
   def start():

@@ -1,4 +1,4 @@
-"""The JSON file of measurements: what is in it, and what was left for another call."""
+"""The JSON file of measurements: finished sections, and sections left for another call."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from transformer.errors import UserError
 
 
 class Record:
-  """Measurements by section; every change is on the disk before the next measurement.
+  """Measurements by section; every change is written to disk before the next measurement.
 
   Attributes:
     sections: for each measured section its `rows`; its `error`, or None; its `seconds`; and
@@ -18,14 +18,14 @@ class Record:
   """
 
   def __init__(self, path: str | os.PathLike, size: str):
-    """Reads the file, or begins a new one.
+    """Reads the file, or creates it.
 
     Args:
       path: the file.
       size: `full` or `toy`.
 
     Raises:
-      UserError: the file holds something else, or measurements of another size.
+      UserError: the file has other content, or measurements of another size.
     """
     self._path, self._size = Path(path), size
     self.sections: dict[str, dict[str, Any]] = {}
@@ -39,11 +39,11 @@ class Record:
     self.sections = found['sections']
 
   def is_done(self, name: str, retry: bool = False) -> bool:
-    """Returns whether a section needs no measurement; `retry` measures what failed, in part too."""
+    """Returns whether a section is finished; with `retry`, only if no part of it failed."""
     return name in self.sections and not (retry and failures(self.sections[name]))
 
   def add(self, name: str, **measured: Any):
-    """Writes the measurement of a section, which replaces an earlier one unless that has more."""
+    """Writes a section's measurement; it replaces an earlier one with no more good rows."""
     if name in self.sections and _good_rows(measured) < _good_rows(self.sections[name]):
       return
     self.sections[name] = measured
@@ -51,7 +51,7 @@ class Record:
 
 
 def failures(section: dict[str, Any]) -> int:
-  """Returns how many rows of a section failed, and one more if the section did."""
+  """Returns the number of failed rows of a section, plus one if the section failed."""
   return len(section['rows']) - _good_rows(section) + bool(section['error'])
 
 
@@ -63,7 +63,7 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
   """Returns the content of a file of measurements.
 
   Raises:
-    UserError: it is no such file.
+    UserError: the file is not a file of measurements.
   """
   try:
     found = json.loads(Path(path).read_text(encoding='utf-8'))

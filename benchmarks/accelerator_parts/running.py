@@ -1,4 +1,4 @@
-"""Runs a section in a process of its own, and ends it when its time is over."""
+"""Runs a section in a separate process, and stops it at its time limit."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ from typing import Any
 from launch import child_process
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'torch')
-_LINE = 300  # characters of an error
+_LINE = 300  # maximum characters of an error
 
 
 def measure(command: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -27,10 +27,10 @@ def measure(command: Sequence[str], seconds: float) -> dict[str, Any]:
 
   Args:
     command: a command line that takes `--rows=FILE` and appends rows to it with `write_rows`.
-    seconds: after this time the command and its children are killed.
+    seconds: the time limit, after which the command and its children are killed.
 
   Returns:
-    `rows`, also those of a command that failed; `error`, a line or None; and `seconds`.
+    `rows`, also if the command failed; `error`, a line or None; and `seconds`.
   """
   started = time.monotonic()
   with tempfile.TemporaryDirectory() as folder:
@@ -57,8 +57,8 @@ def run(
   Args:
     command: the command line. It and its children end when this process ends.
     errors: the file.
-    seconds: the time until the command is told to end.
-    grace: the time until it is killed then; without it, the command is killed at once.
+    seconds: the time until the command is terminated.
+    grace: the time from then until it is killed; without it, the command is killed immediately.
 
   Returns:
     Its exit status; None if it was killed.
@@ -90,7 +90,7 @@ def last_line(errors: Path) -> str:
 
 
 def write_rows(path: str | os.PathLike, rows: Iterable[dict[str, Any]]):
-  """Appends each row to a file as soon as it is there."""
+  """Appends each row to a file as soon as it is available."""
   with open(path, 'a', encoding='utf-8') as file:
     for row in rows:
       file.write(json.dumps(row) + '\n')
@@ -132,5 +132,5 @@ def describe(commit: str) -> dict[str, str]:
 
 
 def python(*arguments: str) -> list[str]:
-  """Returns a command line of this interpreter."""
+  """Returns a command line that runs this interpreter."""
   return [sys.executable, *arguments]

@@ -9,7 +9,7 @@ from typing import Any
 from accelerator_parts.models import line_of, work_of
 from accelerator_parts.timing import time_updates
 
-_COMPILERS = 4  # programs that are compiled at a time
+_COMPILERS = 4  # programs compiled in parallel
 
 
 def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, Any]]:
@@ -24,14 +24,14 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
 
   use_stand_in_without_gpu()
   work = work_of(model, 1, length)
-  # Weights of the reference are the same; drawing them needs no kernel.
+  # The reference has the same weights, and initializing them needs no kernel.
   params = random_params(
     work._replace(model=dataclasses.replace(work.model, attention='reference'))
   )
   transformer = Transformer(work.model, work.vocabulary_size)
 
   def prepare(beams, sentences):
-    """Compiles a search; returns it with its arguments."""
+    """Returns a compiled search with its arguments."""
     search = whole_search(
       transformer,
       Decoding(beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1),
@@ -62,7 +62,7 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
 
 
 def _timed(search) -> tuple[dict[str, float], int]:
-  """Returns the times of a search, and the number of tokens that it finds."""
+  """Returns the times of a search, and the number of generated tokens."""
   best = None
 
   def start():

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 
 class Section(NamedTuple):
-  """A measurement in a process of its own.
+  """A measurement in a separate process.
 
   Attributes:
     name: its name in the JSON file.
     module: the module of `accelerator_parts` with the function `measure`, which takes
       `arguments` and yields rows, which are dicts of JSON values.
     arguments: JSON values by name.
-    seconds: its time, estimated generously. It begins only if this much is left, and is killed
-      after twice as long.
+    seconds: a generous estimate of its time. It starts only if this much time is left, and is
+      killed after twice that time.
   """
 
   name: str
@@ -22,17 +22,17 @@ class Section(NamedTuple):
   seconds: int
 
 
-# Rows and their length, source and target alike, at 32 + 32 tokens a sentence pair.
+# Rows and their length, equal for source and target, with 32 + 32 tokens per sentence pair.
 _SHAPES = {
   'base': [[256, 256], [512, 256], [512, 128], [128, 512]],
   'big': [[256, 256], [128, 512], [96, 256]],
   'toy': [[6, 32], [3, 64]],
 }
-_TOY_SECONDS = 300  # They take 10 to 30 seconds on a machine with nothing else to do.
+_TOY_SECONDS = 300  # They take 10 to 30 seconds on an idle machine.
 
 
 def sections(size: str) -> list[Section]:
-  """Returns what to measure at `full` size, or at `toy` size in a minute or two on a CPU."""
+  """Returns the sections at `full` size, or at `toy` size, which takes minutes on a CPU."""
   if size == 'toy':
     return [
       Section(
@@ -113,14 +113,14 @@ def sections(size: str) -> list[Section]:
 
 
 def _updates(model: str, seconds: int) -> Section:
-  """Returns the section of a model's updates."""
+  """Returns the section of a model's training steps."""
   return Section(
     f'updates, {model}', 'updates', {'model': model, 'shapes': _SHAPES[model]}, seconds
   )
 
 
 def _by_kernel(model: str, seconds: int) -> list[Section]:
-  """Returns the sections of other kernels of attention, at the first shape of a model."""
+  """Returns the sections of other attention kernels, at the first shape of a model."""
   kernels = ['cuDNN without a mask', 'reference']
   if util.find_spec('tokamax') is not None:
     kernels.append('Mosaic in tokamax')
@@ -136,7 +136,7 @@ def _by_kernel(model: str, seconds: int) -> list[Section]:
 
 
 def _of_pytorch(model: str, seconds: int, compiled: bool = True) -> Section:
-  """Returns the section of PyTorch, which may compile the model; that takes a CPU minutes."""
+  """Returns the section of PyTorch, which may compile the model; on a CPU that takes minutes."""
   return Section(
     f'updates, {model}, PyTorch',
     'pytorch',

@@ -1,4 +1,4 @@
-"""A stand-in for cuDNN's kernel, so that the measurements can be tried without a GPU."""
+"""A replacement for cuDNN's kernel, so that the measurements can be tested without a GPU."""
 
 import jax
 
@@ -12,7 +12,7 @@ def use_stand_in_without_gpu():
 
 
 def _stand_in(*args, implementation=None, **options):
-  """Attends as the kernel does: a query without a key gets the mean of all values."""
+  """Attends like the kernel: a query without a visible key gets the mean of all values."""
   return _plain(
     *args,
     implementation='xla' if implementation == 'cudnn' else implementation,

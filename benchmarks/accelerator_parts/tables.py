@@ -30,7 +30,7 @@ def tables(measured: dict[str, Any]) -> str:
 
 
 def _machines(sections: Iterable[dict[str, Any]]) -> str:
-  """Returns a table of the machines and versions; there is more than one after several calls."""
+  """Returns a table of the machines and versions; several calls may have different ones."""
   rows = {
     tuple(section[key] for key in ('machine', 'versions', 'commit')): section['time']
     for section in reversed(list(sections))
@@ -293,12 +293,12 @@ _TABLES: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
 
 
 def _rows(found, name: str) -> list[dict[str, Any]]:
-  """Returns the rows of a section that were measured."""
+  """Returns the measured rows of a section."""
   return [row for row in found.get(name, {'rows': []})['rows'] if 'error' not in row]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """Returns a table; nothing if it has no rows."""
+  """Returns a table; an empty one if there are no rows."""
   if not rows:
     return ''
   return '\n'.join(
@@ -312,7 +312,7 @@ def _shape(row) -> tuple[int, int]:
 
 
 def _label(row) -> str:
-  """Returns what identifies a row, as text."""
+  """Returns the text that identifies a row."""
   return ', '.join(f'{name} {value}' for name, value in row.items() if name != 'error')
 
 

@@ -1,4 +1,4 @@
-"""Times work that a device does while the program goes on."""
+"""Times work that a device runs asynchronously."""
 
 import statistics
 import time
@@ -12,15 +12,15 @@ _BLOCK_SECONDS = 0.5
 def time_updates(
   start: Callable[[], None], wait: Callable[[], None], most: int = 50
 ) -> dict[str, float]:
-  """Times updates that are started one after another, and waits only after a block of them.
+  """Times training steps that are started one after another, and waits only after each block.
 
   Args:
-    start: starts an update.
-    wait: waits until the device has done all of them.
-    most: the largest number of updates in a block.
+    start: starts a training step.
+    wait: waits until the device has finished all steps.
+    most: the maximum number of steps in a block.
 
   Returns:
-    Seconds of an update: the median, the smallest and the largest over the blocks.
+    Seconds per step: the median, the minimum and the maximum over the blocks.
   """
 
   def block(count):

@@ -1,4 +1,4 @@
-"""Trains packed runs one after another, for as long as the time allows."""
+"""Trains packed runs one after another, within the time limit."""
 
 import dataclasses
 import os
@@ -17,21 +17,21 @@ from transformer.runs.run_directory import EVALUATIONS
 from transformer.system.machine import keep_compiled_programs, set_reproducible_flags
 from transformer.system.signals import Signals
 
-# A later call on the same machine resumes what is here.
+# A later call on the same machine resumes the runs in this folder.
 _WORKDIRS = Path(tempfile.gettempdir(), 'accelerator_runs')
-_GRACE = 30.0  # seconds to save a run that is stopped
-_PACKING = 90.0  # seconds to bring weights back
+_GRACE = 30.0  # seconds for saving a stopped run
+_PACKING = 90.0  # seconds for packing the weights
 _SCORED = 'scored; see trained/eval'
 _TOP = Path(__file__).resolve().parents[2]
 
 
 def train_all(folder: Path, out: Path, deadline: float, commit: str):
-  """Trains the runs of a packed folder and scores those that end, then brings weights back.
+  """Trains the runs of a packed folder, scores finished runs, then writes the weights to `out`.
 
   Args:
     folder: from `packed_runs.pack`.
     out: the folder for the weights and `report.json`.
-    deadline: the end of this call, by `time.monotonic`.
+    deadline: the end of this call, as a value of `time.monotonic`.
     commit: the commit of this code.
   """
   runs, report = planned(folder), {}
@@ -112,7 +112,7 @@ def train_here(folder: Path, name: str, workdir: Path):
   """Trains a run of a packed folder in this process, as `train.py` does.
 
   Raises:
-    UserError: there is no such run, or it cannot be trained here.
+    UserError: the run does not exist, or cannot be trained here.
     Preempted: a signal stopped the run; the next call resumes it.
   """
   run = {plan.name: plan for plan in planned(folder)}.get(name)

@@ -1,4 +1,4 @@
-"""Updates of this project: time, utilisation and memory, by the shape of the batch."""
+"""Training steps of this project: time, utilization and memory, by the shape of the batch."""
 
 import os
 import time
@@ -11,19 +11,19 @@ from accelerator_parts.timing import time_updates
 
 from transformer.system.machine import set_reproducible_flags
 
-_COMPILERS = 4  # programs that are compiled at a time
+_COMPILERS = 4  # programs compiled in parallel
 
 
 def measure(
   model: str, shapes: list[list[int]], reproducible: bool = False, kernel: str = ''
 ) -> Iterator[dict[str, Any]]:
-  """Compiles an update for each shape, [rows, length], then times them one by one; yields rows.
+  """Compiles a training step for each shape, [rows, length], then times each; yields rows.
 
   Args:
     model: the model.
     shapes: rows and length of each batch.
     reproducible: as `config.train.reproducible`.
-    kernel: a name in `kernels.KERNELS`, for attention in whole rows; '' is cuDNN's.
+    kernel: a name in `kernels.KERNELS`, for attention in whole rows; '' is cuDNN.
   """
   if reproducible:
     set_reproducible_flags(os.environ)
@@ -40,7 +40,7 @@ def measure(
     attention.fused_attention = KERNELS[kernel].attend
 
   def prepare(shape):
-    """Compiles an update; returns it with its first state, its batch and the time it took."""
+    """Compiles a training step; returns it with its work, `init`, batch and compilation time."""
     started = time.perf_counter()
     work = work_of(model, *shape)
     init, step = parts_of_update(work)
@@ -67,7 +67,7 @@ def measure(
 
 
 def _timed(state, program, batch) -> dict[str, float]:
-  """Returns the times of an update, its memory, and the loss of a token after all updates."""
+  """Returns the times of a training step, its memory, and the loss per token after all steps."""
   metrics = None
 
   def start():

@@ -1,1 +1,1 @@
-"""What estimates for TPUs and GPUs share: an update compiled for them, and its program's text."""
+"""Shared by the estimates for TPUs and GPUs: a compiled training step, and its program's text."""

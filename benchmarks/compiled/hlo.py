@@ -1,6 +1,6 @@
 """Reads a compiled program from its text, XLA's HLO after optimization (`compiled.as_text()`).
 
-It is the program of one device; all devices run the same.
+The text is the program of one device; all devices run the same program.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# The collectives. One whose name ends in `-start` runs while the device computes.
+# The collectives. If a collective's name ends in `-start`, it is asynchronous.
 KINDS = (
   'all-reduce',
   'all-gather',
@@ -40,7 +40,7 @@ class Instruction(NamedTuple):
   """A line of a computation.
 
   Attributes:
-    name: what other lines of the computation call it.
+    name: its name in other lines of the computation.
     shape: the type of its result, such as `f32[8]{0}`, or a tuple of types.
     opcode: such as `fusion` or `all-reduce-start`.
     rest: operands and attributes.
@@ -59,7 +59,7 @@ class Instruction(NamedTuple):
 
   @property
   def callees(self) -> list[str]:
-    """The computations that it calls, those of all branches too."""
+    """The computations that it calls, including all branches."""
     branches = ','.join(_BRANCHES.findall(self.rest))
     return _CALLED.findall(self.rest) + re.findall(r'[\w.\-]+', branches)
 
@@ -71,7 +71,7 @@ class Program(NamedTuple):
   entry: str
 
   def trips(self, loop: Instruction) -> int:
-    """Returns the turns of a loop that counts up from 0, as `scan` does; 1 if unknown."""
+    """Returns the iterations of a loop that counts up from 0, as `scan` does; 1 if unknown."""
     if known := _TRIPS.search(loop.rest):
       return int(known[1])
     pending = [re.search(r'condition=%?([\w.\-]+)', loop.rest)[1]]
@@ -85,7 +85,7 @@ class Program(NamedTuple):
     return limits.pop() if less and len(limits) == 1 else 1
 
   def visits(self, name: str = '', times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    """Yields each instruction of a computation and of its callees, and how often it runs."""
+    """Yields each instruction of a computation and of its callees, and its number of runs."""
     for instruction in self.computations[name or self.entry]:
       yield instruction, times
       turns = self.trips(instruction) if instruction.opcode == 'while' else 1
@@ -98,9 +98,9 @@ class Collective(NamedTuple):
 
   Attributes:
     kind: one of `KINDS`.
-    count: the times that a run of the program executes it.
-    size: bytes each time: of a reduce-scatter's input, and of every other kind's result.
-    group: devices that communicate with each other, by their number in the mesh.
+    count: the number of executions in a run of the program.
+    size: bytes per execution: of the input of a reduce-scatter, of the result of other kinds.
+    group: indices in the mesh of devices that communicate with each other.
   """
 
   kind: str
@@ -110,14 +110,14 @@ class Collective(NamedTuple):
 
   @property
   def sent(self) -> float:
-    """The bytes that a device sends in a run by the ring algorithm, which sends the fewest."""
+    """The bytes that a device sends per run with the ring algorithm, which sends the fewest."""
     devices = len(self.group)
     share = 1.0 if self.kind == 'collective-permute' else (devices - 1) / devices
     return self.count * self.size * share * (2 if self.kind == 'all-reduce' else 1)
 
 
 def parse(text: str) -> Program:
-  """Returns the program of a text."""
+  """Returns the program that a text describes."""
   computations = {}
   entry = ''
   current = []
@@ -151,7 +151,7 @@ def collectives(program: Program, devices: int) -> list[Collective]:
 
 
 def cycles(program: Program) -> int:
-  """Returns the cycles that a TPU's compiler expects of a device; 0 if the text has none."""
+  """Returns a TPU compiler's estimate of a device's cycles; 0 if the text has none."""
   total = 0
   for instruction, times in program.visits():
     if estimate := _CYCLES.search(instruction.rest):
@@ -187,7 +187,7 @@ def _group(rest: str, devices: int) -> tuple[int, ...]:
     sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh[1])}
     chosen = re.findall(r"'(\w+)'", mesh[2])
     numbers = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
-    # The first group is at 0 on each axis that is not named.
+    # The first group has index 0 on each axis that is not named.
     first = numbers[tuple(slice(None) if axis in chosen else 0 for axis in sizes)]
     return tuple(first.flatten().tolist())
   if iota := _IOTA_GROUPS.search(rest):
@@ -201,7 +201,7 @@ def _group(rest: str, devices: int) -> tuple[int, ...]:
 
 
 def _size(kind: str, instruction: Instruction, group: int) -> int:
-  """Returns the bytes of a result; operands and counters of a `-start` do not count."""
+  """Returns the bytes of a result, without the operands and counters of a `-start`."""
   shape = instruction.shape
   if instruction.opcode == kind:
     sizes = _sizes(shape)

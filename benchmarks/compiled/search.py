@@ -1,4 +1,4 @@
-"""The search of a config, compiled for a device that this machine need not have."""
+"""The search of a config, compiled for a device that this machine may lack."""
 
 import dataclasses
 import math
@@ -22,9 +22,9 @@ from transformer.training.mesh import make_mesh, sentence_sharding
 
 
 def compile_search(settings: Config, length: int, device: Any) -> Compiled:
-  """Compiles the program that adds the last tokens to translations, as `eval.py` runs it.
+  """Compiles the program that adds the last tokens to translations, as in `eval.py`.
 
-  A loop adds one token to each sentence in each turn. Its caches have their full length.
+  Each iteration of a loop adds one token to each sentence. Its caches have their full length.
 
   Args:
     settings: `decode` has the beam and the number of sentences in a batch.

@@ -1,4 +1,4 @@
-"""An update of a config, compiled for devices that this machine need not have."""
+"""A training step of a config, compiled for devices that this machine may lack."""
 
 import math
 import time
@@ -20,13 +20,13 @@ from transformer.training.update import make_update
 
 
 class Compiled(NamedTuple):
-  """An update compiled for devices.
+  """A training step compiled for devices.
 
   Attributes:
-    facts: what was compiled, for JSON.
-    memory: bytes of a device: `arguments`, `outputs`, `temporaries`, `code` and `total`.
-    flops: the model's operations on a device, by formula; NaN if the model does not count them.
-    xla_flops: operations that XLA counts, a loop's body once; NaN for GPUs.
+    facts: settings of the compilation, for JSON.
+    memory: bytes per device: `arguments`, `outputs`, `temporaries`, `code` and `total`.
+    flops: the model's operations per device, by formula; NaN if the model does not count them.
+    xla_flops: operations that XLA counts, the body of a loop once; NaN for GPUs.
     text: the program, see `hlo`; empty if it does not fit into a device's memory.
   """
 
@@ -38,7 +38,7 @@ class Compiled(NamedTuple):
 
 
 def check(settings: Config):
-  """Raises `UserError` if an update cannot be compiled without reading other runs."""
+  """Raises `UserError` if a training step cannot be compiled without reading other runs."""
   if settings.train.objective_runs:
     runs = ', '.join(settings.train.objective_runs)
     raise UserError(
@@ -48,16 +48,16 @@ def check(settings: Config):
 
 
 def without_a_cache():
-  """Makes JAX compile for described devices: on the CPU, without keeping the programs."""
+  """Lets JAX compile for described devices: on the CPU, without caching the programs."""
   jax.config.update('jax_platforms', 'cpu')
-  # Programs for devices of another machine could be stored in the cache, but not loaded.
+  # The cache could store programs for devices of another machine, but not load them.
   jax.config.update('jax_enable_compilation_cache', False)
 
 
 def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
-  """Compiles the update of a config, with vocabularies of the sizes that it asks for.
+  """Compiles the training step of a config, with vocabularies of the configured sizes.
 
-  Its `memory` is None if the compiler says that a device's does not suffice.
+  The result's `memory` is None if the compiler reports that a device has too little memory.
   """
   data = settings.data
   tokens = settings.train.tokens_per_batch
@@ -66,7 +66,7 @@ def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
   target = SimpleNamespace(size=data.vocabulary_size)
   source = SimpleNamespace(size=data.source_vocabulary_size or data.vocabulary_size)
   built = build_model(settings.model, SimpleNamespace(source=source, target=target))
-  # It has cuDNN's attention, which a model built on a machine without a GPU has not.
+  # It has cuDNN's attention, unlike a model that is built on a machine without a GPU.
   model = built.clone(config=settings.model)
   objective = make_objective(settings, None)
   update = make_update(settings, model, mesh, objective)
@@ -103,7 +103,7 @@ def memory_of(compiled) -> dict[str, int]:
   memory = compiled.memory_analysis()
   parts = {
     'arguments': memory.argument_size_in_bytes,
-    # Some outputs take the memory of arguments.
+    # Some outputs reuse the memory of arguments.
     'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
     'temporaries': memory.temp_size_in_bytes,
     'code': memory.generated_code_size_in_bytes,
@@ -112,7 +112,7 @@ def memory_of(compiled) -> dict[str, int]:
 
 
 def totals(collectives: Sequence[hlo.Collective]) -> dict[str, dict[str, float]]:
-  """Returns the number and bytes of each kind of collective in an update, and the bytes sent."""
+  """Returns the number and bytes of each kind of collective per step, and the bytes sent."""
   found = {kind: {'count': 0, 'bytes': 0, 'sent': 0.0} for kind in hlo.KINDS}
   for collective in collectives:
     total = found[collective.kind]
@@ -130,7 +130,7 @@ def print_table(rows: Sequence[tuple[str, str]]):
 
 
 def describe(result: dict[str, Any], name: str) -> str:
-  """Returns one line on what was compiled; `name` is that of the devices."""
+  """Returns one line that describes the compilation; `name` is the devices' name."""
   length = result['max_length']
   return (
     f'{name}, {result["chips"]} chips: {result["rows"]:,} rows of {length} + {length} tokens, '

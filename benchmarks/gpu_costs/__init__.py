@@ -1,1 +1,1 @@
-"""The cost of an update on GPUs, from their compiler."""
+"""The cost of a training step on GPUs, estimated by their compiler."""

@@ -1,4 +1,4 @@
-r"""Estimates the cost of an update on GPUs, by compiling it on any machine.
+r"""Estimates the cost of a training step on GPUs, by compiling it on any machine.
 
   python3.12 -m venv .venv-gpu
   .venv-gpu/bin/pip install -r benchmarks/gpu_costs/requirements.txt
@@ -6,9 +6,10 @@ r"""Estimates the cost of an update on GPUs, by compiling it on any machine.
       --topology=1x1x8 --config.model.dtype=bfloat16 --config.model.attention=cudnn \
       --config.train.tokens_per_batch=524288
 
-XLA's own compiler for GPUs compiles the update of train.py, which takes minutes; no GPU is needed.
-No data is read; the vocabulary has the size that the config asks for. The mesh is config.mesh. All
-numbers are for one GPU and one update, and times are estimates; docs/launching.md explains them.
+XLA's GPU compiler compiles the training step of train.py, which takes minutes; no GPU is needed.
+No data is read; the vocabulary has the size that the config requests. The mesh is config.mesh. All
+numbers are for one GPU and one training step, and times are estimates; docs/launching.md explains
+them.
 """
 
 from typing import Any
@@ -37,14 +38,14 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 
 def main(_):
-  """Wires flags to the compiler."""
+  """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed')
   settings = Config.from_dict(_CONFIG.value.to_dict())
   for flag in (_HLO, _JSON):
     if flag.value is not None:
       outputs.check_file(flag.name, files.as_path(flag.value))
-  # JAX is imported late, so that --help and mistakes are answered at once.
+  # JAX is imported late, so that --help and errors are printed immediately.
   from benchmarks.compiled import hlo
   from benchmarks.compiled import update as compiled_update
   from benchmarks.gpu_costs import chips, estimate, kernels
@@ -84,7 +85,7 @@ _FITS = (
 
 
 def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, str]]:
-  """Returns the numbers of `estimate.cost` for people: names and values."""
+  """Returns the numbers of `estimate.cost` in human-readable form: names and values."""
   from benchmarks.compiled.update import mesh_of
 
   seconds = result['seconds']

@@ -1,4 +1,4 @@
-"""Kinds of GPUs, as their compiler and the estimates need them."""
+"""Kinds of GPUs, with the properties for their compiler and the estimates."""
 
 import dataclasses
 import importlib.util
@@ -18,20 +18,20 @@ _TOPOLOGY = re.compile(r'(\d+)x(\d+)x(\d+)')
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """A kind of GPU, by its data sheet.
+  """A kind of GPU, according to its data sheet.
 
   Attributes:
     name: JAX's `device_kind`.
-    source: where the numbers are from.
+    source: the source of the numbers.
     peak_flops: dense 16-bit peak, in FLOP/s.
     bandwidth: of its memory, in bytes/s.
     memory: in bytes.
-    link: what it can send to the other GPUs of its host, in bytes/s.
-    network: its share of what its host can send to other hosts, in bytes/s.
+    link: bandwidth to the other GPUs of its host, in bytes/s.
+    network: bandwidth of its host to other hosts, per GPU of the host, in bytes/s.
     compute_capability: such as `9.0`.
-    cores: its streaming multiprocessors.
+    cores: number of streaming multiprocessors.
     fpus_per_core: float32 units of each.
-    clock_ghz: at most.
+    clock_ghz: maximum clock.
     l2_cache: in bytes.
     shared_memory: bytes of a block, of a block that asks for more, and of a core.
   """
@@ -52,7 +52,7 @@ class Chip:
 
   @property
   def target(self) -> str:
-    """The description that XLA's compiler reads, a text of its `GpuTargetConfigProto`."""
+    """The description for XLA's compiler, a text of its `GpuTargetConfigProto`."""
     major, minor = self.compute_capability.split('.')
     of_block, at_most, of_core = self.shared_memory
     return f"""gpu_device_info {{
@@ -83,9 +83,9 @@ device_description_str: "{self.name}"
 
 
 def chip_of(name: str) -> Chip:
-  """Returns a chip of chips.json by its name, or that of a JSON file with the same fields.
+  """Returns a chip of chips.json by its name, or the chip of a JSON file with the same fields.
 
-  Raises `UserError` if there is none, or fields are missing, unknown or of another type.
+  Raises `UserError` if the chip does not exist, or a field is missing, unknown or of another type.
   """
   known = json.loads(CHIPS.read_text(encoding='utf-8'))
   if name in known:
@@ -128,10 +128,10 @@ def devices_of(chip: Chip, topology: str) -> list[Any]:
 
   Args:
     chip: the kind of GPU.
-    topology: `1x1x8` are eight GPUs of a host, `1x2x8` those of two hosts.
+    topology: `1x1x8` is one host with eight GPUs, `1x2x8` two such hosts.
 
   Raises:
-    UserError: the topology is none, or the compiler is not installed.
+    UserError: the topology is invalid, or the compiler is not installed.
   """
   sizes = _TOPOLOGY.fullmatch(topology)
   if not sizes or 0 in map(int, sizes.groups()):
@@ -144,7 +144,7 @@ def devices_of(chip: Chip, topology: str) -> list[Any]:
       'the compiler for GPUs is not installed; with Python 3.12, install it by: pip install -r '
       'benchmarks/gpu_costs/requirements.txt'
     )
-  # Lets the compiler load on a machine without a driver.
+  # Allows the compiler to load on a machine without a driver.
   os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'
   without_a_cache()
   from jax.experimental import topologies

@@ -1,9 +1,9 @@
-"""From a compiled update to its estimated time on GPUs.
+"""The estimated time of a compiled training step on GPUs.
 
-A kernel takes as long as its bytes or its products, whichever is longer, and the time to start it.
-How much of the data sheet's rates kernels reach was measured once on an H100, and is taken to be
-the same on other chips. cuDNN's attention is much slower than its bytes and products; its factor
-was measured there, too.
+The time of a kernel is the time of its memory traffic or of its matrix products, whichever is
+longer, plus its launch time. The fraction of the data sheet's rates that kernels reach was measured
+once on an H100, and is assumed to be the same on other chips. cuDNN's attention is much slower than
+its memory traffic and products; its factor was also measured there.
 """
 
 import re
@@ -21,14 +21,14 @@ BANDWIDTH_REACHED = 0.895
 PEAK_REACHED = 0.647
 LAUNCH_SECONDS = 2e-6
 ATTENTION_FACTOR = 3.0
-# Of the memory, what JAX allocates unless XLA_PYTHON_CLIENT_MEM_FRACTION is set.
+# The fraction of the memory that JAX allocates unless XLA_PYTHON_CLIENT_MEM_FRACTION is set.
 MEMORY_FRACTION = 0.75
 
 _ATTENTION = '__cudnn$fmha'
 
 
 class Part(NamedTuple):
-  """Kernels of one kind or place: their seconds, number and bytes in an update."""
+  """Kernels of one kind or place: their seconds, number and bytes per training step."""
 
   seconds: float
   kernels: int
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 def seconds_of(kernel: Kernel, chip: Chip) -> float:
-  """Returns the estimated seconds of a kernel in an update, all of its runs."""
+  """Returns the estimated seconds of a kernel per training step, over all of its runs."""
   memory = kernel.moved / (BANDWIDTH_REACHED * chip.bandwidth)
   products = kernel.flops / (PEAK_REACHED * chip.peak_flops)
   factor = ATTENTION_FACTOR if kernel.kind.startswith(_ATTENTION) else 1
@@ -44,7 +44,7 @@ def seconds_of(kernel: Kernel, chip: Chip) -> float:
 
 
 def parts(found: Sequence[Kernel], chip: Chip, by: str = 'kind') -> dict[str, Part]:
-  """Returns the kernels by `kind` or `place`, those that take longest first."""
+  """Returns the kernels by `kind` or `place`, the slowest first."""
   grouped = {}
   for kernel in found:
     key = kernel.kind if by == 'kind' else shortened_place(kernel.place)
@@ -58,18 +58,18 @@ def parts(found: Sequence[Kernel], chip: Chip, by: str = 'kind') -> dict[str, Pa
 
 
 def shortened_place(place: str) -> str:
-  """Returns a place without numbers of layers and what comes before the model's name."""
+  """Returns a place without layer numbers and without the prefix before the model's name."""
   place = re.sub(r'_\d+', '', place)
   return re.sub(r'^.*?(\w+\.(?:encode|decode)|while/body|train_step\))', r'\1', place)
 
 
 def cost(compiled: Compiled, chip: Chip, per_host: int) -> dict[str, Any]:
-  """Returns the costs of an update on one chip, for JSON; the seconds are estimates.
+  """Returns the costs of a training step on one chip, for JSON; the seconds are estimates.
 
   Args:
-    compiled: an update that fits into the memory.
-    chip: the chip that it was compiled for.
-    per_host: chips of a host. A collective among chips of several hosts goes over the network.
+    compiled: a training step that fits into the memory.
+    chip: the chip for which it was compiled.
+    per_host: chips per host. A collective among chips of several hosts uses the network.
   """
   program = hlo.parse(compiled.text)
   found = kernels.read(program)

@@ -1,8 +1,8 @@
-"""The kernels of a program for a GPU: the bytes that they move and the operations of products.
+"""The kernels of a program for a GPU: their memory traffic and the FLOPs of their products.
 
-A kernel reads its operands from memory and writes its result to it, once each. Of an operand that
-it only slices or gathers from, what it takes counts; of a result that it updates in place, the
-update.
+A kernel reads its operands from memory and writes its result to memory, once each. If it only
+slices an operand or gathers from it, only the bytes read count. If it updates a result in place,
+only the update counts.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.compiled import hlo
 from benchmarks.compiled.hlo import Instruction, Program
 
-# Instructions that are no kernels; the second half of an asynchronous one is a wait.
+# Instructions that are not kernels; the second half of an asynchronous one only waits.
 _FREE = ('parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast', 'after-all')
 _TAKE = ('gather', 'dynamic-slice', 'slice')
 _RENAME = ('bitcast', 'reshape')
@@ -25,11 +25,11 @@ class Kernel(NamedTuple):
 
   Attributes:
     name: as in the text.
-    count: the times that a run of the program starts it.
-    moved: bytes that it reads and writes, each time.
-    flops: operations of the matrix products in it, each time.
-    kind: the function of a library such as `__cudnn$fmhaScaleBiasSoftmax`, `product`, or an opcode.
-    place: where in the model it comes from, JAX's `op_name`; may be empty.
+    count: number of launches in a run of the program.
+    moved: bytes that it reads and writes, per launch.
+    flops: operations of its matrix products, per launch.
+    kind: a library function such as `__cudnn$fmhaScaleBiasSoftmax`, `product`, or an opcode.
+    place: its origin in the model, JAX's `op_name`; may be empty.
   """
 
   name: str
@@ -41,12 +41,12 @@ class Kernel(NamedTuple):
 
 
 def read(program: Program) -> list[Kernel]:
-  """Returns the kernels of a program; of a conditional, those of the branch that moves most."""
+  """Returns the kernels of a program; from a conditional, only the branch that moves most bytes."""
   return list(_Reader(program).walk(program.entry, 1))
 
 
 class _Reader:
-  """The kernels of a program, whose instructions are looked up by name."""
+  """Finds the kernels of a program; looks up instructions by name."""
 
   def __init__(self, program: Program):
     self._program = program

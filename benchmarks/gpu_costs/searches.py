@@ -4,9 +4,9 @@ r"""Counts the kernels of a search on GPUs, by compiling it on any machine.
       --length=32 --config.decode.beam_size=1 --config.decode.batch_size=64 \
       --config.decode.max_extra_length=1 --config.model.dtype=bfloat16
 
-XLA's own compiler for GPUs compiles the search of eval.py; no GPU is needed. A turn of its loop
-adds a token to each sentence. All numbers are for one turn with full caches. Times are estimates;
-docs/launching.md explains them.
+XLA's GPU compiler compiles the search of eval.py; no GPU is needed. A turn, which is an iteration
+of its loop, adds a token to each sentence. All numbers are for one turn with full caches. Times are
+estimates; docs/launching.md explains them.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 
 def main(_):
-  """Wires flags to the compiler."""
+  """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None:
     raise UserError('--config=configs/NAME.py is needed')
   settings = Config.from_dict(_CONFIG.value.to_dict())
@@ -42,7 +42,7 @@ def main(_):
   for flag in (_HLO, _JSON):
     if flag.value is not None:
       outputs.check_file(flag.name, files.as_path(flag.value))
-  # JAX is imported late, so that --help and mistakes are answered at once.
+  # JAX is imported late, so that --help and errors are printed immediately.
   from benchmarks.compiled import hlo, search, update
   from benchmarks.gpu_costs import chips, estimate, steps
 
@@ -67,7 +67,7 @@ def main(_):
 
 
 def describe(facts: dict[str, Any], chip: str) -> str:
-  """Returns one line on what was compiled."""
+  """Returns one line that describes the compilation."""
   beams = facts['beam_size']
   return (
     f'{chip}, {f"beam {beams}" if beams > 1 else "greedy"}: {facts["sentences"]:,} sentences of '
@@ -76,7 +76,7 @@ def describe(facts: dict[str, Any], chip: str) -> str:
 
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
-  """Returns the numbers of a turn for people: names and values."""
+  """Returns the numbers of a turn in human-readable form: names and values."""
   sentences = result['sentences']
   return [
     ('memory', f'{result["memory"]["total"] / 1e9:.2f} GB'),

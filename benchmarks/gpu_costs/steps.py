@@ -1,4 +1,4 @@
-"""The kernels of one turn of a search's loop, which adds a token to each sentence."""
+"""The kernels of a turn, which is one iteration of a search's loop: a token for each sentence."""
 
 import collections
 import re

@@ -2,8 +2,8 @@
 
   .venv-gpu/bin/python -m benchmarks.gpu_costs.tables
 
-A compilation takes minutes. Results are kept in runs/gpu_costs.json, and a later start compiles
-only what is missing. Each GPU has 65,536 target tokens of an update, in rows of 256.
+A compilation takes minutes. Results are cached in runs/gpu_costs.json, and a later start compiles
+only the missing ones. Each GPU has 65,536 target tokens per training step, in rows of 256.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from transformer.training.config import MeshConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DATA = _ROOT / 'runs' / 'gpu_costs.json'
-_TOKENS = 65_536  # target tokens of a GPU in an update
+_TOKENS = 65_536  # target tokens per GPU and training step
 _HEADS = (
   'chip',
   'GPUs',
@@ -89,8 +89,8 @@ def cells(size: str) -> list[Cell]:
 
 
 def main(_):
-  """Compiles what is missing, and prints the tables of all results."""
-  os.nice(10)  # It runs for long beside other work.
+  """Compiles the missing cells, and prints the tables of all results."""
+  os.nice(10)  # It runs for a long time, with other work on the machine.
   found = json.loads(_DATA.read_text(encoding='utf-8')) if _DATA.exists() else {}
   _DATA.parent.mkdir(exist_ok=True)
   for cell in [*cells('base'), *cells('big')]:

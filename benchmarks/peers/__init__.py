@@ -1,1 +1,1 @@
-"""The same work in other people's systems."""
+"""The baselines: the same work in other systems."""

@@ -9,7 +9,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
 def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
-  """A search for as many tokens as the sources have, all sentences in one batch.
+  """Builds a search of all sentences in one batch; translations have the length of the sources.
 
   Args:
     work: the batch.
@@ -21,9 +21,9 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
     The function to time.
 
   Raises:
-    ValueError: the processor does not compute in this type.
+    ValueError: the processor does not support this type.
   """
-  # CTranslate2 would take another type instead.
+  # CTranslate2 would silently use another type.
   supported = ctranslate2.get_supported_compute_types('cpu')
   if compute_type not in supported:
     raise ValueError(f'CTranslate2 has {sorted(supported)} on this processor')
@@ -33,7 +33,7 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
     inter_threads=1,
     intra_threads=len(os.sched_getaffinity(0)),
   )
-  # It adds the end token itself.
+  # It adds EOS itself.
   sentences = [[str(token) for token in row[:-1]] for row in work.sources()]
 
   def run():
@@ -54,6 +54,6 @@ def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
 
 
 def pieces_of_ids(vocabulary_size: int) -> list[str]:
-  """A vocabulary in which a piece is its id, with the reserved ones where they belong."""
+  """Returns a vocabulary whose pieces are their ids, except the reserved tokens."""
   reserved = {PAD_ID: '<pad>', BOS_ID: '<s>', EOS_ID: '</s>', UNK_ID: '<unk>'}
   return [reserved.get(token, str(token)) for token in range(vocabulary_size)]

@@ -1,4 +1,4 @@
-"""Translates a file with CTranslate2, start to end: what its users' scripts do.
+"""Translates a file with CTranslate2 in one process, like its users' scripts.
 
   python ctranslate_command.py MODEL SOURCE_VOCABULARY TARGET_VOCABULARY COMPUTE_TYPE BEAM ALPHA \
       < SOURCE > OUTPUT
@@ -17,7 +17,7 @@ def main(model, source_vocabulary, target_vocabulary, compute_type, beam_size, a
     sentencepiece.SentencePieceProcessor(model_file=model)
     for model in (source_vocabulary, target_vocabulary)
   )
-  # A batch on each core, as its documentation advises for much text; it sorts by length itself.
+  # One batch per core, as its documentation recommends for large texts; it sorts by length.
   translator = ctranslate2.Translator(
     model,
     compute_type=compute_type,

@@ -1,4 +1,4 @@
-"""Flax's `examples/wmt`, its own code from a checkout of google/flax."""
+"""Flax's `examples/wmt`, imported from a checkout of google/flax."""
 
 import functools
 import importlib
@@ -16,7 +16,7 @@ from work import Work
 
 from transformer.data.batch import EOS_ID
 
-# What its train.py imports for data, metrics and scores, none of which an update uses.
+# Modules that its train.py imports for data, metrics and scores; a training step uses none.
 _UNUSED = (
   'tensorflow',
   'clu',
@@ -41,13 +41,13 @@ def load_example(checkout: str):
     raise FileNotFoundError(
       f'--flax must be a clone of google/flax; {folder}/train.py is missing'
     )
-  # Flax itself would take the empty `tensorflow` below for the real one.
+  # Otherwise Flax would mistake the empty `tensorflow` below for the real one.
   importlib.import_module('flax.training.checkpoints')
   for name in _UNUSED:
     if name not in sys.modules:
       sys.modules[name] = types.ModuleType(name)
       sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
-  # Named in annotations that are evaluated when the module is loaded.
+  # Used in annotations that are evaluated when the module is loaded.
   sys.modules['tensorflow'].data = types.SimpleNamespace(Dataset=None)
   for name in ('metric_writers', 'periodic_actions'):
     setattr(sys.modules['clu'], name, sys.modules[f'clu.{name}'])
@@ -56,7 +56,7 @@ def load_example(checkout: str):
 
 
 def make_update(work: Work, checkout: str):
-  """An update as its `train_and_evaluate` makes it, on one device.
+  """Builds a training step as in its `train_and_evaluate`, on one device.
 
   Args:
     work: the model and the batch.
@@ -100,7 +100,9 @@ def make_update(work: Work, checkout: str):
 
 
 def make_decoding(work: Work, checkout: str, beam_size: int):
-  """The example's beam search, for as many tokens as the sources have; random weights of its own.
+  """Builds the example's beam search with random weights of the example.
+
+  Translations have the length of the sources.
 
   Args:
     work: the batch.
@@ -111,7 +113,7 @@ def make_decoding(work: Work, checkout: str, beam_size: int):
     The function to time.
   """
   train, models = load_example(checkout)
-  # Its search counts the begin token.
+  # Its search counts BOS.
   length = work.length + 1
   config = _config(models, work, length).replace(deterministic=True, decode=True)
   source = work.sources()
@@ -130,7 +132,7 @@ def make_decoding(work: Work, checkout: str, beam_size: int):
     jax.block_until_ready(
       predict(source[None], params, cache_of(source[None]), EOS_ID, length)
     )
-    # To its limit: with random weights no hypothesis ends before.
+    # Up to its limit: with random weights no hypothesis finishes earlier.
     return {'tokens': work.rows * work.length}
 
   return run

@@ -1,4 +1,4 @@
-"""Trains and translates with Hugging Face's Trainer and `generate`: what its users' scripts do.
+"""Trains and translates with Hugging Face's Trainer and `generate`, like its users' scripts.
 
   python huggingface_command.py train TEXT VOCABULARY SOURCE TARGET FOLDER EVERY
   python huggingface_command.py translate MODEL SOURCE_VOCABULARY TARGET_VOCABULARY EXTRA \
@@ -14,16 +14,16 @@ import sentencepiece
 import torch
 import transformers
 
-# In tokens, the end token included.
+# In tokens, EOS included.
 _LONGEST = 64
-# Sentences that are translated together.
+# Sentences in a batch for translation.
 _BATCH = 100
-# Sentences of an update, about 4,096 tokens of Tatoeba.
+# Sentences per training step, about 4,096 tokens of Tatoeba.
 _SENTENCES = 320
 
 
 def padded(rows, value):
-  """Returns lists of ids as one array, with `value` at their ends."""
+  """Returns lists of ids as one array, padded with `value` at the end."""
   return torch.nn.utils.rnn.pad_sequence(
     [torch.tensor(row) for row in rows], batch_first=True, padding_value=value
   )
@@ -100,7 +100,7 @@ def train(text, vocabulary, source, target, folder, every):
 def translate(model, source_vocabulary, target_vocabulary, extra):
   """Reads standard input, writes standard output, with the search that the model's folder names.
 
-  A translation has at most as many tokens as the longest source of its batch, and `extra` more.
+  A translation has at most `extra` more tokens than the longest source of its batch.
   """
   source, target = (
     sentencepiece.SentencePieceProcessor(model_file=path)
@@ -116,8 +116,8 @@ def translate(model, source_vocabulary, target_vocabulary, extra):
   for first in range(0, len(order), _BATCH):
     chosen = order[first : first + _BATCH]
     ids = padded([rows[number] for number in chosen], source.pad_id())
-    # The begin token counts. The score is the log-probability divided by n^α, where this project
-    # and JoeyNMT divide by ((5 + n) / 6)^α: the same α favours long translations more here.
+    # BOS counts. The score is the log-probability divided by n^α; this project and JoeyNMT divide
+    # by ((5 + n) / 6)^α. So the same α favors long translations more here.
     results = model.generate(
       input_ids=ids,
       attention_mask=(ids != source.pad_id()).long(),

@@ -1,4 +1,4 @@
-"""JoeyNMT (https://github.com/joeynmt/joeynmt) as a learner, by its own recipe for small data."""
+"""Configs of JoeyNMT (https://github.com/joeynmt/joeynmt), with its recipe for small data."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def stack(
 
 
 def side(language: str, listed: Path, vocabulary: str) -> dict:
-  """Returns the settings of a language, with a list of pieces and their SentencePiece model."""
+  """Returns the settings of a language, given a list of pieces and their SentencePiece model."""
   return {
     'lang': language,
     'level': 'bpe',
@@ -41,14 +41,14 @@ def write(path: Path, config: dict):
 def write_config(
   folder: Path, text: Path, vocabulary: Path, languages: tuple[str, str], every: int
 ):
-  """Writes FOLDER/config.yaml, by which JoeyNMT trains; validation is its perplexity alone.
+  """Writes FOLDER/config.yaml for JoeyNMT's training; validation computes only perplexity.
 
   Args:
-    folder: where its checkpoints go.
-    text: the folder with `train`, `few` and the languages as endings.
+    folder: the folder for checkpoints.
+    text: the folder with `train` and `few`, with the languages as extensions.
     vocabulary: a SentencePiece model.
     languages: source and target.
-    every: updates from one checkpoint to the next.
+    every: training steps between checkpoints.
   """
   import sentencepiece
 
@@ -65,9 +65,9 @@ def write_config(
     side(language, listed, str(vocabulary)) | {'max_length': 62}
     for language in languages
   ]
-  # The Transformer that JoeyNMT's page of benchmarks has for IWSLT14 German to English. It is from
-  # version 1, whose layers had their norms before the sublayers. Version 2.3 would place some of
-  # them behind, and then this recipe hardly learns.
+  # The Transformer of JoeyNMT's benchmark page for IWSLT14 German to English. It is from version 1,
+  # which was pre-norm. By default, version 2.3 has some norms after the sublayers, and then the
+  # model hardly learns with this recipe.
   layers = stack(6, 4, 256, 1024, 0.3, 'pre')
   write(
     folder / 'config.yaml',
@@ -95,9 +95,9 @@ def write_config(
         'optimizer': 'adam',
         'adam_betas': [0.9, 0.999],
         'normalization': 'tokens',
-        # The recipe lowers the rate once perplexity no longer falls, which an hour
-        # does not reach. Its code for that fails with PyTorch 2.13, so the rate is
-        # constant here.
+        # The recipe lowers the learning rate once perplexity stops falling, which does
+        # not happen within an hour. Its scheduler fails with PyTorch 2.13, so the
+        # learning rate is constant here.
         'scheduling': 'exponential',
         'decrease_factor': 1.0,
         'learning_rate': 3e-4,
@@ -129,7 +129,7 @@ def write_config(
 
 
 def of_checkpoint(folder: Path, checkpoint: Path) -> Path:
-  """Writes the config that translates with a checkpoint, and returns its path."""
+  """Writes the config for translating with a checkpoint, and returns its path."""
   import yaml
 
   config = yaml.safe_load((folder / 'config.yaml').read_text(encoding='utf-8'))

@@ -1,8 +1,8 @@
 """A run of this project as a model of JoeyNMT, with the same weights.
 
 Both have the paper's architecture, with the same epsilon of the norms and the same order of the
-sinusoids. JoeyNMT begins its vocabularies with `<unk>`, so the first rows of the tables change
-places. Its attention always has biases.
+sinusoids. JoeyNMT's vocabularies begin with `<unk>`, so the first rows of the embeddings are
+reordered. Its attention always has biases.
 """
 
 import re
@@ -20,9 +20,9 @@ from transformer.ops.positions import sinusoidal_positions
 from transformer.runs.loading import Run
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
-_FIRST = (UNK_ID, PAD_ID, BOS_ID, EOS_ID)  # Of its vocabularies.
-_POSITIONS = 5000  # It keeps them among the weights.
-# Parts of our names and what stands in their place; sublayers differ between its stacks.
+_FIRST = (UNK_ID, PAD_ID, BOS_ID, EOS_ID)  # The order in its vocabularies.
+_POSITIONS = 5000  # It stores them with the weights.
+# Parts of our names and their replacements; its encoder and decoder name sublayers differently.
 _STACKS = {
   'encoder': {'self_attention': 'src_src_att', 'self_attention_residual': 'layer_norm'},
   'decoder': {
@@ -46,7 +46,7 @@ _PARTS = {
 
 
 def write_model(folder: Path, run: Run, vocabularies: list[str]):
-  """Writes `weights.npz`, and `config.yaml` by which JoeyNMT translates."""
+  """Writes `weights.npz`, and `config.yaml` for JoeyNMT's translation."""
   model, decode = run.config.model, run.config.decode
   np.savez(folder / 'weights.npz', **tensors(flatten(run.params), model.model_dim))
   sides = {}
@@ -74,7 +74,7 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
       'data': {
         'train': '-',
         **sides,
-      },  # It wants some text to be named, and opens none.
+      },  # It requires a text's name, and does not open it.
       'training': {'batch_size': 1},
       'testing': {
         'load_model': str(folder / 'weights.ckpt'),
@@ -94,7 +94,7 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
 
 
 def make_command(source: str, output: str, python: str, folder: str):
-  """Returns a function that runs `translate` of the JoeyNMT of another Python."""
+  """Returns a function that runs JoeyNMT's `translate` in another Python."""
   paths = [str(Path(folder, name)) for name in ('weights.npz', 'weights.ckpt')]
   done = subprocess.run(
     [
@@ -124,7 +124,7 @@ def make_command(source: str, output: str, python: str, folder: str):
 
 
 def tensors(params: dict[str, np.ndarray], dim: int) -> dict[str, np.ndarray]:
-  """Returns JoeyNMT's tensors by name, of parameters by path."""
+  """Returns JoeyNMT's tensors by name, from parameters by path."""
   table = params.pop('target_embedding.table')
   found = {
     'trg_embed.lut.weight': table,

@@ -1,4 +1,4 @@
-"""The same Transformer as PyTorch users write it, over `torch.nn.Transformer`."""
+"""The same Transformer with `torch.nn.Transformer`, as PyTorch users write it."""
 
 import math
 import os
@@ -25,8 +25,8 @@ class PyTorchTransformer(nn.Module):
       config: its shape; key and value dims must be model_dim / num_heads.
       vocabulary_size: number of tokens, N.
       length: the longest sequence.
-      paper_dropout: take out the dropout that `nn.Transformer` adds to the
-        paper's, on attention weights and inside the feed-forward sublayer.
+      paper_dropout: disable the dropout that `nn.Transformer` has and the paper
+        has not: on attention weights and inside the feed-forward sublayer.
     """
     super().__init__()
     self.scale = math.sqrt(config.model_dim)
@@ -55,7 +55,7 @@ class PyTorchTransformer(nn.Module):
             getattr(layer, name).dropout = 0.0
 
   def forward(self, source_BS, inputs_BT):
-    """Token ids to logits [B, T, N]."""
+    """Returns logits [B, T, N] from token ids."""
 
     def embed(tokens):
       x = self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
@@ -71,7 +71,7 @@ class PyTorchTransformer(nn.Module):
 
 
 def make_update(work: Work, compiled: bool, paper_dropout: bool):
-  """Builds an update whose loss is read at once; see `make_step`.
+  """Builds a training step whose loss is read immediately; see `make_step`.
 
   Returns:
     The function to time.
@@ -88,18 +88,18 @@ def make_update(work: Work, compiled: bool, paper_dropout: bool):
 
 
 def make_step(work: Work, compiled: bool, paper_dropout: bool):
-  """Builds an update: label-smoothed cross entropy and Adam, fused where PyTorch has it.
+  """Builds a training step: label-smoothed cross entropy and Adam, fused if PyTorch supports it.
 
-  On a GPU, bfloat16 through autocast if the model's type is bfloat16; attention is
-  PyTorch's own choice of fused kernel, causal, without segments.
+  On a GPU, bfloat16 through autocast if the model's dtype is bfloat16; PyTorch chooses the fused
+  kernel for attention, causal, without segments.
 
   Args:
     work: the model and the batch.
-    compiled: through `torch.compile`.
+    compiled: use `torch.compile`.
     paper_dropout: see `PyTorchTransformer`.
 
   Returns:
-    A function that starts an update and returns its loss, which the device may still compute.
+    A function that starts a training step and returns its loss without waiting for the device.
   """
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -1,1 +1,1 @@
-"""The cost of an update on a slice of TPUs, from their compiler."""
+"""The cost of a training step on a TPU slice, estimated by the TPU compiler."""

@@ -1,12 +1,12 @@
-r"""Estimates the cost of an update on a slice of TPUs, by compiling it on any machine.
+r"""Estimates the cost of a training step on a TPU slice, by compiling it on any machine.
 
   pip install "jax[tpu]"
   python -m benchmarks.tpu_costs --config=configs/wmt14.py:big --topology=v5e:16x16 \
       --config.model.dtype=bfloat16 --config.train.tokens_per_batch=1048576 --json=costs.json
 
-The TPUs' own compiler compiles the update of train.py, which takes minutes. No data is read; the
-vocabulary has the size that the config asks for. The mesh is config.mesh. All figures are for one
-chip and one update, and times are estimates; docs/launching.md explains them.
+The TPU compiler compiles the training step of train.py, which takes minutes. No data is read; the
+vocabulary has the size that the config requests. The mesh is config.mesh. All numbers are for one
+chip and one training step, and times are estimates; docs/launching.md explains them.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 
 def main(_):
-  """Wires flags to the compiler."""
+  """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None or not _TOPOLOGY.value:
     raise UserError(
       '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'
@@ -39,7 +39,7 @@ def main(_):
     )
   if _JSON.value is not None:
     outputs.check_file('json', files.as_path(_JSON.value))
-  # JAX is imported late, so that --help and mistakes are answered at once.
+  # JAX is imported late, so that --help and errors are printed immediately.
   from benchmarks.compiled import update
   from benchmarks.tpu_costs import estimate
 
@@ -60,7 +60,7 @@ def main(_):
 
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
-  """Returns the figures of `estimate.update_cost` for people: names and values."""
+  """Returns the numbers of `estimate.update_cost` in human-readable form: names and values."""
   from benchmarks.compiled.update import mesh_of
   from benchmarks.tpu_costs import estimate
 

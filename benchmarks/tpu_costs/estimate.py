@@ -1,4 +1,4 @@
-"""Estimates the cost of an update on TPUs by their compiler; no TPU is needed."""
+"""Estimates the cost of a training step on TPUs with their compiler; no TPU is needed."""
 
 import importlib.metadata
 import importlib.util
@@ -39,16 +39,16 @@ TOPOLOGIES = {
 
 
 class Chip(NamedTuple):
-  """The properties of a chip, besides its peak FLOPs."""
+  """The properties of a chip, except its peak FLOP/s."""
 
   memory: float  # Bytes.
   clock: float  # In Hz, at which its multipliers reach the peak.
-  wire: float  # Bytes a second that all its links can send.
+  wire: float  # Bytes per second that all its links can send.
 
 
-# By JAX's `device_kind`. Memory and links are those of https://cloud.google.com/tpu/docs/v5e
+# By JAX's `device_kind`. Memory and links are from https://cloud.google.com/tpu/docs/v5e
 # (16 GB, 1,600 Gbit/s) and /v5p (95 GB, 4,800 Gbit/s); a v5e multiplies 4 × 128 × 128 numbers
-# a cycle, a v5p 8 × 128 × 128.
+# per cycle, a v5p 8 × 128 × 128.
 CHIPS = {'TPU v5 lite': Chip(16e9, 1.50e9, 200e9), 'TPU v5': Chip(95e9, 1.75e9, 600e9)}
 # Without these variables, libtpu looks for the TPUs of this machine and prints errors. Several
 # processes may load libtpu, since none of them uses TPUs.
@@ -84,9 +84,9 @@ def devices_of(topology: str) -> list[Any]:
 
 
 def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
-  """Compiles the update of a config for devices, and returns its costs on one chip, for JSON.
+  """Compiles the training step of a config for devices; returns its costs on one chip, for JSON.
 
-  `memory` is None if the compiler says that it does not suffice; `flops.xla` counts a loop's body
+  `memory` is None if the compiler reports too little memory; `flops.xla` counts a loop's body
   once; both `seconds` are estimates, and `utilisation` is of their sum.
   """
   compiled = compile_update(settings, devices)
@@ -116,6 +116,6 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
 
 
 def fits(result: dict[str, Any]) -> bool:
-  """Returns whether an update fits into the memory of a chip."""
+  """Returns whether a training step fits into the memory of a chip."""
   memory = CHIPS[result['device_kind']].memory
   return result['memory'] is not None and result['memory']['total'] <= memory
