@@ -124,7 +124,8 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
   old, new = (run.params['target_embedding']['table'] for run in (before, after))
   pieces = [before.vocabulary.target.piece(token) for token in range(300)]
   kept = [token for token in range(320) if larger.piece(token) in pieces]
-  assert after.vocabulary == larger and 260 < len(kept) < 320
+  assert after.vocabulary.target.fingerprint == larger.fingerprint
+  assert 260 < len(kept) < 320
   for token in kept:
     np.testing.assert_array_equal(new[token], old[pieces.index(larger.piece(token))])
   config = (f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run')
@@ -139,7 +140,8 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
     *start('RUN', 1, given)
   )
   status, _, err = train(*start('RUN_NEW', 1))
-  assert status == 0 and load_run('run').vocabulary == larger, err
+  assert status == 0, err
+  assert load_run('run').vocabulary.target.fingerprint == larger.fingerprint
   # The origin may move, and may not be another.
   shutil.copytree('RUN_NEW', 'MOVED')
   status, _, err = train(*start('MOVED', 2))

@@ -147,7 +147,7 @@ def none(*_):
     ),
     ({'module': 'no_module:A'}, 'the model no_module:A cannot be imported'),
     ({'module': f'{__name__}:none'}, 'must be a class of Flax modules; got None'),
-    ({'module': f'{__name__}:WithoutStep'}, 'it has no step; '),
+    ({'module': f'{__name__}:WithoutStep'}, 'has no step; '),
     (
       {'module': (f'{__name__}:WithoutStep', {'x': 1})},
       "{'x': 1}) cannot be made: TypeError",

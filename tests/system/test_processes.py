@@ -101,9 +101,7 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
   gathered(b'a', b'a', b'a', b'a')
   processes.check_same(b'a', 'text')
   gathered(b'a', b'b', b'a', b'c')
-  with pytest.raises(
-    UserError, match=r'same text; that of processes \[1, 3\] differs from that'
-  ):
+  with pytest.raises(UserError, match=r'same text; processes \[1, 3\] read another'):
     processes.check_same(b'b', 'text')
 
 
