@@ -20,10 +20,10 @@ def lines(monkeypatch):
 @pytest.mark.parametrize(
   ('speedup', 'dtype', 'width', 'advised'),
   [
-    (2.0, 'float32', 128, True),
-    (1.1, 'float32', 128, False),
-    (2.0, 'bfloat16', 128, False),
-    (2.0, 'float32', 64, False),
+    (2.0, 'float32', 256, True),
+    (1.1, 'float32', 256, False),
+    (2.0, 'bfloat16', 256, False),
+    (2.0, 'float32', 128, False),
   ],
 )
 def test_bfloat16_is_advised_where_it_gains(

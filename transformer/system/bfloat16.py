@@ -9,7 +9,7 @@ from absl import logging
 _SIZE = 512
 _RUNS = 5
 _WORTH_A_LINE = 1.5
-_WIDE = 128  # Narrower models spend too little time in matrix products.
+_WIDE = 256  # At 128, a training step gains nothing or a fifth (benchmarks/README.md).
 
 
 def advise_bfloat16(dtype: str, model_dim: int):
