@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from transformer.data.batch import EOS_ID, Batch, check_batch
+from transformer.data.batch import Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
 from transformer.decoding.config import Decoding, decoding_for
@@ -162,7 +162,7 @@ class TrainedRun(Run):
     for (ids,), most in zip(encoded, longest, strict=True):
       if len(ids) > most:
         logging.warning('%d tokens were cut to %d', len(ids), most)
-        ids[most - 1 :] = [EOS_ID]
+        ids[:] = pairs.truncated(ids[:-1], most)
     batch = pairs.as_batch(encoded, longest)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))
     encoder, decoder, cross = jax.device_get(weights)

@@ -3,18 +3,16 @@
 import dataclasses
 import math
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 
-from benchmarks.compiled.update import Compiled, memory_of
+from benchmarks.compiled.update import Compiled, memory_of, model_of
 from transformer.config import Config
 from transformer.decoding.config import Decoding
 from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.decoding.search_programs import SearchPrograms
-from transformer.model.building import build_model
 from transformer.model.transformer import init_params
 from transformer.runs.run_directory import commit
 from transformer.training.config import MeshConfig
@@ -33,9 +31,7 @@ def compile_search(settings: Config, length: int, device: Any) -> Compiled:
   """
   data = settings.data
   sentences = settings.decode.batch_size
-  target = SimpleNamespace(size=data.vocabulary_size)
-  source = SimpleNamespace(size=data.source_vocabulary_size or data.vocabulary_size)
-  model = build_model(settings.model, SimpleNamespace(source=source, target=target))
+  model = model_of(settings)
   search = ModelSearch([model], Decoding(**dataclasses.asdict(settings.decode)))
   rows = sentence_sharding(make_mesh(MeshConfig(), sentences, [device]), sentences)
   programs = SearchPrograms(search, data.max_length, rows)

@@ -11,7 +11,7 @@ import jax
 from benchmarks.compiled import hlo
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.model.building import build_model
+from transformer.model.building import Model, build_model
 from transformer.model.flops import update_flops
 from transformer.runs.run_directory import commit
 from transformer.training.mesh import make_mesh
@@ -54,6 +54,14 @@ def without_a_cache():
   jax.config.update('jax_enable_compilation_cache', False)
 
 
+def model_of(settings: Config) -> Model:
+  """Returns the model of a config, with vocabularies of the configured sizes."""
+  data = settings.data
+  target = SimpleNamespace(size=data.vocabulary_size)
+  source = SimpleNamespace(size=data.source_vocabulary_size or data.vocabulary_size)
+  return build_model(settings.model, SimpleNamespace(source=source, target=target))
+
+
 def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
   """Compiles the training step of a config, with vocabularies of the configured sizes.
 
@@ -63,11 +71,8 @@ def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
   tokens = settings.train.tokens_per_batch
   rows = tokens // data.max_length
   mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
-  target = SimpleNamespace(size=data.vocabulary_size)
-  source = SimpleNamespace(size=data.source_vocabulary_size or data.vocabulary_size)
-  built = build_model(settings.model, SimpleNamespace(source=source, target=target))
   # It has cuDNN's attention, unlike a model that is built on a machine without a GPU.
-  model = built.clone(config=settings.model)
+  model = model_of(settings).clone(config=settings.model)
   objective = make_objective(settings, None)
   update = make_update(settings, model, mesh, objective)
   flops = sum(update_flops(model, objective.passes) or [math.nan])

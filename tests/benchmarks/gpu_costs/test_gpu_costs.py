@@ -6,16 +6,11 @@ import json
 import pytest
 
 from benchmarks.gpu_costs import chips
+from tests.benchmarks import tiny_model
 
 TINY = [
-  '--config=configs/wmt14.py',
-  '--config.model.dtype=bfloat16',
+  *tiny_model.FLAGS,
   '--config.model.attention=cudnn',
-  '--config.model.num_layers=1',
-  '--config.model.model_dim=128',
-  '--config.model.ff_dim=256',
-  '--config.model.num_heads=2',
-  '--config.data.vocabulary_size=1000',
   '--config.data.max_length=64',
   '--config.train.tokens_per_batch=1024',
 ]

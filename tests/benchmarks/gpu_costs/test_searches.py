@@ -7,15 +7,10 @@ import pytest
 
 from benchmarks.compiled import hlo
 from benchmarks.gpu_costs import chips, steps
+from tests.benchmarks import tiny_model
 
 ARGUMENTS = [
-  '--config=configs/wmt14.py',
-  '--config.model.dtype=bfloat16',
-  '--config.model.num_layers=1',
-  '--config.model.model_dim=128',
-  '--config.model.ff_dim=256',
-  '--config.model.num_heads=2',
-  '--config.data.vocabulary_size=1000',
+  *tiny_model.FLAGS,
   '--config.decode.beam_size=2',
   '--config.decode.batch_size=3',
 ]

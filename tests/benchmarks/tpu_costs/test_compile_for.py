@@ -7,15 +7,10 @@ import pytest
 
 from benchmarks.tpu_costs import __main__ as compile_for
 from benchmarks.tpu_costs import estimate
+from tests.benchmarks import tiny_model
 
 TINY = [
-  '--config=configs/wmt14.py',
-  '--config.model.dtype=bfloat16',
-  '--config.model.num_layers=1',
-  '--config.model.model_dim=128',
-  '--config.model.ff_dim=256',
-  '--config.model.num_heads=2',
-  '--config.data.vocabulary_size=1000',
+  *tiny_model.FLAGS,
   '--config.data.max_length=32',
   '--config.train.tokens_per_batch=256',
 ]
