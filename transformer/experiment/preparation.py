@@ -1,6 +1,7 @@
 """Builds everything that a run trains with, before compilation; for `train.py` and `--check`."""
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import Run
 from transformer.system import processes
+from transformer.system.bfloat16 import advise_bfloat16
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
@@ -168,4 +170,7 @@ def check_run(config: Config, workdir: Path) -> Preparation | None:
   prepared = prepare(config, run, mesh, keep=False)
   # Trace the step, since a custom objective may fail only when it is called.
   prepared.update.lower(prepared.encoded.batches.shape)
+  # On a machine with a plugin for an accelerator, training does not use the CPU.
+  if not run.begun and not entry_points(group='jax_plugins'):
+    advise_bfloat16(config.model.dtype, config.model.model_dim)
   return prepared
