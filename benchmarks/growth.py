@@ -61,7 +61,7 @@ def main(_):
     ]
     measured, failed = take_turns(lines, _TURNS.value, 1)
     print(
-      f'\n| {title} | seconds an update, median | grows by | temporary memory | grows by |\n'
+      f'\n| {title} | seconds, median | grows by | temporary memory | grows by |\n'
       '| --- | --- | --- | --- | --- |'
     )
     before = None

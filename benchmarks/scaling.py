@@ -58,7 +58,7 @@ _HEADS = (
   'TFLOP a chip',
   'arithmetic',
   'wire',
-  'utilisation',
+  'utilization',
   'commit',
 )
 

@@ -92,8 +92,8 @@ def main(_):
     tokens = work.rows * work.length
     flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
     print(
-      '| system | seconds an update, median | fastest … slowest | core-seconds, least | target '
-      'tokens a second | FLOPs utilisation | peak memory | this project is faster by |\n'
+      '| system | seconds, median | fastest … slowest | core-seconds, least | target '
+      'tokens a second | FLOPs utilization | peak memory | this project is faster by |\n'
       '| --- | --- | --- | --- | --- | --- | --- | --- |'
     )
     for name, run in measured.items():

@@ -1,8 +1,9 @@
 """Every setting with its default: the paper's base model, without a dataset.
 
-All other configs start from this one. It cannot be trained, since it names no data. The docstrings
-of transformer/*/config.py, and docs/configuration.md, explain each key. --config=RUN is short for
-configs/base.py:RUN: the config of the run in the directory RUN, or in a copy of its config.json.
+All other configs start from this one. It names no dataset, so it cannot be trained. The docstrings
+of transformer/*/config.py and docs/configuration.md explain each key. --config=RUN is short for
+--config=configs/base.py:RUN, the config of the run in the directory RUN. RUN may also be a copy of
+the run's config.json.
 """
 
 import dataclasses
@@ -19,8 +20,7 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
   """Returns a config with all groups and keys of `transformer.config.Config`.
 
   Args:
-    run: the directory of a run, or its config.json, to take the values from; by default, the values
-      are the defaults.
+    run: the directory of a run, or its config.json, with the values; empty: the default values.
 
   Raises:
     UserError: `run` is not a run, is corrupt, or was written in another format.

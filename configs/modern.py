@@ -17,7 +17,7 @@ from configs import base
 
 
 def get_config():
-  """Returns the settings."""
+  """Returns the config."""
   config = base.get_config()
   config.model.norm = 'pre'
   config.model.rms_norm = True

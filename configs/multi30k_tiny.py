@@ -30,7 +30,7 @@ from configs import multi30k
 
 
 def get_config():
-  """Returns the settings."""
+  """Returns the config."""
   config = multi30k.get_config('forward')
   config.data.vocabulary_size = 10_000
 

@@ -13,7 +13,7 @@ from configs import base
 
 
 def get_config():
-  """Returns the settings."""
+  """Returns the config."""
   config = base.get_config()
   config.data.source = 'transformer.tools.phrasebook:Phrasebook'
   config.data.source_language = 'en'

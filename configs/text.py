@@ -5,10 +5,10 @@ r"""A custom dataset: line-aligned files train, valid and test in one folder.
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/mine
 
-`small` is for a first run on two CPU cores. It counts the training pairs in the folder after the
-second colon, and sets vocabulary size and dropout for 10,000 to 200,000 pairs. docs/data.md has
-training times and BLEU. Without en-de, source and target are the two languages of train.* in
-alphabetical order. The folder must be on this machine.
+`small` is for a first run on two CPU cores, with 10,000 to 200,000 pairs. It counts the training
+pairs in the folder after the second colon, and sets vocabulary size and dropout by their number.
+docs/data.md has training times and BLEU. Without en-de, source and target are the two languages of
+train.* in alphabetical order. The folder must be on this machine.
 
 | pairs | vocabulary | dropout |
 | --- | --- | --- |
@@ -16,7 +16,7 @@ alphabetical order. The folder must be on this machine.
 | up to 60,000 | 3,000 | 0.2 |
 | more | 4,000 | 0.1 |
 
-The second command trains a model of 9 million parameters on a GPU, for about ten thousand to a
+The second command trains a model of 9 million parameters on a GPU, with about ten thousand to a
 million pairs. Two CPU cores train 1,600 target tokens per second and would need 27 hours; with
 model_dim 128, ff_dim 512 and batches of 4,096 tokens, they train 3,800 per second (20a1d23). On an
 NVIDIA GPU, add --config.model.dtype=bfloat16 --config.model.attention=cudnn.

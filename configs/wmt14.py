@@ -43,7 +43,7 @@ _DIRECTIONS = {
 
 
 def get_config(which: str = 'base,en-de'):
-  """Returns the config of a size and a direction; both are optional.
+  """Returns the config for a size and a direction, both optional.
 
   Raises:
     UserError: there is no such size or direction.

@@ -22,8 +22,8 @@ PAGES = ('inside', 'notes', 'notes-heads', 'notes-order', 'notes-translation')
 _RUNS = dict.fromkeys(('inside', 'notes-translation'), 'bash launch/quickstart.sh')
 _OPEN = """{title}
 
-This notebook is [the page of that name]({page}.md), to play with: change a number, and run the
-cells below it again. In a checkout of this repository:
+This notebook has the text and the code of [its page]({page}.md). To experiment, change a number,
+and run the cells below it again. In a checkout of this repository:
 
 ```sh
 pip install -r requirements.txt matplotlib jupyterlab

@@ -16,7 +16,7 @@ from benchmarks.gpu_costs import kernels
 from benchmarks.gpu_costs.chips import Chip
 from benchmarks.gpu_costs.kernels import Kernel
 
-# Measured on an H100 with the base model, 256 rows of 256: benchmarks/README.md, "On an H100".
+# Measured on an H100 with the base model, 256 rows of 256: benchmarks/README.md, "NVIDIA H100".
 BANDWIDTH_REACHED = 0.895
 PEAK_REACHED = 0.647
 LAUNCH_SECONDS = 2e-6
