@@ -36,7 +36,7 @@ _PACKAGES = (
   'tensorflow-datasets',
 )
 # The format of a run's files, recorded in `run.json`.
-FORMAT = 3
+FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
 RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty checkpoint item that marks an unfinished step: a signal stopped training there, and the
