@@ -26,7 +26,7 @@ def returning(value):
       ['--slurm', "--sbatch=--comment='a"],
       ['split into words: No closing quotation'],
     ),
-    (GOOD, ['--sweep='], ['--sweep= names nothing']),
+    (GOOD, ['--sweep='], ['--sweep= is empty']),
     (
       GOOD,
       ['--sweep=/nowhere.py'],

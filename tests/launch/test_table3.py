@@ -136,7 +136,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
       ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512'],
     ),
     (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
-    (['--workdir='], ['--workdir= names nothing']),
+    (['--workdir='], ['--workdir= is empty']),
   ],
 )
 def test_a_mistake_is_one_line_before_anything_is_started(

@@ -156,10 +156,10 @@ def test_a_wrong_name_gives_the_nearest(tmp_path):
   """The name is looked up in TFDS's own list before any download."""
   for name, message in (
     ('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),
-    ('a b/c', 'must be named like set/config'),
+    ('a b/c', 'must be like dataset/config'),
     ('wmt14_translate/xx-en', 'cannot be opened: .*xx-en not found'),
     (f'{NAME}:9.9.9', 'cannot be opened: '),
-    ('mnist', 'mnist is not a translation set.* it holds image, label'),
+    ('mnist', 'mnist is not a translation dataset.* it has image, label'),
   ):
     with pytest.raises(UserError, match=message):
       prepare(name, str(tmp_path))

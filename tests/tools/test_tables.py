@@ -210,7 +210,7 @@ def test_a_broken_line_is_named(tmp_path, kind, data, line, facts):
 
 def test_other_mistakes_are_those_of_text_files(tmp_path):
   with pytest.raises(
-    UserError, match=r'wanted the file .*train\.tsv; .*holds no files'
+    UserError, match=r'.*train\.tsv cannot be opened: .*contains no files'
   ):
     open_in(tmp_path, f'{tables.__name__}:Tsv')
   for data, fact in (

@@ -85,7 +85,7 @@ needs_libtpu = pytest.mark.skipif(
 @needs_libtpu
 def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
-    'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time'
+    'mesh.data × mesh.fsdp = 128 must divide the rows of a microbatch'
   )
   status, out, err = compile_command(
     *TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json'

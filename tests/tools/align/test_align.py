@@ -63,7 +63,7 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
     ('', '--source=FILE is needed'),
     (GIVEN, '--output=FILE is needed, where links go'),
     (f'{SOURCE} --output=y', '--reference=FILE is needed'),
-    (f'{GIVEN} --output={{folder}}/test.de', 'would replace what is read'),
+    (f'{GIVEN} --output={{folder}}/test.de', 'would overwrite'),
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
   ],
 )

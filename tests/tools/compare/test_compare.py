@@ -136,9 +136,9 @@ def runs(tmp_path_factory):
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
     ('{a},gs://b {a}', 'must be a path on this machine'),
-    ('{a} {b}', 'should be as eval.py writes it'),
+    ('{a} {b}', 'as a result of eval.py'),
     ('{a} {d}', 'cannot be read: No such file or directory; score the run again'),
-    ('{a} {e} --output={a}/eval/link', 'would replace what is read'),
+    ('{a} {e} --output={a}/eval/link', 'would overwrite'),
     ('{a} {e} --examples=-1', '--examples must be at least 0; got -1'),
   ],
 )

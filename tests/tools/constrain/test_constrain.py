@@ -55,7 +55,7 @@ def test_required_words_appear_and_have_results_of_their_own(
       ['--split=test,valid', '--avoid=x'],
       ['--require, --avoid and --prefix are for one text'],
     ),
-    (['--sample', '--require={folder}/test.de'], ['leave out --sample']),
+    (['--sample', '--require={folder}/test.de'], ['remove --sample']),
     (
       ['--require={folder}/unequal.de'],
       [

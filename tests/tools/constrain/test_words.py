@@ -145,7 +145,7 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
     {'avoided': 'cat'},
     {'prefixes': 'cat'},
   ):
-    with pytest.raises(UserError, match=r"a list of texts .*; got 'cat'"):
+    with pytest.raises(UserError, match=r"a list of lines .*; got 'cat'"):
       Words(vocabulary, **wrong)
 
 

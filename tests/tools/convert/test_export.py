@@ -178,7 +178,7 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   if kind == 'trained':  # Training can start from such weights, but not resume them.
     config = f'--config={folder}/tiny.py'
     assert (
-      f'{back} holds weights alone, with which a run cannot go on; start another from them'
+      f'{back} has no optimizer state to resume from; start a new run with'
       in train.refuses(config, f'--workdir={back}')
     )
     status, _, err = train(

@@ -69,7 +69,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
   assert re.search(
-    r'began with other train\.objective_runs.*; choose another --workdir', message
+    r'was started with other train\.objective_runs.*; choose another --workdir', message
   )
 
 

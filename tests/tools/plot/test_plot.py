@@ -155,7 +155,7 @@ def test_a_damaged_line_is_left_out(tmp_path, line):
     (['{run}/no'], '{run}/no/metrics.jsonl is missing'),
     (
       ['{run}', '--output={run}/linked.svg'],
-      '--output={run}/linked.svg would replace what is',
+      '--output={run}/linked.svg would overwrite',
     ),
   ],
 )

@@ -54,7 +54,7 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
     (['--nbest={folder}/none'], 'it is empty'),
     (
       ['--nbest={folder}/other', '--output={folder}/other'],
-      'would replace what is read',
+      'would overwrite',
     ),
   ],
 )
