@@ -40,7 +40,7 @@ def test_the_vocabulary_of_a_run_is_taken(audit, folder, trained):
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--config=configs/NAME.py is needed'),
+    ([], '--config is missing'),
     (
       ['--config={folder}/tiny.py', '--examples=-1'],
       '--examples must be at least 0; got -1',

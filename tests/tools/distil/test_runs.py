@@ -103,7 +103,7 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
       ],
       'must have positions for data.max_length=80 tokens; it has model.max_positions=67',
     ),
-    ([DISTILLATION], 'name the directories of their runs in train.objective_runs'),
+    ([DISTILLATION], 'set train.objective_runs to the directories'),
     *(
       (
         [

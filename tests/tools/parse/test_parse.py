@@ -85,7 +85,7 @@ def test_scores_are_those_of_the_written_trees(
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--source=FILE is needed'),
+    ([], '--source is missing; pass'),
     (
       ['--source={folder}/words', '--output={folder}/words'],
       'would overwrite',
@@ -102,6 +102,6 @@ def test_a_run_without_trees_is_refused(parse, trained, treebank):
     parse.refuses()
     == '--workdir is missing; pass the directory of a run: --workdir=DIR'
   )
-  assert 'must have learnt from trees' in parse.refuses(
+  assert 'must be trained on trees' in parse.refuses(
     f'--workdir={trained}', f'--source={treebank}/words'
   )
