@@ -209,7 +209,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   [
     pytest.param(flags, fact, id=name)
     for name, flags, fact in (
-      ('dir', 'data.dir=/nowhere', 'give --config.data.dir=DIR'),
+      ('dir', 'data.dir=/nowhere', 'pass --config.data.dir=DIR'),
       ('valid', 'data.valid=nothing', 'nothing.en'),
       ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
       ('language', 'data.target_language=fr', 'train.fr'),

@@ -62,7 +62,7 @@ def test_the_table_has_a_row_for_each_figure():
         "--config.train.objective_runs=('runs/a',)",
         '--config.train.objective=transformer.tools.distil.objective:distillation',
       ],
-      'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out',
+      'train.objective_runs must be empty here, where no run is read; got runs/a; remove them',
     ),
     (
       [*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'],
