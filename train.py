@@ -37,19 +37,20 @@ _DISTRIBUTED = flags.DEFINE_bool(
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Check the flags, the config, the directory, the text and all else as a start does before it '
-  'compiles, and print a summary of the job; train nothing.',
+  'Check everything that a start checks before it compiles (flags, config, directory, dataset), '
+  'print a summary of the job, and stop.',
 )
 _FILES = flags.DEFINE_bool(
   'files',
   True,
-  'With --check: whether the files that the config names are on this machine, and so are checked.',
+  'With --check: also check the files that the config names; --nofiles if they are on another '
+  'machine.',
 )
 _DEVICES = flags.DEFINE_integer(
-  'devices', None, 'Check that so many devices can share a batch.'
+  'devices', None, 'Check that N devices can share a batch.'
 )
 _PROCESSES = flags.DEFINE_integer(
-  'processes', 1, 'With --devices: the processes that have them.'
+  'processes', 1, 'With --devices: the number of processes that have them.'
 )
 _JSON = flags.DEFINE_bool(
   'json', False, 'With --check: print the summary of the job as one JSON object.'
@@ -60,9 +61,8 @@ def main(_):
   """Checks the flags, and trains."""
   if _CONFIG.value is None or not _WORKDIR.value:
     raise UserError(
-      f'--config=configs/NAME.py and --workdir=DIR are both needed to begin a run; '
-      f'to go on with one: --workdir=DIR alone, which holds its config.json; got '
-      f'--workdir={_WORKDIR.value}'
+      'to start a run, pass --config=configs/NAME.py and --workdir=DIR; to resume one, only its '
+      f'--workdir; got --workdir={_WORKDIR.value}'
     )
   config = Config.from_dict(_CONFIG.value.to_dict())
   workdir = files.as_path(_WORKDIR.value)
@@ -83,15 +83,15 @@ def main(_):
     )
   if _CHECK.value:
     prepared = None
-    state = 'is free for a run'
+    state = 'is free for a new run'
     if run_directory.has_begun(workdir):
-      state = 'holds this run, which would go on'
+      state = 'contains this run, which would resume'
     if _FILES.value:
       from transformer.experiment.preparation import check_run
 
       prepared = check_run(config, workdir)
       if prepared is None:
-        state = 'holds this run, which is done'
+        state = 'contains this run, which is finished'
     _summarize(config, workdir, prepared)
     logging.info(
       'the flags%s are fine, and --workdir=%s %s; the devices were not looked at',

@@ -34,13 +34,13 @@ from transformer.system.machine import keep_compiled_programs
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file; with --train, a folder.')
 _SIZE = flags.DEFINE_enum('size', 'full', ['full', 'toy'], 'What to measure.')
-_MINUTES = flags.DEFINE_float('minutes', 9, 'The longest time that this call may take.')
+_MINUTES = flags.DEFINE_float('minutes', 9, 'The maximum duration of this call.')
 _ONLY = flags.DEFINE_string(
   'only', '', 'Measure only sections whose names begin with this.'
 )
-_RETRY = flags.DEFINE_bool('retry', False, 'Measure sections again that failed.')
+_RETRY = flags.DEFINE_bool('retry', False, 'Measure failed sections again.')
 _COMMIT = flags.DEFINE_string(
-  'commit', None, 'The commit of this code, where git cannot tell.'
+  'commit', None, 'The commit of this code, if git is not available.'
 )
 _TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
 _TRAIN = flags.DEFINE_string(
@@ -118,7 +118,7 @@ def main(argv):
       {section.name: section for section in sections(_SIZE.value)}[_SECTION.value]
     )
   elif not _OUT.value:
-    raise UserError('--out is needed, or --tables')
+    raise UserError('--out is missing; pass --out or --tables')
   elif _TRAIN.value:
     from accelerator_parts.training import train_all
 

@@ -30,14 +30,12 @@ from transformer.system import command_line
 
 _PACK = flags.DEFINE_string('pack', None, 'The folder to add runs to.')
 _CONFIG = shared_flags.define_config()
-_SEEDS = flags.DEFINE_integer(
-  'seeds', 1, 'Number of runs, with one seed after the other.'
-)
+_SEEDS = flags.DEFINE_integer('seeds', 1, 'Number of runs, with consecutive seeds.')
 _CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', 'best', 'What to bring back, as for eval.py.'
+  'checkpoint', 'best', 'The checkpoint to bring back, as for eval.py.'
 )
 _AVERAGE = flags.DEFINE_integer(
-  'average', 1, 'The same: number of checkpoints to average.'
+  'average', 1, 'Number of checkpoints to average, as for eval.py.'
 )
 _UNPACK = flags.DEFINE_string('unpack', None, 'The folder that --train has written.')
 _RUNS = flags.DEFINE_string(
@@ -64,7 +62,9 @@ def main(_):
     for workdir in unpack(Path(_UNPACK.value), Path(_RUNS.value)):
       print(workdir)
   else:
-    raise UserError('--pack and --config are needed, or --unpack and --runs')
+    raise UserError(
+      'flags are missing; pass --pack and --config, or --unpack and --runs'
+    )
 
 
 if __name__ == '__main__':

@@ -42,7 +42,7 @@ _RUNS = flags.DEFINE_integer(
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
-_SOURCE = flags.DEFINE_string('source', None, 'A file to translate with it.')
+_SOURCE = flags.DEFINE_string('source', None, 'A file to translate with the run.')
 _PEERS = flags.DEFINE_string('peers', None, 'The Python that has the other toolkits.')
 
 # The rows of this project, with `config.decode.dtype`.
@@ -232,7 +232,7 @@ def main(_):
   """Prints the tables."""
   logging.set_verbosity(logging.WARNING)
   if bool(_RUN.value) != bool(_SOURCE.value):
-    raise UserError('--run and --source need each other')
+    raise UserError('--run and --source require each other; pass both or neither')
   os.environ['JAX_PLATFORMS'] = 'cpu'
   print(machine('jax', 'ctranslate2'), flush=True)
   with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,7 @@ _TEXT = flags.DEFINE_string(
   'text', '', 'Prefix of two text files; empty means the phrasebook.'
 )
 _LANGUAGES = flags.DEFINE_list(
-  'languages', ['en', 'de'], 'The endings of the two file names.'
+  'languages', ['en', 'de'], 'The extensions of the two files.'
 )
 _REPEATS = flags.DEFINE_integer('repeats', 5, 'Timed parts of each system.')
 _BATCHES = flags.DEFINE_integer('batches', 50, 'Batches in a timed part.')
@@ -64,7 +64,7 @@ _DIR = flags.DEFINE_string(
   'dir', '', 'Folder for temporary files; empty is the default.'
 )
 _FIRST_OF = flags.DEFINE_string(
-  'first_of', '', 'Only times a first batch of this encoding.'
+  'first_of', '', 'Only measure the time to the first batch of this encoding.'
 )
 _LENGTH, _TOKENS_PER_BATCH, _VOCABULARY = 256, 25_600, 37_000
 _LATE_STEP = 1_000_003

@@ -54,20 +54,20 @@ _OUT = flags.DEFINE_string(
 )
 _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
-_EVERY = flags.DEFINE_float(
-  'every', 5.0, 'Minutes from one score of valid to the next.'
-)
+_EVERY = flags.DEFINE_float('every', 5.0, 'Minutes between scores of valid.')
 _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: all.')
 _PEERS = flags.DEFINE_string(
   'peers', sys.executable, 'The Python that has the other toolkits.'
 )
 _SCORE = flags.DEFINE_bool(
-  'score', False, 'Score what was trained, instead of training.'
+  'score', False, 'Score the trained systems, instead of training.'
 )
 _LINES = flags.DEFINE_integer('lines', 500, 'Lines of valid that are translated.')
-_UPDATES = flags.DEFINE_integer('updates', 3000, 'Updates that this project plans for.')
+_UPDATES = flags.DEFINE_integer(
+  'updates', 3000, "Training steps of this project's schedule."
+)
 _STEPS = flags.DEFINE_integer(
-  'checkpoint_every', 100, 'Updates from one checkpoint to the next.'
+  'checkpoint_every', 100, 'Training steps between checkpoints.'
 )
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -209,8 +209,8 @@ def train(learner: Learner, seconds: float):
   folder, started, clock = learner.folder, time.time(), time.monotonic()
   if any(folder.glob(learner.checkpoints)):
     raise UserError(
-      f'{folder} must have no checkpoints before its time begins; it has those of a '
-      f'training that was stopped; remove the folder'
+      f'{folder} contains checkpoints of an interrupted training, which would distort the time; '
+      'remove the folder'
     )
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
     kept.unlink()  # Translations by checkpoints that no longer exist.
@@ -235,8 +235,8 @@ def train(learner: Learner, seconds: float):
     written = written[:-1]  # The newest may be incomplete if the process was killed.
   if not written:
     raise RuntimeError(
-      f'{learner.train[:4]} wrote no whole checkpoint in {seconds:g} s; lower '
-      f'--checkpoint_every, or give more --minutes'
+      f'{learner.train[:4]} wrote no complete checkpoint in {seconds:g} s; lower '
+      '--checkpoint_every, or raise --minutes'
     )
   files.write_json(
     beside(folder, '.json'),
@@ -329,7 +329,7 @@ def main(_):
   ]
   if untrained:
     raise UserError(
-      f'{", ".join(untrained)} must be trained before it is scored; leave out --score'
+      f'{", ".join(untrained)} must be trained before it is scored; remove --score'
     )
   found = {name: score(learner, out) for name, learner in chosen.items()}
   files.write_json(out / 'scores.json', found)

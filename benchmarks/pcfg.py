@@ -28,12 +28,12 @@ from transformer.tools.parse.linearisation import delinearise, linearise
 from transformer.tools.parse.treebank import Tree, bracketed, parse_trees, read_trees
 
 _TRAIN = flags.DEFINE_string('train', None, 'The trees for the grammar.', required=True)
-_TEST = flags.DEFINE_string('test', None, 'The trees to find.', required=True)
+_TEST = flags.DEFINE_string('test', None, 'The trees to parse.', required=True)
 _LONGEST = flags.DEFINE_integer(
-  'longest', bracketing.SHORT, 'The most words of a sentence.'
+  'longest', bracketing.SHORT, 'The maximum number of words per sentence.'
 )
 _SENTENCES = flags.DEFINE_integer(
-  'sentences', None, 'So many, spread evenly; default: all.'
+  'sentences', None, 'The number of sentences, evenly spaced; default: all.'
 )
 _SIBLINGS = flags.DEFINE_integer(
   'siblings', None, 'Children that a rule remembers; default: all.'

@@ -175,8 +175,8 @@ def _write(found: dict[str, Any]):
   new = _tables(found)
   if new.count('\n| ') < old.count('\n| '):
     raise UserError(
-      f'{_PAGE} has more rows than {_DATA}; compile the others too, or bring that '
-      f'file from where they were compiled'
+      f'{_PAGE} has more rows than {_DATA}; compile the others too, or copy that file from the '
+      'machine where they were compiled'
     )
   files.write(_PAGE, f'{before}{_BEGIN}\n{new}{_END}{after}'.encode())
 

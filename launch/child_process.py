@@ -92,5 +92,5 @@ def stoppable() -> Iterator[None]:
 
 def preempted(signals: Sequence[str]) -> Preempted:
   """Returns the error for children that stopped after `signals`, or on a signal to themselves."""
-  why = f'stopped by {signals[0]}' if signals else 'the command that it ran was stopped'
-  return Preempted(f'{why}; the same command goes on from there')
+  why = f'stopped by {signals[0]}' if signals else 'its command was stopped'
+  return Preempted(f'{why}; rerun the command to resume')

@@ -139,8 +139,8 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     else f'ended with status {status}'
   )
   raise UserError(
-    f'process {first} of {len(children)} {how}, so all were stopped; the same '
-    f'command goes on from the last checkpoint'
+    f'process {first} of {len(children)} {how}, so all were stopped; rerun the command to '
+    'resume from the last checkpoint'
   )
 
 

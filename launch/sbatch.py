@@ -145,11 +145,11 @@ def submit(command: Sequence[str], text: str) -> str:
     )
   except FileNotFoundError as error:
     raise UserError(
-      'there is no command sbatch here; start this on a machine with Slurm'
+      'the command sbatch is missing here; run this on a machine with Slurm'
     ) from error
   if done.returncode:
     raise UserError(
-      f'sbatch refused the job: {" ".join(done.stderr.split())}; its options are '
+      f'sbatch rejected the job: {" ".join(done.stderr.split())}; its options are '
       f'{shlex.join(command[1:])}; change them with --sbatch'
     )
   return done.stdout.strip()

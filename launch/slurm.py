@@ -28,11 +28,9 @@ from transformer.errors import UserError
 from transformer.system import command_line
 
 _NODES = flags.DEFINE_integer('nodes', 1, 'The number of nodes.')
-_TASKS = flags.DEFINE_integer(
-  'tasks-per-node', 1, 'The number of processes on each node.'
-)
-_SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the job, and submit nothing.')
+_TASKS = flags.DEFINE_integer('tasks-per-node', 1, 'The number of processes per node.')
+_SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one string.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the job without submitting it.')
 flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 
 
@@ -48,7 +46,9 @@ def main(arguments: Sequence[str]):
     )
   folder = command_line.workdir(arguments[1:])
   if folder is None and len(arguments) > 1:  # Without any, `checked` raises an error.
-    raise UserError('--workdir=DIR is needed after --, and not in a file of flags')
+    raise UserError(
+      '--workdir is missing; pass --workdir=DIR after --, not in a file of flags'
+    )
   # Standard output is reserved for the script of --dry_run.
   train = sbatch.with_grace(
     [

@@ -67,19 +67,17 @@ _SWEEP = flags.DEFINE_string('sweep', None, 'The file of the search space.')
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The directory of the sweep and of its runs.'
 )
-_TRIALS = flags.DEFINE_integer('trials', None, 'The number of trials in all.')
+_TRIALS = flags.DEFINE_integer('trials', None, 'The total number of trials.')
 _STORAGE = flags.DEFINE_string(
   'storage',
   None,
   'The URL of a database that workers on several machines share; default: a file in --workdir.',
 )
-_WORKERS = flags.DEFINE_integer(
-  'workers', 1, 'The number of trials that run at a time.'
-)
+_WORKERS = flags.DEFINE_integer('workers', 1, 'The number of concurrent trials.')
 _KEEP_BEST = flags.DEFINE_integer(
   'keep_best',
   None,
-  'Delete the checkpoints of trials that have ended, except so many best ones; default: keep all.',
+  'Keep only the checkpoints of the N best finished trials; default: keep all.',
 )
 _FORMAT = flags.DEFINE_enum(
   'format',
@@ -93,9 +91,9 @@ _MEANS = flags.DEFINE_bool(
   'Print the mean and the deviation of complete trials that differ only in the seed.',
 )
 _SLURM = flags.DEFINE_bool('slurm', False, 'Submit each worker as a job.')
-_SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one text.')
+_SBATCH = flags.DEFINE_string('sbatch', '', 'More options for sbatch, as one string.')
 _DRY_RUN = flags.DEFINE_bool(
-  'dry_run', False, 'Print what would be started, and start nothing.'
+  'dry_run', False, 'Print what would be started without starting it.'
 )
 _WORKER = flags.DEFINE_integer(
   'worker', None, 'The number of this worker; set by the sweep.'
@@ -111,23 +109,21 @@ def main(_):
     or _TRIALS.value is None
   ):
     raise UserError(
-      '--config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, --workdir=DIR and '
-      '--trials=N are all needed'
+      'a flag is missing; pass --config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, '
+      '--workdir=DIR and --trials=N'
     )
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
   if _KEEP_BEST.value is not None:
     shared_flags.check_at_least(1, _KEEP_BEST)
   if _SBATCH.value and not _SLURM.value:
-    raise UserError(
-      f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or leave it out'
-    )
+    raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or remove it')
   # The sweep itself reports failed trials and the reason. Optuna's heartbeats are experimental.
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   if ':' in str(workdir):  # A colon would end the file name in --config=FILE:ARGUMENT.
-    raise UserError(f'--workdir must have no colon in it; got {workdir}')
+    raise UserError(f'--workdir must not contain a colon; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
   space.check(searched, config, given_settings(_CONFIG))
@@ -158,7 +154,7 @@ def _sweep(sweep: Sweep):
     elif _SLURM.value:
       (sweep.folder / workers.LOGS).mkdir(exist_ok=True)
       logging.info('%s', sbatch.submit(*_slurm(sweep.folder)))
-      logging.info('%s is written again after each trial', sweep.folder / results.PAGE)
+      logging.info('%s is updated after each trial', sweep.folder / results.PAGE)
       return
     else:
       workers.run_workers(sweep, _local(), _command())
@@ -169,9 +165,11 @@ def _sweep(sweep: Sweep):
       for trial in sweep.all()
       if 'reason' in trial.user_attrs
     ]
-    reason = f'all were pruned; {_SWEEP.value} should have a pruner() that lets some trials end'
+    reason = (
+      f'all were pruned; {_SWEEP.value} needs a pruner() that lets some trials finish'
+    )
     if reasons:
-      reason = f'the last failed trial says: {reasons[-1]}'
+      reason = f'the last failed trial reports: {reasons[-1]}'
     raise UserError(f'no trial is complete; {reason}')
   logging.info('%s', results.summary(sweep))
   logging.info(

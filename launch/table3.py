@@ -61,13 +61,13 @@ _SCALE = flags.DEFINE_integer(
 )
 _LAYERS = flags.DEFINE_integer('layers', BASE_LAYERS, 'The layers of the base row.')
 _SEEDS = flags.DEFINE_integer(
-  'seeds', 1, 'The number of seeds of each row: config.seed and those after it.'
+  'seeds', 1, 'The number of seeds per row: config.seed and the following ones.'
 )
 _FORMAT = flags.DEFINE_enum(
   'format', None, tables.FORMATS, 'Print the table for a paper or a spreadsheet.'
 )
 _DRY_RUN = flags.DEFINE_bool(
-  'dry_run', False, 'Print the commands, and start none of them.'
+  'dry_run', False, 'Print the commands without starting them.'
 )
 
 _JSON = 'table3.json'
@@ -77,7 +77,9 @@ _MARKDOWN = 'table3.md'
 def main(_):
   """Reads the flags and trains the rows."""
   if _CONFIG.value is None or not _WORKDIR.value:
-    raise UserError('--config=configs/NAME.py and --workdir=DIR are both needed')
+    raise UserError(
+      'a flag is missing; pass --config=configs/NAME.py and --workdir=DIR'
+    )
   names = list(PAPER) if _ROWS.value is None else _ROWS.value
   unknown = [name for name in names if name not in PAPER]
   if unknown or not names:
@@ -147,7 +149,7 @@ def run_rows(
   for row in rows:
     settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
     if _read(workdir).get(row.name, {}).get('settings') == settings:
-      logging.info('row %s is done', row.name)
+      logging.info('row %s is finished', row.name)
       continue
     logging.info(
       'row %s: %s', row.name, table3_page.differences(row.differs) or 'the base model'
@@ -155,9 +157,8 @@ def run_rows(
     for command in commands(row, filename, workdir):
       if status := start(command):
         raise UserError(
-          f'row {row.name}: {Path(command[1]).name} ended with status {status}, for '
-          f'the reason above; start this again to go on, or leave the row out with '
-          f'--rows'
+          f'row {row.name}: {Path(command[1]).name} ended with status {status}, for the reason '
+          'above; rerun the command to resume, or exclude the row with --rows'
         )
     _add(workdir, row.name, {**_result(row, workdir / row.name), 'settings': settings})
   logging.info('the table is in %s', workdir / _MARKDOWN)
@@ -185,8 +186,7 @@ def _read(workdir: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
   except ValueError as error:
     raise UserError(
-      f'{path} should hold the rows that are done, and is damaged; remove it to '
-      f'score the rows again'
+      f'{path}, which stores the finished rows, is damaged; remove it to score the rows again'
     ) from error
 
 

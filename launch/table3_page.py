@@ -8,9 +8,9 @@ from launch import tables
 _PREFACE = """# Table 3 of the paper, row by row
 
 Perplexity is per word piece, without smoothing. BLEU is computed by sacreBLEU for the last
-checkpoint on the validation split. The paper's columns are for newstest2013, after 100,000 updates
+checkpoint on the validation split. The paper's columns are for newstest2013, after 100,000 steps
 (`big`: 300,000) on WMT 2014 English to German. With other data or another scale, compare a row with
-the other rows, and not with the paper's figures. A scale of 1/4 means that model_dim, ff_dim,
+the other rows, not with the paper's results. A scale of 1/4 means that model_dim, ff_dim,
 key_dim and value_dim are a quarter of the paper's. If the base row has fewer layers than the
 paper's 6, rows C1 to C3 have fewer in proportion. Of several seeds, the table has the mean and the
 standard deviation.
@@ -46,10 +46,9 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     paper = row['paper']
     data = row['data']
     otherwise = (
-      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, '
-      f'schedule {settings["optimizer.schedule"]}, '
-      f'{settings["train.tokens_per_batch"]:,} tokens a batch, vocabulary '
-      f'{settings["data.vocabulary_size"]:,}'
+      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, schedule '
+      f'{settings["optimizer.schedule"]}, {settings["train.tokens_per_batch"]:,} tokens per '
+      f'batch, vocabulary {settings["data.vocabulary_size"]:,}'
     )
     prints = ', '.join(
       f'{what} {digest[:8]}'

@@ -80,8 +80,8 @@ def plan(
   taken = sorted(base.keys() & overrides.keys())
   if taken:
     raise UserError(
-      f'the rows of table 3 set config.{taken[0]} themselves; leave '
-      f'--config.{taken[0]} out; use --scale and --layers for smaller rows'
+      f'the rows of table 3 set config.{taken[0]} themselves; remove --config.{taken[0]}; use '
+      '--scale and --layers for smaller rows'
     )
   rows = []
   for name in names:
@@ -98,13 +98,13 @@ def plan(
       )
     except UserError as error:
       raise UserError(
-        f'row {name} does not go with this config: {error}; change the config, '
-        f'or leave the row out with --rows'
+        f'row {name} is incompatible with this config: {error}; change the config, or exclude '
+        'the row with --rows'
       ) from error
     if (number := rows[-1].settings.model.decoder_layers) is not None:
       raise UserError(
-        f'the rows of table 3 set config.model.num_layers for both stacks; leave '
-        f'config.model.decoder_layers={number} out'
+        'the rows of table 3 set config.model.num_layers for both stacks; remove '
+        f'config.model.decoder_layers={number}'
       )
   return rows
 
@@ -131,9 +131,9 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
   if left:
     multiple = BASE_LAYERS // math.gcd(model.num_layers, BASE_LAYERS)
     raise UserError(
-      f'--layers must be a multiple of {multiple} for row {name}, which has '
-      f'{model.num_layers} layers where base has {BASE_LAYERS}; got '
-      f'--layers={layers}; change it, or leave the row out with --rows'
+      f'--layers must be a multiple of {multiple} for row {name}, which has {model.num_layers} '
+      f'layers where base has {BASE_LAYERS}; got --layers={layers}; change it, or exclude the '
+      'row with --rows'
     )
   return {
     'model.num_layers': num_layers,

@@ -11,8 +11,8 @@ from transformer.system import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 _HINT = (
-  'the arguments of train.py must stand after --, such as '
-  '-- --config=configs/quickstart.py --workdir=DIR'
+  'the arguments of train.py must follow --, such as -- --config=configs/quickstart.py '
+  '--workdir=DIR'
 )
 
 

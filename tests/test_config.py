@@ -105,7 +105,7 @@ def test_a_name_can_be_checked_by_itself():
     (
       {'data': {'valid': ['a', 3]}},
       'an item of config.data.valid must be of type str; got 3; text '
-      'that looks like a number needs quotes of its own, as in "\'3\'"',
+      'that looks like a number needs extra quotes, as in "\'3\'"',
     ),
   ],
 )
@@ -209,7 +209,7 @@ def test_of_a_long_name_both_ends_are_kept():
     *(
       (
         settings,
-        'must be MODULE:NAME, or a tuple of that and the numbers that it takes',
+        'must be MODULE:NAME, or a tuple of it, its positional numbers',
       )
       for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
       for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})
@@ -238,13 +238,13 @@ def test_of_a_long_name_both_ends_are_kept():
     *(
       (
         {'data': {'valid': ('news', 'talks', 'web')}, 'train': {'best_by': best_by}},
-        f'the sets after the first of data.valid are talks, web; got {best_by!r}',
+        f'after the first of data.valid (talks, web); got {best_by!r}',
       )
       for best_by in ('news/bleu', 'web2/loss')
     ),
     (
       {'train': {'best_by': 'validation/bleu'}},
-      'the first of data.valid are none; got',
+      'the first of data.valid (none); got',
     ),
     (
       {
@@ -344,11 +344,11 @@ def test_every_number_has_bounds():
     ({'train': {'steps': 4000}}, ('optimizer.warmup_steps=4000, train.steps=4000',)),
     (
       {'optimizer': {'peak_learning_rate': 1e-3}},
-      ('peak_learning_rate does nothing with optimizer.schedule=paper',),
+      ('peak_learning_rate has no effect with optimizer.schedule=paper',),
     ),
     (
       {'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
-      ('scale does nothing with optimizer.schedule=cosine',),
+      ('scale has no effect with optimizer.schedule=cosine',),
     ),
     ({'optimizer': {'scale': 2.0}}, ()),
     *(

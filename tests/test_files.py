@@ -131,7 +131,7 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
   for changed in changes:
     path.write_bytes(changed)
     with pytest.raises(
-      UserError, match=r'a\.json should hold this .*restore it'
+      UserError, match=r'a\.json should contain this .*restore it'
     ) as error:
       files.read_sealed(path, 'this')
     assert '\n' not in str(error.value)
@@ -143,7 +143,7 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
 def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path, body):
   for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
     with pytest.raises(
-      UserError, match=f'{path} should hold this and cannot be read: {reason}'
+      UserError, match=f'{path} should contain this, but cannot be read: {reason}'
     ):
       files.read_sealed(path, 'this')
   head = f'{body}"sha256": "'.encode()
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path, body):
     head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
   )
   with pytest.raises(
-    UserError, match='a should hold this and cannot be read: '
+    UserError, match='a should contain this, but cannot be read: '
   ) as error:
     files.read_sealed(tmp_path / 'a', 'this')
   assert '\n' not in str(error.value)

@@ -272,4 +272,4 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
     assert status == 0 and 'the flags and the config are fine' in log
   refused = one_error(command(*check, '--config=configs/none.py')[2])
   assert f'the current folder is {os.getcwd()}' in refused
-  assert refused.endswith(f'those of this project are in {checkout}/configs')
+  assert refused.endswith(f"this project's configs are in {checkout}/configs")

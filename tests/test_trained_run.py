@@ -280,10 +280,13 @@ class Unigram(nn.Module):
 @pytest.mark.parametrize(
   ('call', 'fact'),
   [
-    (lambda run: run.encode(['a']), 'has no encode'),
-    (lambda run: run.decode(['a'], ['b'], layers=True), 'no embedding or no layers'),
-    (lambda run: run.logits(np.zeros((1, 14))), 'has no layer_logits'),
-    (lambda run: run.embed(run.batch(['a'], ['b'])), 'has no encode'),
+    (lambda run: run.encode(['a']), 'lacks encode'),
+    (
+      lambda run: run.decode(['a'], ['b'], layers=True),
+      'no recognizable embedding or layers',
+    ),
+    (lambda run: run.logits(np.zeros((1, 14))), 'lacks layer_logits'),
+    (lambda run: run.embed(run.batch(['a'], ['b'])), 'lacks encode'),
   ],
 )
 def test_a_model_without_the_parts_says_so_in_one_line(run, call, fact):
@@ -299,7 +302,7 @@ def test_attention_to_what_is_too_long_is_cut_and_told(run, caplog):
   most = MAX_LENGTH + DECODE.max_extra_length
   assert len(found.target) == most and found.target[-1] == '</s>'
   assert found.cross.shape[2:] == (most, len(found.source))
-  assert sum('were cut to' in message for message in caplog.messages) == 1
+  assert sum('were truncated to' in message for message in caplog.messages) == 1
 
 
 def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
@@ -325,12 +328,12 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
   [
     (
       lambda run: run.translate('a cat'),
-      "such as ['A line.'], which UTF-8 can hold; got 'a cat'",
+      "such as ['A line.'], that UTF-8 can encode; got 'a cat'",
     ),
-    (lambda run: run.translate({'a', 'b'}), 'a list of texts is needed'),
+    (lambda run: run.translate({'a', 'b'}), 'expected a list of lines'),
     (lambda run: run.translate(['a', None]), 'expected str instance, NoneType found'),
-    (lambda run: run.translate(['a', '\ud800']), 'which UTF-8 can hold'),
-    (lambda run: run.translate(None), 'a list of texts is needed'),
+    (lambda run: run.translate(['a', '\ud800']), 'that UTF-8 can encode'),
+    (lambda run: run.translate(None), 'expected a list of lines'),
     (lambda run: run.encode('a cat'), "got 'a cat'"),
     (
       lambda run: run.translate(['a'], beam=8),
@@ -354,22 +357,25 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     ),
     (
       lambda run: run.translate(['a'], nbest=3),
-      'nbest=3 needs as many beams, and there are 2; give beam_size=3',
+      'nbest=3 exceeds beam_size=2; set beam_size=3',
     ),
     (lambda run: run.translate(['a'], nbest=0), 'nbest must be at least 1; got 0'),
-    (lambda run: run.translate(['a'], seed=1, top_k=2), 'top_k and seed needs sample'),
+    (
+      lambda run: run.translate(['a'], seed=1, top_k=2),
+      'only sampling uses top_k and seed',
+    ),
     (
       lambda run: run.translate(['a'], sample=True, seed=2**32),
       'below 4294967296; got 4294967296',
     ),
-    (lambda run: run.score(['a'], ['b', 'c']), 'there are 1 sources and 2 targets'),
+    (lambda run: run.score(['a'], ['b', 'c']), 'got 1 sources and 2 targets'),
     (
       lambda run: run.encode(['a', LONG]),
-      'line 2 of the source (118 tokens, at most 29)',
+      'line 2 of the source has 118 tokens, more than the limit of a search, 29',
     ),
     (
       lambda run: run.batch(['a'], [LONG]),
-      'line 1 of the reference (118 tokens, at most 36)',
+      'line 1 of the reference has 118 tokens, more than the limit of a search, 36',
     ),
     (lambda run: run.attention(['a'], 'b'), 'expected str instance, list found'),
     (lambda run: transformer.load('nowhere'), 'nowhere holds no run'),
@@ -414,7 +420,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     *(
       (
         lambda run, batch=batch: run.loss(run.params, batch),
-        'a Batch of integers is needed',
+        'expected a Batch of integers',
       )
       for batch in (
         None,
@@ -440,7 +446,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     ),
     (
       lambda run: run.logits(np.zeros((2, 5))),
-      'has outputs [..., 14]; got shape (2, 5)',
+      'must have shape [..., 14]; got (2, 5)',
     ),
     (
       lambda run: run.loss_of_embeddings(
@@ -448,7 +454,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
       ),
       'embeddings must be as run.embed returns them',
     ),
-    (lambda run: run.embed('x'), 'a Batch of integers is needed'),
+    (lambda run: run.embed('x'), 'expected a Batch of integers'),
     (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
   ],
 )

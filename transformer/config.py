@@ -84,8 +84,8 @@ class Config:
     length = data.max_length
     if tokens % length:
       raise UserError(
-        f'train.tokens_per_batch must be a multiple of data.max_length, the target '
-        f'positions in a row; got tokens_per_batch={tokens}, max_length={length}'
+        'train.tokens_per_batch must be a multiple of data.max_length, the target positions per '
+        f'row; got tokens_per_batch={tokens}, max_length={length}'
       )
     if tokens // length % self.optimizer.accumulate:
       raise UserError(
@@ -101,9 +101,8 @@ class Config:
     others = list(data.valid_sets.values())[1:]
     if train.best_by.rpartition('/')[0] not in ('', *others):
       raise UserError(
-        f'train.best_by names a validation set that is not the first as SET/METRIC; '
-        f'the sets after the first of data.valid are {", ".join(others) or "none"}; '
-        f'got {shown(train.best_by)}'
+        'train.best_by must be METRIC, or SET/METRIC with a validation set after the first of '
+        f'data.valid ({", ".join(others) or "none"}); got {shown(train.best_by)}'
       )
     if model.attention == 'cudnn' and length % 2:
       raise UserError(
@@ -124,13 +123,13 @@ class Config:
     doubts = []
     if optimizer.warmup_steps >= steps:
       doubts.append(
-        f'the learning rate is still warming up at the end: optimizer.warmup_steps='
-        f'{optimizer.warmup_steps}, train.steps={steps}'
+        'the learning rate is still warming up at the last step: '
+        f'optimizer.warmup_steps={optimizer.warmup_steps}, train.steps={steps}'
       )
     if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
       doubts.append(
-        f'optimizer.{ignored} does nothing with optimizer.schedule={optimizer.schedule}; the '
-        f"paper's schedule has optimizer.scale, the others optimizer.peak_learning_rate"
+        f'optimizer.{ignored} has no effect with optimizer.schedule={optimizer.schedule}; the '
+        "paper's schedule uses optimizer.scale, the others optimizer.peak_learning_rate"
       )
     return doubts + self.doubts_of_bleu()
 
@@ -142,7 +141,7 @@ class Config:
       return []
     return [
       f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
-      f'word, so BLEU says little about {self.data.target_language}; set '
+      f'word, so BLEU is unreliable for {self.data.target_language}; set '
       f'decode.bleu_tokenize={tokenizer} (--bleu_tokenize of eval.py)'
     ]
 

@@ -32,8 +32,8 @@ def as_path(name: StrPath) -> Path:
   """
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', str(name)):
     raise UserError(
-      f'{name} must be a path on this machine, such as that of a mounted disk; it begins '
-      f'with {scheme[0]}'
+      f'{name} must be a path on this machine, such as of a mounted disk; it begins with '
+      f'{scheme[0]}'
     )
   try:
     path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` is unchanged.
@@ -81,8 +81,8 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
     flush_folder(path.parent)
   except OSError as error:
     raise UserError(
-      f'{path} cannot be written: {error.strerror or error}; free disk space '
-      f'or allow writing there, then start again'
+      f'{path} cannot be written: {error.strerror or error}; free disk space or fix '
+      'permissions, then rerun'
     ) from error
 
 
@@ -164,7 +164,7 @@ def read_sealed(path: StrPath, holds: str) -> dict:
       raise ValueError('it was edited or is damaged')
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
     raise UserError(
-      f'{path} should hold {holds} and cannot be read: '
+      f'{path} should contain {holds}, but cannot be read: '
       f'{getattr(error, "strerror", None) or error}; restore it from a copy'
     ) from error
   return value

@@ -78,8 +78,8 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
   ):
     choices = f'one of {", ".join(named)}, or ' if any(named) else ''
     raise UserError(
-      f'{key} must be {choices}MODULE:NAME, or a tuple of that and the numbers '
-      f'that it takes, or a dict of what it takes by name; got {shown(setting)}'
+      f'{key} must be {choices}MODULE:NAME, or a tuple of it, its positional numbers, and a '
+      f'dict of its keyword arguments; got {shown(setting)}'
     )
   for name, value in by_name.items():
     if not (
@@ -87,7 +87,8 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
       and (isinstance(value, int | str | None) or _is_number(value))
     ):
       raise UserError(
-        f'{key} takes numbers, texts, booleans and None by name; got {shown(name)}: {shown(value)}'
+        f'keyword arguments of {key} must be numbers, strings, booleans or None; got '
+        f'{shown(name)}: {shown(value)}'
       )
 
 
@@ -107,7 +108,7 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
   """Imports a plugin, and calls it with `arguments` and with the arguments in its setting."""
   spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
-  with guarded(f'the {kind} {setting} cannot be made'):
+  with guarded(f'the {kind} {setting} cannot be built'):
     return make(*arguments, *numbers, **by_name)
 
 

@@ -119,7 +119,7 @@ def converted(kind: Any, value: Any, name: str) -> Any:
   )
   # On the command line, 2019 is parsed as a number.
   advice = (
-    f'; text that looks like a number needs quotes of its own, as in "\'{value}\'"'
+    f'; text that looks like a number needs extra quotes, as in "\'{value}\'"'
     if str in kinds and type(value) in (int, float)
     else ''
   )

@@ -107,7 +107,7 @@ class TrainedRun(Run):
     cut = sum(answer.cut for answer in answers)
     if cut:
       logging.warning(
-        '%d of %d sources exceeded data.max_length and were cut', cut, len(answers)
+        '%d of %d sources were truncated to data.max_length', cut, len(answers)
       )
     return answers
 
@@ -161,7 +161,7 @@ class TrainedRun(Run):
     encoded = pairs.encode_pairs(self.vocabulary, [source], [target])
     for (ids,), most in zip(encoded, longest, strict=True):
       if len(ids) > most:
-        logging.warning('%d tokens were cut to %d', len(ids), most)
+        logging.warning('%d tokens were truncated to %d', len(ids), most)
         ids[:] = pairs.truncated(ids[:-1], most)
     batch = pairs.as_batch(encoded, longest)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))

@@ -66,8 +66,7 @@ def pack(
   }
   if asked := [name for name, value in other.items() if value]:
     raise UserError(
-      f'{name} cannot be packed, since it has {", ".join(asked)}, whose files would '
-      f'have to travel too'
+      f'{name} cannot be packed, since it has {", ".join(asked)}, whose files are not packed'
     )
   if config.data.source != 'text':
     raise UserError(
@@ -80,13 +79,13 @@ def pack(
       copy = folder / DATA / name / f'{prefix}.{language}'
       if not path.is_file():
         raise UserError(
-          f'{path}, which {name} needs, is missing; if the text lies elsewhere, '
-          f'give --config.data.dir=DIR'
+          f'{path}, which {name} needs, is missing; if the text has moved, pass '
+          '--config.data.dir=DIR'
         )
       if not copy.resolve().is_relative_to((folder / DATA / name).resolve()):
         raise UserError(
-          f'{prefix}, which {name} needs, lies outside {config.data.dir}; give '
-          f'--config.data.dir=DIR with a folder that holds all its text'
+          f'{prefix}, which {name} needs, is outside {config.data.dir}; pass '
+          '--config.data.dir=DIR, a folder that contains all its text'
         )
       copy.parent.mkdir(parents=True, exist_ok=True)
       shutil.copy(path, copy)

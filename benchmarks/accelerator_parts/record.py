@@ -34,7 +34,8 @@ class Record:
     found = read(path)
     if found['size'] != size:
       raise UserError(
-        f'{path} holds measurements of --size={found["size"]}; give that size, or another --out'
+        f'{path} contains measurements of --size={found["size"]}; pass this size, or another '
+        '--out'
       )
     self.sections = found['sections']
 
@@ -74,5 +75,5 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
       f'{path} should hold measurements of benchmarks/accelerator.py; it cannot be read: {error}'
     ) from error
   raise UserError(
-    f'{path} should hold measurements of benchmarks/accelerator.py; it holds something else'
+    f'{path} should hold measurements of benchmarks/accelerator.py; it contains something else'
   )

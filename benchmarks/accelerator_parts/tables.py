@@ -11,7 +11,7 @@ def tables(measured: dict[str, Any]) -> str:
   found = measured['sections']
   parts = [_machines(found.values())]
   if measured['size'] == 'toy':
-    parts.append('The sizes are toys, which only show that all of it runs.')
+    parts.append('The sizes are tiny, which only shows that every benchmark runs.')
   for title, write in _TABLES:
     if text := write(found):
       parts += [f'#### {title}', text]

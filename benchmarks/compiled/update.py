@@ -42,8 +42,7 @@ def check(settings: Config):
   if settings.train.objective_runs:
     runs = ', '.join(settings.train.objective_runs)
     raise UserError(
-      f'train.objective_runs must be empty here, where no run is read; got {runs}; leave '
-      f'them out'
+      f'train.objective_runs must be empty here, where no run is read; got {runs}; remove them'
     )
 
 

@@ -30,9 +30,9 @@ _TOPOLOGY = flags.DEFINE_string(
   'topology', '1x1x1', '1xHOSTSxGPUS, such as 1x1x8 for the eight GPUs of a host.'
 )
 _BY = flags.DEFINE_enum(
-  'by', None, ['kind', 'place'], 'Also print where time and bytes go.'
+  'by', None, ['kind', 'place'], 'Also print a breakdown of time and bytes.'
 )
-_TOP = flags.DEFINE_integer('top', 20, 'Lines of --by.', lower_bound=1)
+_TOP = flags.DEFINE_integer('top', 20, 'Number of lines of --by.', lower_bound=1)
 _HLO = flags.DEFINE_string('hlo', None, 'A file for the program.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
@@ -40,7 +40,7 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 def main(_):
   """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None:
-    raise UserError('--config=configs/NAME.py is needed')
+    raise UserError('--config is missing; pass --config=configs/NAME.py')
   settings = Config.from_dict(_CONFIG.value.to_dict())
   for flag in (_HLO, _JSON):
     if flag.value is not None:

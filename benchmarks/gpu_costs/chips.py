@@ -107,7 +107,7 @@ def _checked(name: str, fields: Any) -> Chip:
   types = typing.get_type_hints(Chip)
   if not isinstance(fields, dict) or fields.keys() != types.keys():
     raise UserError(
-      f'--chip={name} must hold an object with {", ".join(types)}, and nothing else'
+      f'--chip={name} must contain an object with {", ".join(types)}, and nothing else'
     )
   for field, value in fields.items():
     if field == 'compute_capability':
@@ -141,8 +141,8 @@ def devices_of(chip: Chip, topology: str) -> list[Any]:
     )
   if importlib.util.find_spec('jax_cuda12_plugin') is None:
     raise UserError(
-      'the compiler for GPUs is not installed; with Python 3.12, install it by: pip install -r '
-      'benchmarks/gpu_costs/requirements.txt'
+      'the compiler for GPUs is not installed; with Python 3.12, install it with: pip install '
+      '-r benchmarks/gpu_costs/requirements.txt'
     )
   # Allows the compiler to load on a machine without a driver.
   os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'

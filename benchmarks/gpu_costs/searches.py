@@ -32,12 +32,12 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 def main(_):
   """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None:
-    raise UserError('--config=configs/NAME.py is needed')
+    raise UserError('--config is missing; pass --config=configs/NAME.py')
   settings = Config.from_dict(_CONFIG.value.to_dict())
   if _LENGTH.value > settings.data.max_length:
     raise UserError(
-      f'--length={_LENGTH.value} exceeds data.max_length={settings.data.max_length}; '
-      f'lower the one or raise the other'
+      f'--length={_LENGTH.value} exceeds data.max_length={settings.data.max_length}; lower '
+      '--length or raise data.max_length'
     )
   for flag in (_HLO, _JSON):
     if flag.value is not None:

@@ -30,7 +30,7 @@ def main(_):
   """Runs the compiler with the settings of the flags."""
   if _CONFIG.value is None or not _TOPOLOGY.value:
     raise UserError(
-      '--config=configs/NAME.py and --topology=NAME, such as v5e:4x4, are both needed'
+      'a flag is missing; pass --config=configs/NAME.py and --topology=NAME, such as v5e:4x4'
     )
   settings = Config.from_dict(_CONFIG.value.to_dict())
   if settings.model.attention == 'cudnn':

@@ -42,8 +42,8 @@ def delete_of_losers(sweep: Sweep):
         logging.info('the checkpoints of trial %d stay for now: %s', number, error)
       except OSError as error:
         logging.warning(
-          'the checkpoints of trial %d are not deleted, and the next trial that ends '
-          'tries again: %s',
+          'the checkpoints of trial %d are not deleted; the next trial that finishes tries '
+          'again: %s',
           number,
           type_and_message(error),
         )
@@ -53,9 +53,9 @@ def check_there(run: Path):
   """Raises `UserError` if a trial must resume, but its checkpoints were deleted."""
   if (run / DELETED).exists() and not _holds_some(run):
     raise UserError(
-      f'the trial in {run} must go on, but --keep_best has deleted its checkpoints '
-      f'after it had ended: the list of trials is older than the runs; restore the '
-      f'newer list, or remove {run} to train this trial again'
+      f'the trial in {run} must resume, but --keep_best deleted its checkpoints after it '
+      'finished: the list of trials is older than the runs; restore the newer list, or remove '
+      f'{run} to train this trial again'
     )
 
 
@@ -76,9 +76,7 @@ def summary(sweep: Sweep) -> str:
     ', '.join(str(number) for number, known in states.items() if known == 'kept')
     or 'none'
   )
-  text = (
-    f'the checkpoints of {len(deleted)} trial(s) are deleted, those of {kept} are kept'
-  )
+  text = f'the checkpoints of {len(deleted)} trial(s) are deleted; trials that keep them: {kept}'
   missed = [
     trial.number
     for trial in sweep.ranked()[: sweep.keep_best or 1]
@@ -86,8 +84,8 @@ def summary(sweep: Sweep) -> str:
   ]
   if missed:
     text += (
-      f'; {", ".join(map(str, missed))} would be kept, too, but lost them when fewer were '
-      f'to be kept'
+      f'; {", ".join(map(str, missed))} should also be kept, but their checkpoints were deleted '
+      'when fewer were to be kept'
     )
   return text
 

@@ -32,7 +32,7 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
   old = before['settings']
   new = plain_settings(config)
   phrases = [
-    f'{name} was {shown(old.get(name))}, is {shown(new.get(name))}'
+    f'{name} was {shown(old.get(name))}, is now {shown(new.get(name))}'
     for name in sorted({*old, *new})
     if old.get(name) != new.get(name) and name not in _MAY_DIFFER
   ]

@@ -134,7 +134,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(
       f"{space.filename}: objective 'valid/f1' is computed only by a function of "
-      f'--config.train.valid_metric=MODULE:FUNCTION that gives f1; got none'
+      '--config.train.valid_metric=MODULE:FUNCTION that returns f1; got none'
     )
   measure = config.train.best_by.rpartition('/')[2]
   if space.objective == 'valid/chrf' and measure != 'chrf':
@@ -155,7 +155,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     for name in settings:
       if name in taken:
         raise UserError(
-          f'{space.filename} sets {name} for each trial; leave --config.{name} out'
+          f'{space.filename} sets {name} for each trial; remove --config.{name}'
         )
     try:
       trial = changed(config, settings)
@@ -166,14 +166,13 @@ def check(space: Space, config: Config, taken: Collection[str]):
     # If trials have different schedules, each key may be used by some of them.
     if f'optimizer.{ignored}' in settings and 'optimizer.schedule' not in settings:
       raise UserError(
-        f'{space.filename} searches optimizer.{ignored}, which does nothing with '
-        f'optimizer.schedule={trial.optimizer.schedule}; set '
-        f'--config.optimizer.schedule'
+        f'{space.filename} searches optimizer.{ignored}, which has no effect with '
+        f'optimizer.schedule={trial.optimizer.schedule}; set --config.optimizer.schedule'
       )
   if len(refused) == _DRAWS:
     raise UserError(
-      f'{space.filename}: the config refuses all {_DRAWS} trials that were drawn '
-      f'to check it; the first one: {refused[0]}'
+      f'{space.filename}: the config rejects all {_DRAWS} trials that were sampled to check it; '
+      f'the first error: {refused[0]}'
     )
 
 
@@ -190,8 +189,8 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     raise  # The storage stores sampled values; the error is not in the search space.
   except UserWarning as error:
     raise UserError(
-      f'{space.filename}: {type_and_message(error)}; let suggest draw a name, and '
-      f'look the value up by it'
+      f'{space.filename}: {type_and_message(error)}; let suggest sample a name, and look up the '
+      'value by name'
     ) from error
   except Exception as error:
     raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
@@ -209,19 +208,18 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
       raise UserError(f'{space.filename}: {error}') from error
     if name in _MEASURE:
       raise UserError(
-        f'{space.filename}: trials must be measured alike, so {name} must be the '
-        f'same for all; set it with --config.{name}'
+        f'{space.filename}: trials must be comparable, so {name} must be the same for all; set '
+        f'it with --config.{name}'
       )
     if name in UNREAD:
       raise UserError(
-        f'{space.filename}: evaluations search greedily, so {name} changes none of '
-        f'them; choose it afterwards, by eval.py on the validation text'
+        f'{space.filename}: evaluations use greedy search, so {name} has no effect on them; '
+        'choose it afterwards, with eval.py on the validation set'
       )
     if name in _TOKENS and space.objective == 'valid/loss':
       raise UserError(
-        f'{space.filename}: valid/loss is the loss of a token, and {name} changes '
-        f'the tokens, so valid/loss cannot compare trials; set objective = '
-        f"'valid/bleu'"
+        f'{space.filename}: valid/loss is the loss per token, and {name} changes the tokens, so '
+        "valid/loss cannot compare trials; set objective = 'valid/bleu'"
       )
   return settings
 
@@ -235,8 +233,8 @@ def _check_names(filename: str, defined: dict[str, Any]):
       name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)
     ):
       raise UserError(
-        f'{filename} defines {name}, which means nothing to a sweep; the names are '
-        f'{", ".join(_NAMES)}; let names of your own begin with _'
+        f'{filename} defines {name}, which a sweep does not use; the names are '
+        f'{", ".join(_NAMES)}; start custom names with _'
       )
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):

@@ -65,7 +65,7 @@ class Database(RDBStorage):
       super().record_heartbeat(trial_id)
     except DATABASE_ERRORS as error:
       logging.warning(
-        'the database did not take a heartbeat, and is tried again in %d seconds: %s',
+        'the database did not accept a heartbeat; retrying in %d seconds: %s',
         self.get_heartbeat_interval(),
         type_and_message(error),
       )
@@ -77,8 +77,8 @@ def open_journal(path: Path) -> JournalStorage:
     return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
     raise UserError(
-      f"{path} should hold the sweep's trials, and is damaged: {error}; restore it "
-      f'from a copy, or choose another --workdir'
+      f"{path}, which stores the sweep's trials, is damaged: {error}; restore it from a copy, "
+      'or choose another --workdir'
     ) from error
 
 
@@ -115,9 +115,9 @@ def open_database(url: str) -> Database:
     except ImportError as error:
       missing = getattr(error.__cause__, 'name', None) or 'a driver'
       raise UserError(
-        f'--storage={without_password(url)} needs {missing}, which is not installed; '
-        f'install it, or use another driver, such as that of postgresql+psycopg://: '
-        f'pip install "psycopg[binary]"'
+        f'--storage={without_password(url)} needs {missing}, which is not installed; install '
+        'it, or use another driver, such as of postgresql+psycopg://: pip install '
+        '"psycopg[binary]"'
       ) from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:
       raise UserError(
@@ -138,8 +138,8 @@ def database_errors(url: str | None) -> Iterator[None]:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     reason = type_and_message(getattr(cause, 'orig', None) or error)
     raise UserError(
-      f'the database {without_password(url or "")} cannot be used: {reason}; once '
-      f'the database works, the same command goes on'
+      f'the database {without_password(url or "")} cannot be used: {reason}; once the database '
+      'works, rerun the command to resume'
     ) from error
 
 

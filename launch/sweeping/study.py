@@ -76,8 +76,8 @@ class Sweep:
     self.folder.mkdir(parents=True, exist_ok=True)
     if self.url and self._journal.exists():
       raise UserError(
-        f'{self.folder} holds a sweep without --storage; leave --storage out, or '
-        f'choose another --workdir'
+        f'{self.folder} holds a sweep without --storage; remove --storage, or choose another '
+        '--workdir'
       )
     known = self.folder / TRIALS if self.url else self._journal
     if not known.exists() and not run_directory.holds_nothing(self.folder):
@@ -94,8 +94,8 @@ class Sweep:
     ended = sum(record.state.is_finished() for record in self.study.records())
     if self.trials < ended:
       raise UserError(
-        f'--trials={self.trials} is fewer than the {ended} that {self._place} '
-        f'has finished; give at least {ended}, or choose another --workdir'
+        f'--trials={self.trials} is fewer than the {ended} that {self._place} has finished; '
+        f'pass at least {ended}, or choose another --workdir'
       )
 
   def join(self):
@@ -106,7 +106,8 @@ class Sweep:
       self._open()
     except KeyError as error:
       raise UserError(
-        f'{self._place} should hold the sweep of this worker; start the sweep without --worker'
+        f'{self._place} does not contain the sweep of this worker; start the sweep without '
+        '--worker'
       ) from error
     self._check_same_sweep()
 

@@ -224,7 +224,7 @@ def _reason(status: int, lines: Sequence[str]) -> str:
   if status < 0:
     name = signal.Signals(-status).name
     memory = ', perhaps out of memory' if name == 'SIGKILL' else ''
-    return f'train.py was ended by {name}{memory}'
+    return f'train.py was killed by {name}{memory}'
   errors = [
     line.removeprefix('error: ') for line in lines if line.startswith('error: ')
   ]

@@ -54,9 +54,9 @@ def work(sweep: Sweep, alone: bool, command: str):
       reasons.append(_reason_of_early_failure(trial))
       if len(reasons) == _FIRST_TRIALS and reasons[0] and len(set(reasons)) == 1:
         raise UserError(
-          f'the first {_FIRST_TRIALS} trials of this worker failed before an '
-          f'evaluation, for one reason: {reasons[0]}; mend it, and start this again '
-          f'to go on with the other trials'
+          f'the first {_FIRST_TRIALS} trials of this worker failed before an evaluation with '
+          f'the same error: {reasons[0]}; fix it, then rerun the command to resume with the '
+          'other trials'
         )
   raise child_process.preempted(signals)
 
@@ -85,12 +85,11 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
   results.write(sweep, command)
   left = f'{sweep.left()} of {sweep.trials} trials are left'
   if signals:
-    raise Preempted(f'stopped by {signals[0]}, {left}; the same command goes on')
+    raise Preempted(f'stopped by {signals[0]}, {left}; rerun the command to resume')
   if sweep.left():
     statuses = ', '.join(str(child.returncode) for child in children)
     raise UserError(
-      f'all workers have ended, with status {statuses}, and {left}; start this again '
-      f'to go on with them'
+      f'all workers ended, with status {statuses}, and {left}; rerun the command to resume'
     )
 
 

@@ -169,7 +169,7 @@ def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
 @pytest.mark.parametrize(
   ('flag', 'fact'),
   [
-    ('--lengths=', '--lengths= names nothing'),
+    ('--lengths=', '--lengths= is empty'),
     ('--length=0', '--length must be'),
     ('--output=plot.xyz', '--output must end in'),
   ],

@@ -150,9 +150,9 @@ def test_whole_numbers_and_keys_that_are_left_open():
 @pytest.mark.parametrize(
   ('argument', 'fact'),
   [
-    ('train.steps=1.5', 'a whole number is wanted, such as 1000 or 1e3'),
-    ('train.steps=10k', 'a whole number is wanted'),
-    ('train.steps=inf', 'a whole number'),
+    ('train.steps=1.5', 'expected an integer, such as 1000 or 1e3'),
+    ('train.steps=10k', 'expected an integer'),
+    ('train.steps=inf', 'an integer'),
     ('train.steps=None', 'train.steps must be of type int; got None'),
     ("data.train=('a',b)", 'text in a tuple needs quotes'),
     ('data.valid=[a', 'text in a tuple needs quotes'),

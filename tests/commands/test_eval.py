@@ -22,50 +22,50 @@ FILE, BOTH = (
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ('--workdir=', '--workdir= names nothing'),
+    ('--workdir=', '--workdir= is empty'),
     ('--workdir=/nowhere', '/nowhere holds no run'),
     ('--source=- --reference=-', 'must name a file; standard input is for --source'),
-    ('--source=', '--source= names nothing'),
-    ('--reference=x', '--reference needs --source'),
-    ('--split=test --source=x', '--source excludes --split'),
-    (f'{FILE} --data_dir=x', '--source excludes --data_dir'),
-    ('--split=test,valid --output=-', '--split=test,valid names several texts'),
+    ('--source=', '--source= is empty'),
+    ('--reference=x', '--reference requires --source'),
+    ('--split=test --source=x', '--source and --split exclude'),
+    (f'{FILE} --data_dir=x', '--source and --data_dir exclude'),
+    ('--split=test,valid --output=-', '--split=test,valid names several splits'),
     ('--split=test,nothing', 'nothing.en'),
     ('--source=/nowhere/x', 'there is no folder /nowhere'),
-    ('--data_dir=/nowhere', 'if the data lies elsewhere, give --data_dir=DIR'),
+    ('--data_dir=/nowhere', 'if the dataset has moved, pass --data_dir=DIR'),
     (
       '--nbest=8 --output=-',
-      'nbest=8 needs as many beams, and there are 4; give beam_size=8',
+      'nbest=8 exceeds beam_size=4; set beam_size=8',
     ),
-    ('--nbest=3 --sample --output=-', 'there are 1; give beam_size=3'),
+    ('--nbest=3 --sample --output=-', 'exceeds beam_size=1; set beam_size=3'),
     ('--nbest=0', 'nbest must be at least 1; got 0'),
-    ('--nbest=2', '--nbest=2 gives lists of translations; add --output=FILE'),
+    ('--nbest=2', '--nbest=2 needs a file for its lists; pass --output=FILE'),
     ('--checkpoint=all --output=-', '--checkpoint=all excludes --output'),
     ('--metric=nothing_here:f', 'the metric nothing_here:f cannot be imported'),
-    (f'{FILE} --metric=math:fsum --examples=2', '--metric compares translations'),
-    ('--source=- --results=r', '--results compares translations with references'),
+    (f'{FILE} --metric=math:fsum --examples=2', '--metric requires references'),
+    ('--source=- --results=r', '--results requires references'),
     ('--bleu_tokenize=kanji', 'bleu_tokenize must be one of 13a'),
-    (f'{BOTH} --output={{folder}}/test.de', 'would replace what is'),
+    (f'{BOTH} --output={{folder}}/test.de', 'would overwrite'),
     (f'{FILE} --reference={{folder}}/unequal.de', 'unequal.de has 3 lines'),
     ('--ensemble=/nowhere', '/nowhere holds no run'),
     ('--average=0', 'at least 1; got 0'),
-    ('--average=5', 'has 2 of its checkpoints up to step 2, fewer than the 5'),
+    ('--average=5', 'has 2 checkpoints up to step 2, too few to average 5'),
     ('--checkpoint=bset', "best, latest or one of the steps 1, 2; got 'bset'"),
     ('--beam_size=0', 'beam_size must be at least 1; got 0'),
     ('--beam_size=1.5', 'int'),
     ('--dtype=half', "dtype must be one of trained, float32, bfloat16; got 'half'"),
     ('--batch_size=0', 'batch_size must be at least 1; got 0'),
-    ('--top_p=0.5', 'top_p needs sample'),
-    ('--seed=0 --nosample', 'seed needs sample'),
+    ('--top_p=0.5', 'only sampling uses top_p'),
+    ('--seed=0 --nosample', 'only sampling uses seed'),
     ('--sample --top_p=1.5', 'top_p must be above 0 and at most 1; got 1.5'),
     ('--sample --seed=-1', 'seed must be at least 0 and below 4294967296; got -1'),
     ('--source={folder}/latin.de', 'latin.de must be UTF-8; line 2 is not'),
     ('--source={folder}/empty --reference={folder}/empty', 'nothing to score'),
     (f'{FILE} --output={{folder}}', '--output must name a file'),
     (f'{BOTH} --results={{folder}}/empty', '--results needs a directory'),
-    (f'{FILE} --output={{folder}}/run/vocabulary.model', 'would replace what is read'),
-    (f'{FILE} --output={{folder}}/run/metrics.jsonl', 'would replace what is read'),
-    ('--output={folder}/../{folder.name}/test.de', 'would replace what is read'),
+    (f'{FILE} --output={{folder}}/run/vocabulary.model', 'would overwrite'),
+    (f'{FILE} --output={{folder}}/run/metrics.jsonl', 'would overwrite'),
+    ('--output={folder}/../{folder.name}/test.de', 'would overwrite'),
     ('--nonsense=3', "Unknown command line flag 'nonsense'"),
     ('stray', "argument 'stray'"),
   ],
@@ -196,7 +196,7 @@ def test_every_checkpoint_is_scored_and_the_best_marked(evaluate, trained, tmp_p
     '--beam_size=1',
     f'--metric={__name__}:second',
   )
-  assert status == 0 and err.count(':second is left out') == 1, err
+  assert status == 0 and err.count(':second is skipped') == 1, err
   lines = re.findall(r'\nstep +(\d .*)', out)
   results = tmp_path / 'run' / 'eval'
   table = json.loads((results / 'test.all.beam1.alpha0.6.json').read_text('utf-8'))
@@ -343,7 +343,9 @@ def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
 ):
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', model__num_layers=2)
-  assert 'does not fit the run' in evaluate.refuses(f'--workdir={tmp_path}/run')
+  assert 'incompatible with config.json' in evaluate.refuses(
+    f'--workdir={tmp_path}/run'
+  )
 
 
 def test_a_translation_imports_nothing_that_only_training_or_scores_need(

@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     ),
     (
       [given, '--config.data.vocabulary_size=299'],
-      'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=',
+      'vocabulary comes from data.vocabulary; set --config.data.vocabulary_size=',
     ),
     (
       ['--config.data.vocabulary=/nowhere/x'],
@@ -136,7 +136,7 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
     return *config, size, origin, f'--config.train.steps={steps}', *flags
 
   given = f'--config.data.vocabulary={tmp_path}/new.model'
-  assert 'keeps the vocabulary of train.init_from' in train.refuses(
+  assert 'vocabulary comes from train.init_from' in train.refuses(
     *start('RUN', 1, given)
   )
   status, _, err = train(*start('RUN_NEW', 1))
@@ -147,4 +147,4 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
   status, _, err = train(*start('MOVED', 2))
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses(*start('run', 3))
-  assert 'began with other train.init_from' in message
+  assert 'was started with other train.init_from' in message

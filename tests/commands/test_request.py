@@ -14,5 +14,5 @@ def test_a_file_of_the_split_is_no_output(tmp_path):
   output = tmp_path / 'test.de'
   assert chosen_splits(data, (), str(output)) == ['test']
   output.write_bytes(b'a\n')
-  with pytest.raises(UserError, match='would replace what is read'):
+  with pytest.raises(UserError, match='would overwrite'):
     chosen_splits(data, (), str(output))

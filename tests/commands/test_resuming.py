@@ -41,7 +41,7 @@ def test_another_config_for_a_run_is_refused_with_every_difference(
     '--config.decode.beam_size=2',
     '--config.model.remat=True',
   )
-  assert 'belongs to a run with another configuration' in message
+  assert 'has a run with another configuration' in message
   assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
   assert "decode.bleu_tokenize was '13a', is 'none'" in message
   assert 'beam_size' not in message and 'remat' not in message
@@ -60,7 +60,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     [f'--flagfile={tmp_path}/flags'],
   ):
     status, _, err = train(*flags, '--check')
-    assert status == 0 and 'holds this run, which is done' in err, err
+    assert status == 0 and 'contains this run, which is finished' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
   # A finished run is left alone.
@@ -80,11 +80,11 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   assert settings['train']['keep'] == 3
   new = f'--workdir={tmp_path}/new'
   status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')
-  assert status == 0 and 'is free for a run' in err, err
+  assert status == 0 and 'is free for a new run' in err, err
   assert f'{folder} holds no run' in train.refuses(f'--config={folder}', new)
   (run / 'config.json').write_text('{"seed": 0}')
   for flags in ([f'--workdir={run}'], [f'--config={run}', new]):
-    assert "config.json should hold the run's config" in train.refuses(*flags)
+    assert "config.json should contain the run's config" in train.refuses(*flags)
 
 
 def test_starting_a_run_that_is_done_leaves_its_record_as_it_was(
@@ -208,7 +208,7 @@ def test_a_run_that_lost_checkpoints_never_begins_anew_by_itself(
   before = files_of(run)
   for flags in ((), ('--check',), ('--config.train.steps=9',)):
     message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
-    assert f'{run} has trained to step 9, and it has no checkpoint' in message
+    assert f'{run} was trained to step 9, but has no checkpoint' in message
   assert files_of(run) == before
 
 

@@ -63,7 +63,7 @@ def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
   )
   assert status == 0, err
   (warning,) = (line for line in err.splitlines() if 'no more memory' in line)
-  assert 'test_scoring:leave is left out' in warning
+  assert 'test_scoring:leave is skipped' in warning
   (path,) = tmp_path.glob('*.json')
   metrics = {
     metric['name']: metric for metric in json.loads(path.read_text('utf-8'))['metrics']
@@ -122,7 +122,7 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
   assert np.isnan(run.score(['a dog'] * 3, targets)).tolist() == [False, True, False]
   scored = run.score(['a dog'] * 3, targets, tokens=True)
   assert len(scored[2]) == most and not scored[1]
-  assert '1 of 3 pairs are too long for a score' in caplog.text
+  assert '1 of 3 pairs are too long to score' in caplog.text
 
 
 @pytest.mark.long

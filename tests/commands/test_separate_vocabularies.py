@@ -49,4 +49,4 @@ def test_it_translates(evaluate, separate, trained, folder):
   status, out, err = evaluate(f'--workdir={separate}', source)
   assert status == 0 and out.count('\n') == 2, err
   refused = evaluate.refuses(f'--workdir={separate}', f'--ensemble={trained}', source)
-  assert 'must have the same vocabulary' in refused
+  assert 'must share a vocabulary' in refused

@@ -117,7 +117,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
   assert process.wait(120) == EXIT_STATUS, log.read_text()
   said = log.read_text()
   (stopped_at,) = re.findall(
-    r'stopped by another process after step (\d+), which is saved', said
+    r'stopped by another process after step (\d+) \(saved\)', said
   )
   stopped_at = int(stopped_at)
   assert 'Traceback' not in said and any(parts.glob(f'*/{stopped_at}')), said
@@ -128,8 +128,8 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
   killed = time.monotonic()
   assert process.wait(120) == 1 and time.monotonic() - killed < 60
   assert log.read_text().splitlines()[-1] == (
-    'error: process 0 of 2 was killed by SIGKILL, so all were stopped; the same command goes on '
-    'from the last checkpoint'
+    'error: process 0 of 2 was killed by SIGKILL, so all were stopped; rerun the command '
+    'to resume from the last checkpoint'
   )
 
   last = max(
@@ -143,7 +143,7 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
   limited = time.monotonic()
   assert process.wait(120) == 1 and time.monotonic() - limited < 60
   said = log.read_text()
-  assert re.search(r'error: a checkpoint cannot be written.*: File too large', said)
+  assert re.search(r'error: cannot write a checkpoint.*: File too large', said)
   assert (
     'process 1 of 2 ended with status 1, so all were stopped' in said.splitlines()[-1]
   )
@@ -184,7 +184,7 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   [
     (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
     (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
-    (['--processes=2'], 'the arguments of train.py must stand after --'),
+    (['--processes=2'], 'the arguments of train.py must follow --'),
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
   ],
 )

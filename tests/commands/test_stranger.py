@@ -112,7 +112,7 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     ),
     (
       {'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
-      ['a TFDS set must be named like'],
+      ['the name of a TFDS dataset must be like'],
     ),
     ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),
   ],

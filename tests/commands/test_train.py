@@ -28,7 +28,7 @@ from transformer.runs.loading import load_run
       ['no key config.model.tie_outputs', 'tie_output?'],
     ),
     (["--config.model={'num_head': 3}"], ['num_head']),
-    (['--config.train.steps=many'], ['--config.train.steps=many', 'whole number']),
+    (['--config.train.steps=many'], ['--config.train.steps=many', 'an integer']),
     (['--config.model.dropout=abc'], ['--config.model.dropout=abc', 'float']),
     (['--config.mesh.data=3'], ['the mesh must use all 1 devices', 'data=3']),
     (
@@ -49,13 +49,16 @@ from transformer.runs.loading import load_run
       ['--config.data.dir=/nowhere'],
       [
         '/nowhere/train.en',
-        'there is no folder /nowhere; if the data lies elsewhere, give --config.data.dir=DIR',
+        'there is no folder /nowhere; if the dataset has moved, pass --config.data.dir=DIR',
       ],
     ),
-    (['--config.data.valid=nothing'], ['nothing.en', 'holds']),
+    (['--config.data.valid=nothing'], ['nothing.en', 'contains']),
     (['--config.data.train=unequal'], ['unequal.en has 4 lines', 'unequal.de has 3']),
     (['--config.data.train=latin'], ['latin.de must be UTF-8; line 2 is not']),
-    (['--config.data.train=long'], ['no pair left to train on', 'data.max_length']),
+    (
+      ['--config.data.train=long'],
+      ['all training pairs were dropped', 'data.max_length'],
+    ),
     (
       ['--config.data.train_weights=(0.01,)'],
       ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)'],
@@ -88,7 +91,7 @@ def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, fa
         'there is no config file ',
         '/nope.py',
         'the current folder is /',
-        '--config takes the path of a file',
+        'pass the path of a file to --config',
       ],
     ),
     ('{folder}', ['holds no run: there is no config.json in it']),
@@ -147,13 +150,10 @@ def test_a_config_that_cannot_be_loaded_is_reported(
 
 def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py']):
-    assert (
-      '--config=configs/NAME.py and --workdir=DIR are both needed'
-      in train.refuses(*flags)
-    )
+    assert 'pass --config=configs/NAME.py and --workdir=DIR' in train.refuses(*flags)
   assert f'got --workdir={tmp_path}/run' in train.refuses(f'--workdir={tmp_path}/run')
   message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
-  assert message.endswith('it changes a config, so give --config=configs/NAME.py too')
+  assert message.endswith('pass --config=configs/NAME.py, too')
   assert '--config.seed=3 in argv before a value for --config' in train.refuses(
     '--config.seed=3', f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run'
   )
@@ -170,7 +170,7 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
       and f'{tmp_path}/file is' in message
     )
   for workdir in ('new\\run', 'logs:/run'):
-    assert 'checkpoints must lie under a path without ' in train.refuses(
+    assert 'path of checkpoints must not contain ' in train.refuses(
       config, f'--workdir={tmp_path / workdir}'
     )
   (tmp_path / 'full').mkdir()
@@ -185,8 +185,8 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
 def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*')}
   for workdir, fact in (
-    (tmp_path / 'run', 'is free for a run'),
-    (trained, 'holds this run, which is done'),
+    (tmp_path / 'run', 'is free for a new run'),
+    (trained, 'contains this run, which is finished'),
   ):
     status, _, err = train(
       f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check'
@@ -194,7 +194,8 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     assert status == 0, err
     doubt, *_, line = err.splitlines()
     assert (
-      'still warming up at the end: optimizer.warmup_steps=4000, train.steps=2' in doubt
+      'still warming up at the last step: optimizer.warmup_steps=4000, train.steps=2'
+      in doubt
     )
     assert 'the flags, the config and the files that it names are fine, and ' in line
     assert f' --workdir={workdir} {fact}; ' in line
@@ -208,7 +209,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   [
     pytest.param(flags, fact, id=name)
     for name, flags, fact in (
-      ('dir', 'data.dir=/nowhere', 'give --config.data.dir=DIR'),
+      ('dir', 'data.dir=/nowhere', 'pass --config.data.dir=DIR'),
       ('valid', 'data.valid=nothing', 'nothing.en'),
       ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
       ('language', 'data.target_language=fr', 'train.fr'),
@@ -222,7 +223,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
         'train.valid_metric=no_module:x',
         'the metric no_module:x cannot be imported',
       ),
-      ('taken', 'train.valid_metric={bad}:metric', 'is the name of another measure'),
+      ('taken', 'train.valid_metric={bad}:metric', 'name of another validation metric'),
       (
         'best',
         'train.best_by=f9 train.valid_metric={bad}:length',
@@ -239,22 +240,22 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
         'the objective no_module:x cannot be',
       ),
       ('loss', 'train.objective={bad}:loss', ':loss failed'),
-      ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be made'),
+      ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be built'),
       ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
       ('variation', "data.variations=('{bad}:vary',)", 'KeyError'),
       ('no vocabulary', 'data.vocabulary=/nowhere', '/nowhere'),
       (
         'vocabulary',
         'data.vocabulary={run}/vocabulary.model data.vocabulary_size=290',
-        'takes its vocabulary from data.vocabulary; set --config.data.vocabulary_size=300',
+        'vocabulary comes from data.vocabulary; set --config.data.vocabulary_size=300',
       ),
       (
         'kind',
         'data.vocabulary={run}/vocabulary.model data.vocabulary_kind=unigram',
         'set --config.data.vocabulary_kind=bpe',
       ),
-      ('large', 'data.vocabulary_size=9000', 'is more than the training text can fill'),
-      ('no pair', 'data.max_length=4', 'the training set has no pair left to train on'),
+      ('large', 'data.vocabulary_size=9000', 'is too large for the training text'),
+      ('no pair', 'data.max_length=4', 'all training pairs were dropped'),
       ('weights', 'data.train_weights=0.001', 'must take at least one row'),
       ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
       ('no weights', 'train.init_from={folder}/begun', 'holds no checkpoint'),
@@ -306,7 +307,7 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
     shutil.copy(file, text)
   start = f'--config={folder}/tiny.py', f'--workdir={run}', f'--config.data.dir={text}'
   status, _, err = train(*start, '--check')
-  assert status == 0 and 'holds this run, which is done' in err, err
+  assert status == 0 and 'contains this run, which is finished' in err, err
   with (
     (text / 'train.en').open('a') as english,
     (text / 'train.de').open('a') as german,
@@ -320,9 +321,9 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
   for array in (run / 'checkpoints').glob('*/digests.json'):
     array.write_text('{}')
   before = sorted(run.rglob('*'))
-  assert 'no checkpoint in' in train.refuses(*start, '--check')
+  assert 'all checkpoints in' in train.refuses(*start, '--check')
   assert sorted(run.rglob('*')) == before
-  assert 'no checkpoint in' in train.refuses(*start)
+  assert 'all checkpoints in' in train.refuses(*start)
 
 
 def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):

@@ -41,19 +41,19 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       for names in ('', (), ('a', ''), ('a', 'b', 'a'))
     ),
     *(
-      ({'train_weights': weights}, 'one of them above 0; got')
+      ({'train_weights': weights}, 'one above 0; got')
       for weights in ((1.0, 2.0), (0.0,), (float('inf'),), (float('nan'),))
     ),
     *(
       ({'train': ('a', 'b'), 'train_weights': weights}, fact)
       for weights, fact in (
-        ((1.0,), 'a weight for each corpus of data.train, at least 0'),
-        ((1.0, -1.0), 'one of them above 0; got (1.0, -1.0)'),
+        ((1.0,), 'one weight per corpus of data.train, all at least 0'),
+        ((1.0, -1.0), 'one above 0; got (1.0, -1.0)'),
       )
     ),
     (
       {'source_vocabulary': 'x'},
-      'set --config.data.shared_vocabulary=False, or leave them out',
+      'set --config.data.shared_vocabulary=False, or remove them',
     ),
     ({'source_vocabulary_size': 300}, 'set --config.data.shared_vocabulary=False'),
     (
@@ -74,7 +74,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(
       (
         {'symbols': symbols},
-        f'symbols must hold texts without white space, each once, and no names'
+        f'symbols must be distinct, without whitespace, and no names'
         f' of control symbols or bytes, such as </s> or <0x41>; got {symbols[-1]!r}',
       )
       for symbols in (

@@ -185,7 +185,11 @@ def test_counts_are_kept_by_corpus(folder, vocabulary):
       'dropped: source too long': 0,
       'dropped: target too long': 0,
     },
-    'valid': {'kept': 13, 'cut: source too long': 1, 'cut: target too long': 1},
+    'valid': {
+      'kept': 13,
+      'truncated: source too long': 1,
+      'truncated: target too long': 1,
+    },
   }
   assert pairs_in(epoch(encoded.batches)) == 31 + 17
   assert pairs_in(encoded.valid_batches['valid']) == 13

@@ -202,7 +202,7 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
   for damaged in damages:
     path.unlink() if damaged is None else path.write_bytes(damaged)
     assert_same(load_or_encode(corpus_in(folder), vocabulary), wanted)
-    assert path.read_bytes() == whole and 'is damaged, and is made again' in said[-1]
+    assert path.read_bytes() == whole and 'is damaged; encoding it again' in said[-1]
   assert len(said) == len(damages)
 
 

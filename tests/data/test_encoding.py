@@ -69,8 +69,8 @@ def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   )
   assert encoded.counts == {
     'kept': len(corpus),
-    'cut: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
-    'cut: target too long': sum(target >= MAX_LENGTH for _, target in lengths),
+    'truncated: source too long': sum(source >= MAX_LENGTH for source, _ in lengths),
+    'truncated: target too long': sum(target >= MAX_LENGTH for _, target in lengths),
   }
   for i, pair in enumerate(corpus):
     for side, text in zip((encoded.source, encoded.target), pair, strict=True):

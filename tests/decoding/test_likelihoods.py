@@ -172,4 +172,4 @@ def test_lines_that_are_too_long_are_counted_and_the_rest_is_scored(params, capl
   assert [len(pieces) for pieces in likelihoods] == [tokens[0], 0, tokens[2], *[0] * 7]
   (alone,) = scored([params], sources[2:3], targets[2:3], (64, 65))
   assert total(likelihoods[2]) == pytest.approx(total(alone), abs=ROUNDING)
-  assert '8 of 10 pairs are too long for a score' in caplog.text
+  assert '8 of 10 pairs are too long to score' in caplog.text

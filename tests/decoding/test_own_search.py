@@ -53,7 +53,7 @@ def nothing(*_):
   [
     (f'{__name__}:nothing', 'must return a Search of transformer.ops.search; got None'),
     ('no_module:f', 'the search no_module:f cannot be imported'),
-    (('my_searches:diverse', 1.0, 2.0), '1.0, 2.0) cannot be made: TypeError'),
+    (('my_searches:diverse', 1.0, 2.0), '1.0, 2.0) cannot be built: TypeError'),
   ],
 )
 def test_a_mistake_is_one_line_that_names_the_search(own_parts, search, fact):

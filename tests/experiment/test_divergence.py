@@ -109,7 +109,7 @@ def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
   assert message.startswith(
     'the loss of step 10 is nan, and the norm of its gradient nan; '
   )
-  assert '\n' not in message and 'nothing of it was saved' in message
+  assert '\n' not in message and 'the step was not saved' in message
   assert steps_in(tmp_path / 'checkpoints') == [5]
   path = tmp_path / 'bad_batches' / '10.npz'
   assert f'its batch is in {path}; lower the' in message

@@ -123,7 +123,8 @@ def test_a_fault_is_one_warning_and_the_reporter_gets_nothing_more(
   assert [name for name, *_ in TOLD] == calls.split()
   (warning,) = warnings_of(caplog)
   assert (
-    f'{path_of(Memory)} gets nothing more' in warning and 'OSError: no route' in warning
+    f'{path_of(Memory)} receives no more lines' in warning
+    and 'OSError: no route' in warning
   )
   assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2
 
@@ -144,7 +145,7 @@ def test_a_mistake_ends_the_start_and_a_reporter_that_hangs_ends_nothing(
   report_two_steps(tmp_path, Deaf, grace_seconds=0.4)
   # Where the machine is slow, TensorBoard is not done in that time either.
   (warning,) = (text for text in warnings_of(caplog) if TENSORBOARD not in text)
-  assert f'{path_of(Deaf)} is not done within 0.1 seconds' in warning
+  assert f'{path_of(Deaf)} did not finish within 0.1 seconds' in warning
 
 
 def test_reporters_are_closed_if_another_one_makes_a_mistake(tmp_path):

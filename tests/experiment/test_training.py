@@ -254,7 +254,7 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
 
   monkeypatch.setattr(sealing, 'seal', fail)
   with pytest.raises(
-    UserError, match=r'checkpoint cannot be written to .*No space left on'
+    UserError, match=r'cannot write a checkpoint to .*No space left on'
   ):
     run(
       model, tmp_path, batches=Waiting(), steps=100, checkpoint_every=40, eval_every=100

@@ -75,7 +75,8 @@ def test_samples_are_spread_evenly_over_the_set(count, shown):
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
   metric = OwnMetric('m:f', lambda *_: {name: 1})
   with pytest.raises(
-    UserError, match=f"m:f gives '{name}', which is the name of another measure"
+    UserError,
+    match=f"m:f returns '{name}', already the name of another validation metric",
   ):
     check_metrics(metric, '', [('a', 'a')], None)
 
@@ -90,7 +91,7 @@ def fail(*_):
     (fail, 'RuntimeError: no memory'),
     (lambda *_: sys.exit(3), 'SystemExit: 3'),
     (lambda *_: math.nan, 'finite'),
-    (lambda *_: {'bleu': 1.0}, 'another measure'),
+    (lambda *_: {'bleu': 1.0}, 'another validation metric'),
   ],
 )
 def test_a_metric_that_fails_during_training_costs_only_itself(function, said, caplog):
@@ -98,7 +99,7 @@ def test_a_metric_that_fails_during_training_costs_only_itself(function, said, c
   both, alone = evaluate(sets, function), evaluate(sets)
   (line,) = (record.message for record in caplog.records)
   assert (
-    line.startswith('valid: a metric is left out: ') and 'm:f' in line and said in line
+    line.startswith('valid: a metric is skipped: ') and 'm:f' in line and said in line
   )
   assert both == alone
 

@@ -53,7 +53,7 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
       out, _ = parent.communicate(timeout=30)
     finally:
       parent.kill()
-  stopped = f'stopped by {number.name}; the same command goes on from there\n'
+  stopped = f'stopped by {number.name}; rerun the command to resume\n'
   # A parent that is killed says nothing, and its child is asked to stop.
   assert out == ('15\n' if number == signal.SIGKILL else f'{number.value}\n{stopped}')
 
@@ -65,9 +65,7 @@ def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
     with (
-      pytest.raises(
-        Preempted, match=f'stopped by {number.name}; the same command goes on'
-      ),
+      pytest.raises(Preempted, match=f'stopped by {number.name}; rerun the command'),
       child_process.stoppable(),
     ):
       if child:
@@ -80,7 +78,5 @@ def test_the_exit_status_is_returned_and_handlers_are_restored():
   before = [signal.getsignal(number) for number in SIGNALS]
   assert child_process.run([sys.executable, '-c', 'raise SystemExit(3)']) == 3
   assert [signal.getsignal(number) for number in SIGNALS] == before
-  with pytest.raises(
-    Preempted, match='that it ran was stopped; the same command goes on from'
-  ):
+  with pytest.raises(Preempted, match='command was stopped; rerun the command'):
     child_process.run([sys.executable, '-c', f'raise SystemExit({EXIT_STATUS})'])

@@ -173,7 +173,11 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
       [*TRAIN, '--config.decode.batch_size=12'],
       'must divide decode.batch_size',
     ),
-    ([], [TRAIN[0], '--flagfile={folder}/flags'], '--workdir=DIR is needed after --'),
+    (
+      [],
+      [TRAIN[0], '--flagfile={folder}/flags'],
+      '--workdir is missing; pass --workdir=DIR after --',
+    ),
   ],
 )
 def test_a_mistake_is_one_line_before_a_job_is_asked_for(
@@ -188,7 +192,7 @@ def test_a_mistake_is_one_line_before_a_job_is_asked_for(
 def test_the_answer_of_sbatch_is_told(tmp_path, monkeypatch):
   monkeypatch.setenv('PATH', str(tmp_path))
   with pytest.raises(
-    UserError, match='there is no command sbatch here; start this on a machine'
+    UserError, match='the command sbatch is missing here; run this on a machine'
   ):
     sbatch.submit(['sbatch'], '')
   program = tmp_path / 'sbatch'
@@ -198,5 +202,5 @@ def test_the_answer_of_sbatch_is_told(tmp_path, monkeypatch):
   )
   program.chmod(0o755)
   assert sbatch.submit(['sbatch', '-N2'], '7\n') == 'job 7 -N2'
-  with pytest.raises(UserError, match='refused the job: no such part'):
+  with pytest.raises(UserError, match='rejected the job: no such part'):
     sbatch.submit(['sbatch', '-N2'], '')

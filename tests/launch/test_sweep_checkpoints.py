@@ -73,12 +73,12 @@ def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   assert [number for number, row in enumerate(rows) if row[column] == 'kept'] == best
   assert [row[column] for row in rows].count('deleted') == 4
   assert (
-    f'trial(s) are deleted, those of {best[0]}, {best[1]} are kept'
+    f'trial(s) are deleted; trials that keep them: {best[0]}, {best[1]}'
     in results.summary(sweep)
   )
 
   sweep.keep_best = 3
-  assert 'lost them when fewer were to be kept' in results.summary(sweep)
+  assert 'were deleted when fewer were to be kept' in results.summary(sweep)
 
 
 def test_what_a_person_trains_again_after_the_deletion_stays(begin):
@@ -157,8 +157,6 @@ def test_a_trial_without_its_checkpoints_does_not_go_on(begin, monkeypatch):
   assert kept(sweep) == [1]
   journal.write_bytes(older.partition(b'"state":1')[0].rpartition(b'\n')[0] + b'\n')
   sweep = begin(number=2)
-  with pytest.raises(
-    UserError, match=r'trials/0 must go on, but --keep_best has deleted'
-  ):
+  with pytest.raises(UserError, match=r'trials/0 must resume, but --keep_best deleted'):
     sweep.run_next(lambda trial: trials.run_trial(sweep, trial, [], []))
   assert sweep.left() == 2

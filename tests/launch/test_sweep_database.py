@@ -152,7 +152,7 @@ def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
   (tmp_path / 'there' / 'sweep').mkdir(parents=True)
   (tmp_path / 'there' / 'sweep' / storage.JOURNAL).touch()
   with pytest.raises(
-    UserError, match='holds a sweep without --storage; leave --storage out'
+    UserError, match='holds a sweep without --storage; remove --storage'
   ):
     begin('there')
 

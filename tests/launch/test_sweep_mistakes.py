@@ -26,13 +26,13 @@ def returning(value):
       ['--slurm', "--sbatch=--comment='a"],
       ['split into words: No closing quotation'],
     ),
-    (GOOD, ['--sweep='], ['--sweep= names nothing']),
+    (GOOD, ['--sweep='], ['--sweep= is empty']),
     (
       GOOD,
       ['--sweep=/nowhere.py'],
       ['--sweep must be the file', '/nowhere.py: No such file'],
     ),
-    (GOOD, ['--workdir=a:b'], ['--workdir must have no colon', 'a:b']),
+    (GOOD, ['--workdir=a:b'], ['--workdir must not contain a colon', 'a:b']),
     (
       GOOD,
       ['--config.model.num_heads=3'],
@@ -41,7 +41,7 @@ def returning(value):
     (
       GOOD,
       ["--config.model={'dropout': 0.3}"],
-      ['space.py sets model.dropout for each trial; leave --config.model.dropout out'],
+      ['space.py sets model.dropout for each trial; remove --config.model.dropout'],
     ),
     ('def suggest(:', [], ['space.py cannot be loaded: SyntaxError']),
     ('import sys\nsys.exit(3)', [], ['space.py cannot be loaded: SystemExit: 3']),
@@ -69,9 +69,9 @@ def returning(value):
     (
       returning({'optimizer.peak_learning_rate': 0.1}),
       ['--config.optimizer.schedule=paper'],
-      ['space.py searches optimizer.peak_learning_rate, which does nothing with'],
+      ['space.py searches optimizer.peak_learning_rate, which has no effect with'],
     ),
-    (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'begin with _']),
+    (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'names with _']),
     (
       GOOD + 'def pruner(): return 3',
       [],
@@ -83,7 +83,7 @@ def returning(value):
         "{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"
       ),
       [],
-      ['Choices for a categorical distribution should be', 'let suggest draw a name'],
+      ['Choices for a categorical distribution should be', 'let suggest sample a name'],
     ),
     (returning({}), [], ['suggest(trial) must return a dict', 'got {}']),
     (returning({3: 4}), [], ['suggest(trial) must return a dict', 'got {3: 4}']),
@@ -102,22 +102,20 @@ def returning(value):
       returning({'model.num_heads': 3}),
       [],
       [
-        'the config refuses all 20 trials',
+        'the config rejects all 20 trials',
         'num_heads must divide model_dim; got num_heads=3',
       ],
     ),
-    (returning({'data.valid': 'test'}), [], ['must be measured alike, so data.valid']),
+    (returning({'data.valid': 'test'}), [], ['must be comparable, so data.valid']),
     (
       returning({'decode.alpha': 0.5}),
       [],
-      ['search greedily, so decode.alpha changes none'],
+      ['use greedy search, so decode.alpha has no effect'],
     ),
     (
       returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"',
       [],
-      [
-        'valid/loss is the loss of a token, and data.vocabulary_size changes the tokens'
-      ],
+      ['valid/loss is the loss per token, and data.vocabulary_size changes the tokens'],
     ),
   ],
 )
@@ -142,7 +140,7 @@ def test_a_mistake_is_one_line_before_anything_is_started(
   ('reason', 'told'),
   [
     (None, 'no trial is complete; all were pruned; '),
-    ('it broke', 'no trial is complete; the last failed trial says: it broke'),
+    ('it broke', 'no trial is complete; the last failed trial reports: it broke'),
   ],
 )
 def test_a_sweep_without_a_result_says_why(

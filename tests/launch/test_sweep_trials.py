@@ -63,7 +63,7 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(
     workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0)
   )
   with pytest.raises(
-    UserError, match=r'first 4 trials .*, for one reason: no room for # bytes; '
+    UserError, match=r'first 4 trials .* with the same error: no room for # bytes; '
   ):
     workers.work(begin(number=9), False, '')
   assert begin(number=9).left() == 5
@@ -126,7 +126,7 @@ write(*({'step': step, 'valid/bleu': bleu, 'valid/loss': 2.0}
     ("sys.exit('I1 a\\nerror: the first\\nerror: the last\\nI2 b')", 'the last'),
     (
       "print('error: x', flush=True); os.kill(os.getpid(), 9)",
-      'train.py was ended by SIGKILL, perhaps out of memory',
+      'train.py was killed by SIGKILL, perhaps out of memory',
     ),
     (
       "write({'step': 5, 'valid/bleu': None, 'valid/loss': None})",

@@ -129,14 +129,14 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     ),
     (
       ['--config.train.tokens_per_batch=100'],
-      ['row base does not go with this config: ', 'tokens_per_batch=100', '--rows'],
+      ['row base is incompatible with this config: ', 'tokens_per_batch=100', '--rows'],
     ),
     (
       ['--config.model.attention=cudnn', '--config.model.dtype=bfloat16'],
-      ['row A1 does not go with this config: model.attention=cudnn', 'key_dim=512'],
+      ['row A1 is incompatible with this config: model.attention=cudnn', 'key_dim=512'],
     ),
-    (['--config.model.decoder_layers=2'], ['leave config.model.decoder_layers=2 out']),
-    (['--workdir='], ['--workdir= names nothing']),
+    (['--config.model.decoder_layers=2'], ['remove config.model.decoder_layers=2']),
+    (['--workdir='], ['--workdir= is empty']),
   ],
 )
 def test_a_mistake_is_one_line_before_anything_is_started(
@@ -247,7 +247,7 @@ def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
 
 def test_a_damaged_table_and_a_command_that_fails_are_named(folder, start, tmp_path):
   (tmp_path / 'table3.json').write_text('{')
-  with pytest.raises(UserError, match=r'table3.json should hold .* damaged; remove it'):
+  with pytest.raises(UserError, match=r'table3.json, .* is damaged; remove it'):
     table3.run_rows([tiny_row(folder, 'base')], 'tiny.py', tmp_path, start)
   assert start.seen == []
   (tmp_path / 'table3.json').unlink()

@@ -47,7 +47,7 @@ def test_a_config_cannot_be_changed_but_for_its_type():
     ),
     (
       {'attention': 'cudnn', 'dtype': 'bfloat16', 'attention_dropout': 0.1},
-      'model.attention=cudnn drops no attention weights; set model.attention_dropout=0; got 0.1',
+      'model.attention=cudnn has no attention dropout; set model.attention_dropout=0; got 0.1',
     ),
     (
       {'attention': 'cudnn'},

@@ -140,17 +140,17 @@ def none(*_):
 @pytest.mark.parametrize(
   ('changes', 'fact'),
   [
-    ({'module': 'Transformer'}, 'model.module must be MODULE:NAME, or a tuple of that'),
+    ({'module': 'Transformer'}, 'model.module must be MODULE:NAME, or a tuple of it'),
     (
       {'module': ('a:B', {'x': [1]})},
-      'takes numbers, texts, booleans and None by name',
+      'must be numbers, strings, booleans or None',
     ),
     ({'module': 'no_module:A'}, 'the model no_module:A cannot be imported'),
     ({'module': f'{__name__}:none'}, 'must be a class of Flax modules; got None'),
-    ({'module': f'{__name__}:WithoutStep'}, 'has no step; '),
+    ({'module': f'{__name__}:WithoutStep'}, 'lacks step; '),
     (
       {'module': (f'{__name__}:WithoutStep', {'x': 1})},
-      "{'x': 1}) cannot be made: TypeError",
+      "{'x': 1}) cannot be built: TypeError",
     ),
     (
       {'attention': 'flash'},
@@ -168,5 +168,7 @@ def test_a_mistake_is_one_line_that_names_the_part(changes, fact):
 
 def test_weights_of_an_attention_that_has_none_are_refused(batch, own_parts):
   model = model_of(attention='my_attentions:cosine')
-  with pytest.raises(UserError, match='my_attentions:cosine has no weights to return'):
+  with pytest.raises(
+    UserError, match='my_attentions:cosine returns no attention weights'
+  ):
     model.apply({'params': random_params(model)}, *batch, mutable=['attention'])

@@ -29,7 +29,7 @@ def names_in(directory):
 
 @pytest.mark.parametrize(
   ('name', 'reason'),
-  [('b\\1', r'without \\,'), ('logs:', 'without gs:/,'), ('b[1]', r'without \[,')],
+  [('b\\1', r'contain \\,'), ('logs:', 'contain gs:/,'), ('b[1]', r'contain \[,')],
 )
 def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
   for kind in (Checkpoints, CheckpointWriter):
@@ -131,7 +131,7 @@ def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
   shutil.rmtree(directory / '2')
   with pytest.raises(
-    UserError, match=r'one of the steps 1, 3; got .*step 2 is not there'
+    UserError, match=r'one of the steps 1, 3; got .*step 2 is missing'
   ):
     looked_at(directory, lambda opened: opened.resolve('best'))
   assert looked_at(directory, lambda opened: opened.resolve('latest')) == 3
@@ -154,7 +154,7 @@ def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
   with monkeypatch.context() as patch:
     patch.setattr(sealing, 'seal', killed)
     with pytest.raises(
-      UserError, match=r'cannot be written to .*No space left .* before'
+      UserError, match=r'cannot write a checkpoint to .*No space left .* resume'
     ) as e:
       save(directory, (2,), keep=1)
   assert '\n' not in str(e.value)
@@ -173,6 +173,6 @@ def test_a_checkpoint_that_training_removes_is_not_called_damaged(directory):
     checkpoints.average_params([1], LIKE.params)
 
   with pytest.raises(
-    UserError, match='1 was there and has been removed, as a run in training'
+    UserError, match='1 was removed in the meantime, as a run in training'
   ):
     looked_at(directory, use)

@@ -80,6 +80,6 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
     3
   ]  # What another run starts from, or learns from.
   with pytest.raises(
-    UserError, match='has 1 of its checkpoints up to step 1, fewer than the 2 to'
+    UserError, match='has 1 checkpoints up to step 1, too few to average 2'
   ):
     load_run(tmp_path, '1', 2)

@@ -95,7 +95,7 @@ def test_a_run_that_lost_all_checkpoints_is_refused_and_the_way_out_is_one(
   )
   if refused:
     with pytest.raises(
-      UserError, match=f'to step {reached}, and it has no checkpoint'
+      UserError, match=f'to step {reached}, but has no checkpoint'
     ) as error:
       check_not_lost(tmp_path, 100)
     assert str(error.value).endswith(f'remove {tmp_path}/metrics.jsonl')

@@ -116,7 +116,7 @@ def test_training_falls_back_and_moves_damaged_checkpoints_aside(directory, warn
   assert history == history_of((4, 6))
   damage, moved = warnings
   assert f'{directory}/3 is damaged: params/_METADATA should have' in damage
-  assert 'goes on from step 2' in moved and '3.damaged' in moved
+  assert 'resumes from step 2' in moved and '3.damaged' in moved
   # The step can be saved again, and damaged again.
   save(directory, (3,), bleu=(4, 6, 5))
   (directory / '3' / 'rest' / 'manifest.ocdbt').unlink()
@@ -136,7 +136,9 @@ def test_if_all_checkpoints_are_damaged_no_run_starts_and_nothing_moves(
   for step in (1, 2, 3):
     (directory / str(step) / 'params' / '_METADATA').unlink()
   before = sorted(directory.rglob('*'))
-  with pytest.raises(UserError, match=r'no checkpoint in .* is whole; restore one'):
+  with pytest.raises(
+    UserError, match=r'all checkpoints in .* are damaged; restore one'
+  ):
     resumed(directory)
   assert sorted(directory.rglob('*')) == before
   for step, warning in zip((3, 2, 1), warnings, strict=True):

@@ -62,7 +62,7 @@ RECORDED = {
 def test_a_switch_that_runs_do_not_work_with_is_refused_by_name(name):
   with (
     REFUSED[name](),
-    pytest.raises(UserError, match=f'switch of JAX: {name}') as refusal,
+    pytest.raises(UserError, match=f'unsupported JAX configuration: {name}') as refusal,
   ):
     check_backend()
   assert '\n' not in str(refusal.value)
@@ -77,7 +77,9 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
   record.write_record(tmp_path, False)
   with RECORDED[name]():
     check_backend()
-    with pytest.raises(UserError, match=f'switch of JAX: {name}=.*, which must be '):
+    with pytest.raises(
+      UserError, match=f'unsupported JAX configuration: {name}=.*, which must be '
+    ):
       record.add_session(tmp_path, False, {}, True, {})
     # It has ended, and only reports.
     record.add_session(tmp_path, False, {}, False, {})

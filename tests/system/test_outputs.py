@@ -24,7 +24,7 @@ def test_a_file_is_replaced_and_folders_are_made(tmp_path):
 
 @pytest.mark.parametrize('name', ['out.de.gz', 'out.GZ', 'out.zst'])
 def test_an_output_whose_name_says_that_it_is_compressed_is_refused(tmp_path, name):
-  with pytest.raises(UserError, match='--output is written as it is, not compressed'):
+  with pytest.raises(UserError, match='--output is written uncompressed'):
     check_output(f'{tmp_path}/{name}', [])
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
   os.link(file, tmp_path / 'hard')
   for name in ('file', 'linked', 'hard', tmp_path / '..' / tmp_path.name / 'file'):
     for inputs in ([file], [other, 'file'], ['nowhere', 'hard']):
-      with pytest.raises(UserError, match=r'--output=.* would replace what is read'):
+      with pytest.raises(UserError, match=r'--output=.* would overwrite'):
         outputs.check_not_read('output', Path(name), inputs)
   outputs.check_not_read('output', other, [file, 'nowhere'])
   outputs.check_not_read('output', tmp_path / 'new', [file])

@@ -78,7 +78,7 @@ def test_a_process_whose_peers_do_not_start_ends_in_one_line():
     },
   )
   assert done.returncode == 1 and done.stderr.splitlines()[-1] == (
-    'error: the other processes have not started in 1 seconds; read their output, then start all '
+    'error: the other processes did not start within 1 seconds; read their output, then start all '
     'again'
   )
 
@@ -101,7 +101,7 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
   gathered(b'a', b'a', b'a', b'a')
   processes.check_same(b'a', 'text')
   gathered(b'a', b'b', b'a', b'c')
-  with pytest.raises(UserError, match=r'same text; processes \[1, 3\] read another'):
+  with pytest.raises(UserError, match=r'same text; processes \[1, 3\] differ'):
     processes.check_same(b'b', 'text')
 
 

@@ -77,7 +77,7 @@ def test_a_signal_that_comes_twice_at_once_counts_once():
   status, err = end_of(
     longer, 1.0, (signal.SIGTERM, signal.SIGTERM, signal.SIGINT), pause=0.05
   )
-  assert status == EXIT_STATUS and 'took longer than train.grace_seconds' in err
+  assert status == EXIT_STATUS and 'exceeded train.grace_seconds' in err
   assert 'second signal, ' not in err
 
 
@@ -99,7 +99,7 @@ def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_sched
       'signals.hold()',
       0.3,
       [signal.SIGTERM],
-      'took longer than train.grace_seconds=0.3; stopped before its end',
+      'exceeded train.grace_seconds=0.3',
     ),
     (
       'pass',

@@ -64,7 +64,7 @@ def test_a_broken_model_ends_with_a_sentence_under_pytest_alone(tmp_path):
   ('arguments', 'fact'),
   [
     (['--model=nowhere:Model'], 'nowhere:Model cannot be imported'),
-    (['--config.model.num_layers=2'], 'give --config=configs/NAME.py too'),
+    (['--config.model.num_layers=2'], 'pass --config=configs/NAME.py, too'),
   ],
 )
 def test_a_mistake_is_one_line(tmp_path, arguments, fact):

@@ -29,7 +29,11 @@ def long(*values):
     ('OneSegment', 'neighbours_change_nothing', 'the other pairs of a packed row'),
     ('NoPadding', 'neighbours_change_nothing', 'the tokens at padding'),
     ('BatchMean', 'neighbours_change_nothing', 'other rows of a batch'),
-    ('RowPositions', 'packing_changes_nothing', 'in a packed row than alone'),
+    (
+      'RowPositions',
+      'packing_changes_nothing',
+      'in a packed row than in a row without others',
+    ),
     ('LengthMean', 'packing_changes_nothing', 'the amount of padding'),
     ('Impure', 'eager_jit_and_vmap_agree', 'jax.jit changes outputs'),
     ('AlwaysDropping', 'dropout_needs_a_key', 'no dropout key the model fails'),

@@ -43,12 +43,12 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
   done = run(f'--name={NAME}', f'--data_dir={tmp_path}')
   assert done.returncode == 0, done.stderr
   assert (
-    done.stdout.startswith(f'{NAME} lies in {tmp_path}') and 'train 37' in done.stdout
+    done.stdout.startswith(f'{NAME} is in {tmp_path}') and 'train 37' in done.stdout
   )
   failed = run('--name=wmt14_tranlate/de-en', f'--data_dir={tmp_path}')
   assert failed.returncode == 1 and failed.stdout == ''
   assert failed.stderr.startswith(
-    'error: --name must name a TFDS translation set; there is no'
+    'error: --name must name a TFDS translation dataset; there is no'
   )
   assert failed.stderr.count('\n') == 1
 
@@ -156,10 +156,10 @@ def test_a_wrong_name_gives_the_nearest(tmp_path):
   """The name is looked up in TFDS's own list before any download."""
   for name, message in (
     ('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),
-    ('a b/c', 'must be named like set/config'),
+    ('a b/c', 'must be like dataset/config'),
     ('wmt14_translate/xx-en', 'cannot be opened: .*xx-en not found'),
     (f'{NAME}:9.9.9', 'cannot be opened: '),
-    ('mnist', 'mnist is not a translation set.* it holds image, label'),
+    ('mnist', 'mnist is not a translation dataset.* it has image, label'),
   ):
     with pytest.raises(UserError, match=message):
       prepare(name, str(tmp_path))

@@ -127,7 +127,7 @@ def test_what_cannot_be_sampled_is_refused():
 def test_a_vocabulary_of_another_kind_is_refused_by_a_check_too(
   train, folder, tmp_path
 ):
-  assert 'kind unigram; the run has another' in train.refuses_alike(
+  assert 'requires a vocabulary of the kind unigram' in train.refuses_alike(
     f'--config={folder}/tiny.py',
     f'--workdir={tmp_path}/run',
     "--config.data.variations=(('transformer.tools.subwords:sample_cuts', 0.1),)",

@@ -47,7 +47,7 @@ def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(
   files.write_sealed(
     run / 'run.json', {'format': FORMAT, 'started': '2026-01-02T00:00:00Z'}
   )
-  assert known(run) is None and 'is of an earlier run' in caplog.text
+  assert known(run) is None and 'belongs to an earlier run' in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_a_run_that_begins_again_says_that_its_first_lines_are_not_sent(
   run, caplog, step, last, warns
 ):
   warn_of_lines(run / 'id.json', step, last)
-  assert ('up to step 9, so it gets only later ones' in caplog.text) == warns
+  assert ('up to step 9, so it receives only later ones' in caplog.text) == warns

@@ -89,7 +89,10 @@ def program(need):
 def test_a_batch_may_take_all_of_the_memory_and_not_more(monkeypatch):
   fakes = Fakes(monkeypatch, 40_000, has=40_000)
   fakes.run()
-  assert 'the update needs 40.0 MB on a device that has 40.0 MB of memory' in fakes.said
+  assert (
+    'the training step needs 40.0 MB on a device that has 40.0 MB of memory'
+    in fakes.said
+  )
   with pytest.raises(
     UserError, match=r'needs 40\.0 MB on a device that has 40\.0 MB of memory'
   ):
@@ -117,8 +120,8 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
 @pytest.mark.parametrize(
   ('need', 'search', 'facts'),
   [
-    (60_003, 0, ['the update needs 60.0 MB', 'optimizer.accumulate']),
-    (math.inf, 0, ['the update needs more', 'optimizer.accumulate']),
+    (60_003, 0, ['the training step needs 60.0 MB', 'optimizer.accumulate']),
+    (math.inf, 0, ['a training step needs more', 'optimizer.accumulate']),
     (1, 70_000, ['the search needs 70.0 MB', 'lower decode.batch_size']),
   ],
 )

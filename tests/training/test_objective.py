@@ -174,7 +174,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
   ('objective', 'fact'),
   [
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
-    (('my_losses:focal', 1.0, 2.0), r'1\.0, 2\.0\) cannot be made: TypeError'),
+    (('my_losses:focal', 1.0, 2.0), r'1\.0, 2\.0\) cannot be built: TypeError'),
     ((f'{__name__}:nothing',), 'must return an Objective, .*; got None'),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     (
@@ -182,7 +182,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
       'a dict with loss, nll and weight; got loss, nll',
     ),
     ((f'{__name__}:taken',), 'other than perplexity, .*; got fill of shape'),
-    ((f'{__name__}:odd',), 'by names of letters, .*; got a b of shape'),
+    ((f'{__name__}:odd',), 'with names of letters, .*; got a b of shape'),
     ((f'{__name__}:several',), r'scalars, .*; got aux of shape \(3,\)'),
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
   ],

@@ -299,7 +299,7 @@ def pairs(optimizer, *_):
     ),
     (
       {'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},
-      r'1\.0, 2\.0\) cannot be made: TypeError',
+      r'1\.0, 2\.0\) cannot be built: TypeError',
     ),
     ({'schedule': f'{__name__}:nothing'}, 'nothing failed: TypeError'),
     ({'schedule': f'{__name__}:pairs'}, 'pairs must return .* to the learning rate'),

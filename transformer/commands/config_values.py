@@ -41,9 +41,8 @@ class ConfigFile(flags.ArgumentParser):
     path, *more = argument.split(':', 1)
     if not os.path.isfile(path):
       raise UserError(
-        f'there is no config file {path}; the current folder is {os.getcwd()}; '
-        f'--config takes the path of a file; those of this project are in '
-        f'{installation.folder()}/configs'
+        f'there is no config file {path}; the current folder is {os.getcwd()}; pass the path of '
+        f"a file to --config; this project's configs are in {installation.folder()}/configs"
       )
     with own_code.guarded(f'the config {argument} cannot be loaded'):
       get_config = runpy.run_path(path).get('get_config')
@@ -64,7 +63,7 @@ class _WholeNumber(flags.IntegerParser):
     if isinstance(number, float) and number.is_integer():
       number = int(number)
     if number is not None and type(number) is not int:
-      raise ValueError('a whole number is wanted, such as 1000 or 1e3')
+      raise ValueError('expected an integer, such as 1000 or 1e3')
     return number
 
 

@@ -56,37 +56,44 @@ class Request:
 
   def __post_init__(self):
     if not self.workdir:
-      raise UserError('--workdir=DIR is needed, the directory of a run')
+      raise UserError(
+        '--workdir is missing; pass the directory of a run: --workdir=DIR'
+      )
     if self.source and self.split:
-      raise UserError('--source excludes --split')
+      raise UserError('--source and --split exclude each other; pass only one')
     if self.source and self.data_dir:
-      raise UserError('--source excludes --data_dir')
+      raise UserError('--source and --data_dir exclude each other; pass only one')
     if self.reference and not self.source:
-      raise UserError('--reference needs --source=FILE; a split brings its own')
+      raise UserError(
+        '--reference requires --source; pass --source=FILE, or remove --reference to score a '
+        'split'
+      )
     if STANDARD_INPUT in self.reference:
       raise UserError('--reference must name a file; standard input is for --source')
     if len(self.split) > 1 and self.output:
       raise UserError(
-        f'--split={",".join(self.split)} names several texts, and --output is for one; name one'
+        f'--split={",".join(self.split)} names several splits, but --output is for one; pass '
+        'one split'
       )
     nbest = self.options.get('nbest', 1)
     if nbest > 1 and not (self.output or self.unscored):
       raise UserError(
-        f'--nbest={nbest} gives lists of translations; add --output=FILE or --output=-'
+        f'--nbest={nbest} needs a file for its lists; pass --output=FILE or --output=-'
       )
     if self.unscored:
       for name in _SCORES:
         if getattr(self, name):
-          raise UserError(
-            f'--{name} compares translations with references; give --reference=FILE'
-          )
+          raise UserError(f'--{name} requires references; pass --reference=FILE')
     if self.checkpoint == 'all':
       if self.unscored:
         raise UserError(
-          '--checkpoint=all compares scores; give --reference=FILE, or one step'
+          '--checkpoint=all requires references; pass --reference=FILE, or one step'
         )
       if self.output or self.ensemble or self.average > 1:
-        raise UserError('--checkpoint=all excludes --output, --ensemble and --average')
+        raise UserError(
+          '--checkpoint=all excludes --output, --ensemble and --average; remove these, or pass '
+          'one step'
+        )
     check_output(self.output, [self.source, *self.reference], self.workdir)
 
   @property
@@ -145,8 +152,8 @@ def chosen_splits(data: DataConfig, names: Sequence[str], output: str) -> list[s
   )
   if not all(splits):
     raise UserError(
-      'the config of this run names no data.test; give --split=NAME, or '
-      '--source=FILE with --reference=FILE'
+      "this run's config has no data.test; pass --split=NAME, or --source=FILE with "
+      '--reference=FILE'
     )
   if output:
     outputs.check_not_read(

@@ -41,63 +41,70 @@ _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
   'split': (
     _LIST,
-    'test, valid, train, or splits or prefixes of the data; default: test.',
+    'The split: test, valid, train, or splits or file prefixes of the dataset; default: test.',
   ),
   'source': (_STRING, 'A file to translate, or - for standard input.'),
   'reference': (
     _STRINGS,
-    'A file of translations to score against; may be given repeatedly.',
+    'A file of reference translations; repeat the flag for several references.',
   ),
-  'output': (_STRING, 'Where translations go, or - for standard output.'),
-  'results': (_STRING, 'The folder where scores go; default: eval/ in the run.'),
+  'output': (_STRING, 'The file for translations, or - for standard output.'),
+  'results': (_STRING, 'The folder for scores; default: eval/ in the run.'),
   'batch_size': (
     _INTEGER,
-    'Sentences that are translated together; default: as the run.',
+    'Sentences per batch; default: as the run.',
   ),
   'dtype': (
     _STRING,
     'Type of activations: trained, float32 or bfloat16; default: as the run.',
   ),
   'bleu_tokenize': (_STRING, "sacreBLEU's tokenizer, such as zh; default: as the run."),
-  'search': (_PLUGIN, 'default, or a search as MODULE:FUNCTION; default: as the run.'),
+  'search': (_PLUGIN, 'The search: default, or MODULE:FUNCTION; default: as the run.'),
   'sample': (
     _BOOL,
-    'Draw a translation of each sentence, or the best of --beam_size=W.',
+    'Sample a translation of each sentence, or with --beam_size=W the best of W samples.',
   ),
   'temperature': (
     _FLOAT,
-    'Divides log-probabilities before a token is drawn; default: 1.',
+    'With --sample: the temperature, which divides log-probabilities; default: 1.',
   ),
-  'top_k': (_INTEGER, 'Draw from the k likeliest tokens; 0, the default, is all.'),
+  'top_k': (
+    _INTEGER,
+    'With --sample: sample from the k likeliest tokens; default: 0, from all.',
+  ),
   'top_p': (
     _FLOAT,
-    'Draw from the fewest tokens whose probabilities reach this; default: 1.',
+    'With --sample: sample from the fewest tokens whose total probability reaches this; '
+    'default: 1.',
   ),
-  'seed': (_INTEGER, 'The seed of the draws; default: as the run.'),
+  'seed': (_INTEGER, 'The seed of samples; default: as the run.'),
   'examples': (
     _INTEGER,
-    'Print this many translations, taken evenly, beside their references.',
+    'Print N translations, evenly spaced, next to their references.',
   ),
   'nbest': (
     _INTEGER,
-    'Give this many of each sentence as lines of number ||| text ||| score.',
+    'Write the N best translations of each sentence as lines of number ||| text ||| score.',
   ),
   'metric': (
     _STRINGS,
-    'A metric of your own, as MODULE:FUNCTION; may be given repeatedly.',
+    'A custom metric, as MODULE:FUNCTION; repeat the flag for several metrics.',
   ),
   'ensemble': (
     _LIST,
-    'Runs whose probabilities are averaged with those of --workdir; a step in '
-    '--checkpoint is of --workdir alone.',
+    'Runs to ensemble with --workdir, by averaging probabilities; a step in --checkpoint '
+    'applies only to --workdir.',
   ),
-  'data_dir': (_STRING, 'Where the data lies now, if it has moved.'),
+  'data_dir': (_STRING, 'The folder of the dataset, if it has moved.'),
   'checkpoint': (
     _STRING,
-    'best, latest, a step, or, in eval.py, all, one after the other.',
+    'best, latest, a step or, in eval.py, all of them in turn.',
   ),
-  'average': (_INTEGER, 'Average the parameters of this many checkpoints.'),
-  'beam_size': (_INTEGER, 'Beams; default: as the run.'),
+  'average': (
+    _INTEGER,
+    'Average the parameters of the last N checkpoints, up to --checkpoint.',
+  ),
+  'beam_size': (_INTEGER, 'Beam size; default: as the run.'),
   'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
 }
 _DEFAULTS = {'checkpoint': 'best', 'average': 1}
@@ -129,8 +136,8 @@ def define_config() -> flags.FlagHolder:
     'config',
     None,
     'The config file, or the directory or config.json of a run for its settings. '
-    '--config.GROUP.KEY=VALUE changes a setting of it, such as --config.train.steps=100; '
-    'transformer/*/config.py has them all.',
+    '--config.GROUP.KEY=VALUE overrides a setting, such as --config.train.steps=100; '
+    'transformer/*/config.py lists all settings.',
   )
   flags.FLAGS[holder.name].parser = config_values.ConfigFile()
   return holder

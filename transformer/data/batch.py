@@ -44,7 +44,7 @@ def check_batch(batch: Any):
     np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays
   ):
     raise UserError(
-      f'a Batch of integers is needed, as run.batch returns it; got {shown(batch)}'
+      f'expected a Batch of integers, as run.batch returns it; got {shown(batch)}'
     )
   shapes = [array.shape for array in arrays]
   source = batch.source_tokens.shape

@@ -142,21 +142,19 @@ class DataConfig:
       or not 0 < sum(weights) < math.inf
     ):
       raise UserError(
-        f'data.train_weights must hold a weight for each corpus of data.train, at least 0 and one '
-        f'of them above 0; got {shown(weights)}'
+        'data.train_weights must have one weight per corpus of data.train, all at least 0 and '
+        f'one above 0; got {shown(weights)}'
       )
     for symbol in self.symbols:
       if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
         raise UserError(
-          f'data.symbols must hold texts without white space, each once, and no names'
-          f' of control symbols or bytes, such as </s> or <0x41>; got '
-          f'{shown(symbol)}'
+          'data.symbols must be distinct, without whitespace, and no names of control symbols '
+          f'or bytes, such as </s> or <0x41>; got {shown(symbol)}'
         )
     if self.shared_vocabulary and (
       self.source_vocabulary or self.source_vocabulary_size
     ):
       raise UserError(
-        'data.source_vocabulary and data.source_vocabulary_size are for languages '
-        'with a vocabulary each; set --config.data.shared_vocabulary=False, or leave '
-        'them out'
+        'data.source_vocabulary and data.source_vocabulary_size are for separate vocabularies; '
+        'set --config.data.shared_vocabulary=False, or remove them'
       )

@@ -55,7 +55,7 @@ def load_or_encode(
       sides = read(place, dtype)
     except (OSError, UserError) as error:  # Errors in the text are raised again below.
       logging.warning(
-        '%s is encoded in memory, for this run alone: %s', corpus.name, error
+        '%s is encoded in memory, only for this run: %s', corpus.name, error
       )
   return sides or encode_in_memory(corpus, vocabulary)
 
@@ -63,7 +63,7 @@ def load_or_encode(
 def write(place: Path, chunks: Iterable[tuple], pairs: int):
   """Writes an encoding from chunks (source, target) of all pairs; renamed once complete."""
   if place.exists():
-    logging.warning('the encoded corpus %s is damaged, and is made again', place)
+    logging.warning('the encoded corpus %s is damaged; encoding it again', place)
   for left in (
     place,
     *place.parent.glob(f'{place.name}.*.tmp'),

@@ -149,8 +149,8 @@ def encode_for_scoring(
   source, target = encode_in_memory(corpus, vocabulary)
   counts = {
     'kept': len(corpus),
-    'cut: source too long': int(np.count_nonzero(source.lengths > max_length)),
-    'cut: target too long': int(np.count_nonzero(target.lengths > max_length)),
+    'truncated: source too long': int(np.count_nonzero(source.lengths > max_length)),
+    'truncated: target too long': int(np.count_nonzero(target.lengths > max_length)),
   }
   return EncodedPairs(
     _truncated(source, max_length), _truncated(target, max_length), counts

@@ -90,11 +90,10 @@ class Decoding(DecodeConfig):
     super().__post_init__()
     if self.nbest > self.beam_size:
       raise UserError(
-        f'nbest={self.nbest} needs as many beams, and there are {self.beam_size}; give '
-        f'beam_size={self.nbest}'
+        f'nbest={self.nbest} exceeds beam_size={self.beam_size}; set beam_size={self.nbest}'
       )
     if self.sample and self.search != 'default':
-      raise UserError('search and sample exclude each other; leave one out')
+      raise UserError('search and sample exclude each other; remove one')
 
 
 def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Decoding:
@@ -111,9 +110,8 @@ def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Deco
     values[name] = converted(kinds[name], value, name)
   drawing = [name for name in _SAMPLING if name in options]
   if drawing and not values.get('sample'):
-    raise UserError(
-      f'{" and ".join(drawing)} needs sample; without it nothing is drawn'
-    )
+    useless = ' and '.join(drawing)
+    raise UserError(f'only sampling uses {useless}; add sample, or remove {useless}')
   settings = dataclasses.asdict(config) | {'seed': run_seed}
   if values.get('sample'):
     # Ignores the run's beam size: the best of several samples is not a plain sample.

@@ -39,14 +39,14 @@ def _check_member(run: Run, member: Run, folder: str | os.PathLike):
   """Raises `UserError` if a run is incompatible with the first run of an ensemble."""
   if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
     raise UserError(
-      f'the runs of an ensemble must have the same vocabulary, and {folder} has '
-      f'another one; train it with the same text and config.data, or leave it out'
+      f'the runs of an ensemble must share a vocabulary, and {folder} has another one; train it '
+      'on the same dataset with the same config.data, or remove it'
     )
   _, most = longest(run.config)
   model = member.config.model
   if model.positions == 'learned' and model.max_positions < most:
     raise UserError(
-      f'the runs of an ensemble must have positions for {most} tokens, as '
-      f'data.max_length and decode.max_extra_length of the first run say; '
-      f'{folder} learned {model.max_positions}; leave it out, or begin with it'
+      f'the runs of an ensemble must have positions for {most} tokens, as data.max_length and '
+      f'decode.max_extra_length of the first run require; {folder} learned '
+      f'{model.max_positions}; remove it, or pass it as the first run'
     )

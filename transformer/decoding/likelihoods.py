@@ -44,7 +44,7 @@ def token_log_probs(
       pieces[index] = list(zip(names, log_probs_T, strict=False))
   lacking = pieces.count([])
   if lacking:
-    logging.warning('%d of %d pairs are too long for a score', lacking, len(pieces))
+    logging.warning('%d of %d pairs are too long to score', lacking, len(pieces))
   totals = (sum(log_prob for _, log_prob in line) for line in pieces)
   check_finite(members, totals, itertools.count(1))
   return pieces

@@ -78,8 +78,8 @@ class ModelSearch:
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
     if policy is not None and (decoding.sample or custom):
       raise UserError(
-        'this constraint chooses among the beams of a beam search; leave out '
-        '--sample and --search, or give --nosample'
+        'this constraint requires the default beam search; remove --sample and --search, or '
+        'pass --nosample'
       )
     if decoding.sample:
       return sample_search(

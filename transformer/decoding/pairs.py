@@ -36,7 +36,8 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
   target_ids = [[*ids, EOS_ID] for ids in vocabulary.target.encode_batch(targets)]
   if len(sources) != len(targets):
     raise UserError(
-      f'each source needs a target; there are {len(sources)} sources and {len(targets)} targets'
+      f'sources and targets must have the same number of lines; got {len(sources)} sources and '
+      f'{len(targets)} targets'
     )
   return source_ids, target_ids
 
@@ -47,8 +48,8 @@ def check_fitting(pairs: Pairs, most: tuple[int, int]):
     for number, ids in enumerate(side, 1):
       if len(ids) > limit:
         raise UserError(
-          f'a text must not be longer than in a search; got line {number} of the {kind} '
-          f'({len(ids)} tokens, at most {limit}); split it'
+          f'line {number} of the {kind} has {len(ids)} tokens, more than the limit of a search, '
+          f'{limit}; split it'
         )
 
 

@@ -63,14 +63,14 @@ def evaluate(
 
   gold = text.references if text.gold is None else [text.gold]
   for metric in own_metrics:
-    with optional(f'{metric.spec} is left out', leave_out):
+    with optional(f'the metric {metric.spec} is skipped', leave_out):
       own = own_scores(metric, text.sources, lines, gold)
       taken = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
       clash = taken.intersection(score.name for score in own)
       if clash:
         raise UserError(
-          f'{metric.spec} gives {shown(min(clash))}, which names another score or a '
-          f'field of the results; rename it'
+          f'the metric returns {shown(min(clash))}, already the name of another score or of a '
+          'field of the results; rename it'
         )
       _add(scores, sentences, own)
     yield scores, sentences

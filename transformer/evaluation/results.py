@@ -98,13 +98,13 @@ class Result(NamedTuple):
     # Results in a run's directory belong to the run, even if it was moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(
-        f'{self.path} is the result of another run, {run}; give each run a folder of '
-        f'its own by --results'
+        f'{self.path} is the result of another run, {run}; pass a separate folder for each run: '
+        '--results=FOLDER'
       )
     if digest != self.content['text_sha256']:
       raise UserError(
-        f'{self.path} is the result of another text of that name; keep both by '
-        f'--results=FOLDER, or remove the file'
+        f'{self.path} is the result of another text with the same name; to keep both, pass '
+        '--results=FOLDER, or else remove the file'
       )
 
   def write(self, scores: Mapping, sentences: Sequence | None = None):
@@ -181,8 +181,7 @@ def read(path: Path) -> Result:
   missing = FIELDS - result.content.keys()
   if missing:
     raise UserError(
-      f'{path} should be as eval.py writes it; it lacks {", ".join(sorted(missing))}; '
-      f'score the run again'
+      f'{path} is incomplete: it lacks {", ".join(sorted(missing))}; score the run again'
     )
   return result
 
@@ -205,5 +204,5 @@ def _read(path: Path, parse: Callable) -> Any:
   except (OSError, ValueError, TypeError) as error:
     reason = getattr(error, 'strerror', error)
     raise UserError(
-      f'{path} should be as eval.py writes it, and cannot be read: {reason}; score the run again'
+      f'{path} cannot be read as a result of eval.py: {reason}; score the run again'
     ) from error

@@ -35,8 +35,8 @@ def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   lines = read_lines(path)
   if len(lines) != len(sources):
     raise UserError(
-      f'--{flag} must have a line for each sentence; there are {len(sources)}, and '
-      f'{path} has {len(lines)} lines'
+      f'--{flag} must have one line per source sentence; {path} has {len(lines)} lines for '
+      f'{len(sources)} sentences'
     )
   return lines
 
@@ -45,7 +45,7 @@ def read_files(source: str, references: Sequence[str]) -> Text:
   """Returns a text from files; its name ends in a digest, to distinguish files of the same name."""
   sources = read_lines(source)
   if references and not sources:
-    raise UserError(f'there is nothing to score; {source} is empty')
+    raise UserError(f'{source} is empty, so there is nothing to score')
   text = Text(
     'stdin' if source == STANDARD_INPUT else Path(source).name,
     sources,

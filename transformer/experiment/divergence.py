@@ -31,14 +31,14 @@ def check_update(
   if skips and skips.in_a_row <= allowed:
     where = f'; {_write(workdir, step, batch)}' if skips.total <= _WRITTEN else ''
     say(
-      f'{event}; it was skipped, {skips.in_a_row} in a row, {skips.total} in all{where}'
+      f'{event}; the step was skipped ({skips.in_a_row} in a row, {skips.total} in total){where}'
     )
     return False
   raise UserError(
-    f'{event}; that is one more in a row than train.skip_nonfinite={allowed} skips; '
-    f'nothing of it was saved; {_write(workdir, step, batch)}; lower the learning rate, lengthen '
-    f'the warm-up, or set optimizer.clip_norm; if it is the first update, docs/recipes.md '
-    f'shows how to find the operation'
+    f'{event}; this exceeds train.skip_nonfinite={allowed}, the allowed skips in a row; the '
+    f'step was not saved; {_write(workdir, step, batch)}; lower the learning rate, lengthen the '
+    'warm-up, or set optimizer.clip_norm; if it is the first step, docs/recipes.md shows how to '
+    'find the operation'
   )
 
 

@@ -39,7 +39,7 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
   ]
   if different:
     raise UserError(
-      f'a run starts from train.init_from with the same model, but for '
+      'the model must equal the model of train.init_from, except for '
       f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}'
     )
 
@@ -48,8 +48,8 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
   """Raises `UserError` if the vocabulary of `train.init_from` differs from the new run's."""
   if fingerprints(origin) != fingerprints(vocabulary):
     raise UserError(
-      'a run keeps the vocabulary of train.init_from; leave out data.vocabulary and new '
-      'data.symbols, or give its weights another vocabulary first, as docs/vocabulary.md shows'
+      'the vocabulary comes from train.init_from; remove data.vocabulary and new data.symbols, '
+      'or first transfer the weights to another vocabulary, as docs/vocabulary.md shows'
     )
 
 

@@ -68,13 +68,13 @@ class Report:
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
     say(
       f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
-      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions a batch'
+      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
     )
 
   def _open(self, config: Config, step: int, written: Mapping):
     parts = {str(self._workdir / TENSORBOARD): Events}
     for spec in config.train.report:
-      parts[f'the reporter {spec}'] = own_code.load(spec, 'reporter')
+      parts[f'the tracker {spec}'] = own_code.load(spec, 'reporter')
     seconds = min(10.0, config.train.grace_seconds / 4)
     with contextlib.ExitStack() as opened:
       self._metrics = MetricsFile(self._workdir / METRICS, written)

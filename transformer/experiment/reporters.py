@@ -58,7 +58,7 @@ class Reporters:
       reporter.join(end - time.monotonic())
       if reporter.is_alive():
         warn(
-          f'{reporter.name} is not done within {self._seconds:g} seconds and may lack lines; '
+          f'{reporter.name} did not finish within {self._seconds:g} seconds and may lack lines; '
           f'{METRICS} has all'
         )
 
@@ -86,7 +86,8 @@ class _Reporter(threading.Thread):
   def run(self):
     """Builds the tracker, and calls its methods."""
     with optional(
-      f'{self.name} gets nothing more until the next start; {METRICS} has all', warn
+      f'{self.name} receives no more lines until the run is restarted; {METRICS} has all',
+      warn,
     ):
       try:
         part = self._part(*self._arguments)

@@ -108,8 +108,8 @@ def train(
       if agreement.should_stop(bool(signals.requested)):
         checkpoints.save(state, report.history(evaluations), unfinished=True)
         raise Preempted(
-          f'stopped by {signals.requested or "another process"} after step {step}, '
-          f'which is saved; the same command goes on from there'
+          f'stopped by {signals.requested or "another process"} after step {step} (saved); '
+          'rerun the command to resume'
         )
       saving = done or step % config.checkpoint_every == 0
       evaluating = done or step % config.eval_every == 0
@@ -167,8 +167,8 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
   if best_by and f'valid/{best_by}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {shown(best_by)}; once train.valid_metric gives '
-      f'it, the same command goes on'
+      f'train.best_by must be one of {known}; got {shown(best_by)}; once train.valid_metric '
+      'returns it, rerun the command to resume'
     )
   return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}
 
@@ -179,8 +179,8 @@ def _check_machine(config: Config):
     missing := missing_for_fused_attention(config.model.head_key_dim)
   ):
     raise UserError(
-      f'model.attention=cudnn needs {missing}; where there is such a GPU, install '
-      f'its JAX as the README says, elsewhere set --config.model.attention=reference'
+      f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for it as the '
+      'README says; elsewhere, set --config.model.attention=reference'
     )
   check_shares(
     config.mesh,

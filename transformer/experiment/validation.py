@@ -96,7 +96,7 @@ class Validation(NamedTuple):
     if self.has_chrf:
       scores['chrf'] = corpus_score('chrF2++', translations, references)
     if self.metric:
-      with optional(f'{each.key}: a metric is left out', warn):
+      with optional(f'{each.key}: a metric is skipped', warn):
         scores |= own_values(self.metric, each.sources, translations, each.gold)
     return scores
 
@@ -146,7 +146,7 @@ def own_values(
   for score in scores:
     if score.name in STANDARD_METRICS:
       raise UserError(
-        f'the metric {metric.spec} gives {shown(score.name)}, which is the name of '
-        f'another measure of the validation text; give it another name'
+        f'the metric {metric.spec} returns {shown(score.name)}, already the name of another '
+        'validation metric; rename it'
       )
   return {score.name: score.score for score in scores}

@@ -110,8 +110,8 @@ class MultiHeadAttention(nn.Module):
     if self.is_mutable_collection(WEIGHTS) and not initializing:
       if self._custom:
         raise UserError(
-          f'the attention {config.attention} has no weights to return; they are of '
-          f'model.attention=reference'
+          f'the attention {config.attention} returns no attention weights; set '
+          'model.attention=reference'
         )
       out, weights_BHTS = attention_with_weights(*given)
       self.sow(WEIGHTS, 'weights', weights_BHTS)

@@ -74,8 +74,8 @@ def check_has(model: Model, *methods: str):
   if missing:
     spec = model.config.module or type(model).__name__
     raise UserError(
-      f'the model {own_code.name_of(spec)} needs {" and ".join(methods)}, and has no '
-      f'{" and no ".join(missing)}; transformer.model.building describes the methods of a model'
+      f'the model {own_code.name_of(spec)} lacks {" and ".join(missing)}; '
+      'transformer.model.building describes the methods of a model'
     )
 
 

@@ -107,8 +107,8 @@ class ModelConfig:
       return
     if self.attention_dropout:
       raise UserError(
-        'model.attention=cudnn drops no attention weights; set '
-        f'model.attention_dropout=0; got {self.attention_dropout}'
+        'model.attention=cudnn has no attention dropout; set model.attention_dropout=0; got '
+        f'{self.attention_dropout}'
       )
     if self.dtype == 'float32':
       raise UserError(

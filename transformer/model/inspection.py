@@ -76,8 +76,8 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
       found[re.sub('(source|target)_', '', name)] = last
   if 'embedding' not in found or len(found) == 1:
     raise UserError(
-      f'the model {type(model).__name__} has no embedding or no layers that can be found; name '
-      f'them as Transformer does: transformer.model.inspection lists the names'
+      f'the model {type(model).__name__} has no recognizable embedding or layers; name them as '
+      'Transformer does: transformer.model.inspection lists the names'
     )
   return found
 
@@ -103,7 +103,9 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
   check_has(model, 'layer_logits')
   width = model.config.model_dim
   if x_BTD.shape[-1] != width:
-    raise UserError(f'a layer has outputs [..., {width}]; got shape {x_BTD.shape}')
+    raise UserError(
+      f'the outputs of a layer must have shape [..., {width}]; got {x_BTD.shape}'
+    )
   return model.apply({'params': params}, x_BTD, method='layer_logits')
 
 

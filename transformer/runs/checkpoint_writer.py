@@ -63,7 +63,7 @@ class CheckpointWriter(Checkpoints):
       os.rename(folder, aside)
       self.steps.remove(step)
       logging.warning(
-        '%s is moved to %s, which may be removed; the run goes on from step %d',
+        'moved %s to %s, which may be removed; the run resumes from step %d',
         folder,
         aside.name,
         whole,
@@ -198,8 +198,8 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
     yield
   except Exception as error:  # Orbax and TensorStore raise many types of errors.
     refusal = UserError(
-      f'a checkpoint cannot be written to {directory}: {type_and_message(error)}; free disk space '
-      f'or allow writing there, then start again, and the run goes on from the checkpoint before'
+      f'cannot write a checkpoint to {directory}: {type_and_message(error)}; free disk space or '
+      'fix permissions, then rerun to resume from the previous checkpoint'
     )
     if jax.process_count() > 1:
       processes.fail(refusal)

@@ -62,8 +62,8 @@ class Checkpoints:
       logging.warning('%s is damaged: %s', folder, damage)
     if self.steps:
       raise UserError(
-        f'no checkpoint in {self._directory} is whole; restore one from a copy, or train anew in '
-        f'another --workdir'
+        f'all checkpoints in {self._directory} are damaged; restore one from a copy, or train '
+        'again in another --workdir'
       )
     return None
 
@@ -85,7 +85,7 @@ class Checkpoints:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
         f'got {shown(which)}'
-        + (f', whose step {step} is not there' if which == 'best' else '')
+        + (f', whose step {step} is missing' if which == 'best' else '')
       )
     self._verify(step)
     return step
@@ -125,13 +125,13 @@ class Checkpoints:
         raise
       if not folder.exists():
         raise UserError(
-          f'{folder} was there and has been removed, as a run in training removes old '
-          f'checkpoints; start again, or choose another checkpoint'
+          f'{folder} was removed in the meantime, as a run in training removes old checkpoints; '
+          'rerun, or choose another checkpoint'
         ) from error
       if isinstance(error, UserError):
         raise
       raise UserError(
-        f"{folder} is as it was written, and cannot be read or does not fit the run's config.json "
+        f'{folder} is intact, but unreadable or incompatible with config.json '
         f'({type_and_message(error)}); restore it from a copy, or choose another checkpoint'
       ) from error
 

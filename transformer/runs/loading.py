@@ -84,7 +84,7 @@ def load_run(
   model = build_model(config.model, vocabulary)
   if model.config.attention != config.model.attention:
     logging.info(
-      'attention uses the reference implementation, since cuDNN has none here'
+      'attention uses the reference implementation, since cuDNN attention is unavailable here'
     )
   steps = [
     step
@@ -93,9 +93,8 @@ def load_run(
   ][-average:]
   if len(steps) < average:
     raise UserError(
-      f'{workdir} has {len(steps)} of its checkpoints up to step {chosen}, fewer '
-      f'than the {average} to average; average fewer, or train with a larger '
-      f'train.keep'
+      f'{workdir} has {len(steps)} checkpoints up to step {chosen}, too few to average '
+      f'{average}; average fewer, or train with a larger train.keep'
     )
   item = AVERAGE if config.train.ema_decay else PARAMS
   devices = replicated(sentence_mesh(config.decode.batch_size))

@@ -32,8 +32,8 @@ class MetricsFile:
       with contextlib.suppress(OSError):
         self._file.truncate(self._size)
       raise UserError(
-        f'{self._path} cannot be written: {error.strerror}; free disk space or allow writing '
-        f'there, then start again, and the run goes on from its last checkpoint'
+        f'{self._path} cannot be written: {error.strerror}; free disk space or fix permissions, '
+        'then rerun to resume from the last checkpoint'
       ) from error
     self._size += len(content)
 

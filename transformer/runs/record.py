@@ -42,8 +42,8 @@ def add_session(
     for spec, digest in own.items():
       if last['own_code'].get(spec, digest) != digest:
         logging.warning(
-          'the module of %s has changed since the run trained last, so the run may '
-          'differ from an uninterrupted one',
+          'the module of %s has changed since the last training session, so the run may differ '
+          'from an uninterrupted one',
           spec,
         )
   facts = {'own_code': own, 'changed': changes, 'trains': trains}

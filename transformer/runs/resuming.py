@@ -61,8 +61,8 @@ def check_workdir(workdir: Path, config: Config):
   changed_settings(workdir, config)
   if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
     raise UserError(
-      f'{workdir} holds weights alone, with which a run cannot go on; start another '
-      f'from them: --workdir=NEW --config.train.init_from={workdir}'
+      f'{workdir} has no optimizer state to resume from; start a new run with --workdir=NEW '
+      f'--config.train.init_from={workdir}'
     )
   check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
 
@@ -98,15 +98,14 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
     if old[name] != new[name]
   }
   differences = [
-    f'{name} was {shown(change["from"])}, is {shown(change["to"])}'
+    f'{name} was {shown(change["from"])}, is now {shown(change["to"])}'
     for name, change in changes.items()
     if name not in _MAY_DIFFER or may_not.get(name)
   ]
   if differences:
     raise UserError(
-      f'{workdir} belongs to a run with another configuration: '
-      f'{"; ".join(differences)}; choose another --workdir, or the same '
-      f'settings; to begin a run with other settings from these weights: '
+      f'{workdir} has a run with another configuration: {"; ".join(differences)}; choose '
+      'another --workdir, or the same settings; to start a new run from these weights: '
       f'--workdir=NEW --config.train.init_from={workdir}'
     )
   return changes
@@ -120,9 +119,9 @@ def check_not_lost(workdir: Path, every: int):
   reached = max((row['step'] for row in read_metrics(workdir / METRICS)), default=0)
   if reached > 2 * every and not any((workdir / CHECKPOINTS).glob('*')):
     raise UserError(
-      f'{workdir} has trained to step {reached}, and it has no checkpoint; restore '
-      f'{workdir / CHECKPOINTS} or mount it again, or choose another --workdir; to begin anew, '
-      f'remove {workdir / METRICS}'
+      f'{workdir} was trained to step {reached}, but has no checkpoint; restore or remount '
+      f'{workdir / CHECKPOINTS}, or choose another --workdir; to start over, remove '
+      f'{workdir / METRICS}'
     )
 
 
@@ -146,6 +145,6 @@ def check_same_start(workdir: Path, facts: Mapping):
   ):
     if facts[name] is not None and about[name] != facts[name]:
       raise UserError(
-        f'{workdir} began with other {setting}, or their best steps have changed; choose another '
-        f'--workdir to use the present ones'
+        f'{workdir} was started with other {setting}, or their best steps have changed; choose '
+        'another --workdir to use the current ones'
       )

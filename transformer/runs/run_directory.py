@@ -101,8 +101,8 @@ def check_path(directory: Path):
   path = f'{os.path.abspath(directory)}/'
   if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
     raise UserError(
-      f'checkpoints must lie under a path without {odd[0]}, which would be taken for '
-      f'another path; got {path[:-1]}; rename the folder, or choose another'
+      f'the path of checkpoints must not contain {odd[0]}, which would be read as another path; '
+      f'got {path[:-1]}; rename the folder, or choose another'
     )
 
 

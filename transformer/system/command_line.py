@@ -28,9 +28,8 @@ from transformer.system import installation, machine
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 _OUT_OF_MEMORY = (
-  'error: there is too little memory; in training, lower train.tokens_per_batch or '
-  'decode.batch_size, or raise optimizer.accumulate; in eval.py, lower '
-  '--batch_size or --beam_size'
+  'error: out of memory; in training, lower train.tokens_per_batch or decode.batch_size, or '
+  'raise optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'
 )
 
 
@@ -138,7 +137,7 @@ def _parse(argv, hint):
   except (UserError, flags.Error) as error:
     name = getattr(error, 'flagname', '')  # Set for an unknown flag.
     if name.startswith('config.') and 'config' in flags.FLAGS:
-      hint = 'it changes a config, so give --config=configs/NAME.py too'
+      hint = 'it overrides a setting of a config; pass --config=configs/NAME.py, too'
     # absl wraps the message of a config or a parser, which is complete without the wrapping.
     message = str(
       error.__context__ if isinstance(error.__context__, UserError) else error
@@ -154,7 +153,7 @@ def _check_values():
   for name in flags.FLAGS:
     flag = flags.FLAGS[name]
     if '.' not in name and flag.value in ('', [], ['']) and flag.value != flag.default:
-      raise UserError(f'--{name}= names nothing; leave it out, or give it a value')
+      raise UserError(f'--{name}= is empty; remove it, or pass a value')
 
 
 def workdir(arguments: Sequence[str]) -> str | None:

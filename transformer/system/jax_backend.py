@@ -52,7 +52,6 @@ def check_switches(wanted: Mapping):
   ]
   if changed:
     raise UserError(
-      f'a run does not work with a global switch of JAX: {"; ".join(changed)}; set '
-      f'it back with jax.config.update, or set or unset the variable of that name in '
-      f'capitals, such as JAX_ENABLE_X64'
+      f'unsupported JAX configuration: {"; ".join(changed)}; reset it with jax.config.update, '
+      'or change the environment variable of that name in capitals, such as JAX_ENABLE_X64'
     )

@@ -18,8 +18,7 @@ def check_file(flag: str, path: Path):
     )
   if path.suffix.lower() in _PACKED:
     raise UserError(
-      f'--{flag} is written as it is, not compressed; name a file that does not end in '
-      f'{path.suffix}'
+      f'--{flag} is written uncompressed; name a file that does not end in {path.suffix}'
     )
   if not _is_stream(path):
     check_folder(flag, Path(os.path.realpath(path)).parent)
@@ -54,7 +53,7 @@ def check_not_read(flag: str, path: Path, inputs: Iterable[files.StrPath]):
     read = files.as_path(name)
     if path.is_file() and read.exists() and path.samefile(read):
       raise UserError(
-        f'--{flag}={path} would replace what is read: {name}; name another file'
+        f'--{flag}={path} would overwrite the input {name}; name another file'
       )
 
 

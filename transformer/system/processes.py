@@ -41,8 +41,8 @@ def join():
     fail,
     [
       UserError(
-        f'the other processes have not started in {_JOIN_SECONDS} seconds; read their output, then '
-        f'start all again'
+        f'the other processes did not start within {_JOIN_SECONDS} seconds; read their output, '
+        'then start all again'
       )
     ],
   )
@@ -91,8 +91,8 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   # The variable is not set in the sbatch script itself.
   if 'SLURM_STEP_TASKS_PER_NODE' not in environ:
     raise UserError(
-      '--distributed is for the processes that srun starts; put srun before the '
-      'command in the script of the job'
+      '--distributed is for the processes that srun starts; put srun before the command in the '
+      'job script'
     )
   # Such as 2(x3): 2 tasks on each of 3 nodes.
   tasks = int(re.split(r'\D', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
@@ -146,8 +146,8 @@ def check_same(content: bytes, what: str):
   )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
-      f'all processes must read the same {what}; processes {others} read another than process 0; '
-      f'put it on storage that all hosts see, or make its copies equal'
+      f'all processes must read the same {what}; processes {others} differ from process 0; put '
+      'it on storage that all hosts share, or make its copies equal'
     )
 
 

@@ -99,9 +99,7 @@ class Signals(contextlib.ExitStack):
 
   def _check(self):
     if self.requested:
-      raise Preempted(
-        f'stopped by {self.requested}; the same command goes on with the run'
-      )
+      raise Preempted(f'stopped by {self.requested}; rerun the command to resume')
 
   def _handle(self, number, _):
     """Records the request; Python calls this in the main thread."""
@@ -118,8 +116,8 @@ class Signals(contextlib.ExitStack):
       remaining = None if end == math.inf else max(0.0, end - time.monotonic())
       if not select.select([reader], [], [], remaining)[0]:
         _tell(
-          f'the work in progress took longer than train.grace_seconds={self._grace:g}; stopped '
-          f'before its end: the same command goes on from the last checkpoint'
+          f'the work in progress exceeded train.grace_seconds={self._grace:g} and was '
+          'interrupted; rerun the command to resume from the last checkpoint'
         )
         os._exit(EXIT_STATUS)  # Ends all threads, too.
       for number in os.read(reader, 64):
@@ -130,13 +128,13 @@ class Signals(contextlib.ExitStack):
         name = signal.Signals(number).name
         if first < math.inf:
           _tell(
-            f'stopped at once by a second signal, {name}: the same command goes on from the '
-            f'last checkpoint'
+            f'stopped at once by a second signal, {name}; rerun the command to resume from the '
+            'last checkpoint'
           )
           os._exit(EXIT_STATUS)
         first = time.monotonic()
         _tell(
-          f'{name}: the run {"saves where it is and stops" if self._held else "stops"}, within '
+          f'{name}: the run {"saves a checkpoint and stops" if self._held else "stops"}, within '
           f'{self._grace:g} seconds; a second signal stops it at once'
         )
 

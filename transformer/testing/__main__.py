@@ -24,7 +24,7 @@ _CONFIG = shared_flags.define_config()
 _MODEL = flags.DEFINE_string(
   'model',
   None,
-  'The class of the model, MODULE:CLASS; with settings of its own in --config.model.module.',
+  'The class of the model, MODULE:CLASS; its settings are in --config.model.module.',
 )
 
 

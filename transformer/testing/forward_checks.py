@@ -19,8 +19,8 @@ from transformer.testing.rows import (
 from transformer.testing.subject import Broken, Subject, require
 
 _EFFECT = (
-  'training would see the tokens that it is to predict, and translations would be far '
-  'worse than its loss'
+  'training would see the tokens that it should predict, and translations would be far worse '
+  'than its loss'
 )
 
 
@@ -89,8 +89,8 @@ def neighbours_change_nothing(subject: Subject):
     ),
     (
       _other_rows,
-      'other rows of a batch change outputs: the same sentence would have another '
-      'translation in other company',
+      'other rows of a batch change outputs: the same sentence would have another translation '
+      'in another batch',
     ),
   ):
     require(_keeps_outputs(subject, others), sentence)
@@ -149,9 +149,9 @@ def packing_changes_nothing(subject: Subject):
   one_a_row = pack([[first], [second]])
   alone = np.asarray(subject.forward(*inputs(one_a_row)))
   packing = (
-    'a pair has other outputs in a packed row than alone: a model that was trained on '
-    'packed rows would translate with other numbers; use the positions, which count from '
-    '0 in each sentence, and the segments'
+    'a pair has other outputs in a packed row than in a row without others: a model that was '
+    'trained on packed rows would translate with other numbers; use the positions, which count '
+    'from 0 in each sentence, and the segments'
   )
   of_first = alone[0, :7]
   of_second = alone[1, :13]

@@ -37,9 +37,8 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
   for reorders, sentence in (
     (
       False,
-      'a step with a cache gives other probabilities than teacher forcing: translations '
-      'would not be those of the model that was trained; compare `start` and `step` with '
-      '`__call__`',
+      'a step with a cache gives other probabilities than teacher forcing: translations would '
+      "differ from the trained model's; compare `start` and `step` with `__call__`",
     ),
     (
       True,
@@ -109,8 +108,8 @@ def beam_of_one_is_greedy(subject: Subject):
   wanted = _search(subject, greedy)
   require(
     np.array_equal(found.tokens, wanted.tokens),
-    'a beam of one finds another translation than greedy search: a step must depend on its '
-    'arguments alone, and leave what it is given as it was',
+    'a beam of one finds another translation than greedy search: a step must depend only on its '
+    'arguments, and leave them unchanged',
   )
 
 

@@ -65,8 +65,8 @@ def resumed_training_is_uninterrupted(subject: Subject):
   again, _ = _trained(step, update.first_state(), 0, _STEPS)
   require(
     _equal(whole, again),
-    'two runs with the same seed differ: a training step must depend '
-    'on its state, its batch and its dropout key alone',
+    'two runs with the same seed differ: a training step must depend only on its state, its '
+    'batch and its dropout key',
   )
   require(
     np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train'

@@ -25,13 +25,13 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
   original = Path(known['workdir']) / path.name
   if known['started'] != here['started']:
     warn(
-      f'{path} is of an earlier run in this directory, so the tracker gets a new run'
+      f'{path} belongs to an earlier run in this directory, so the tracker starts a new run'
     )
     return {}
   if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
     warn(
-      f'{path.parent} is a copy of {original.parent}, so the tracker gets a new run; it has no '
-      f'earlier lines'
+      f'{path.parent} is a copy of {original.parent}, so the tracker starts a new run, without '
+      'earlier lines'
     )
     return {}
   return known
@@ -41,8 +41,8 @@ def warn_of_lines(path: Path, step: int, last: int):
   """Warns if a restarted run logs steps that the tracker already has and therefore ignores."""
   if step == 0 < last:
     warn(
-      f'the run begins again, and the tracker has its lines up to step {last}, so it gets only '
-      f'later ones; to send all lines as another run, remove {path} before the start'
+      f'the run starts over, but the tracker already has lines up to step {last}, so it '
+      f'receives only later ones; to log all lines as a new run, remove {path} before starting'
     )
 
 

@@ -22,7 +22,7 @@ from transformer.errors import UserError, shown, type_and_message
 from transformer.system import command_line
 
 _NAME = flags.DEFINE_string(
-  'name', None, 'TFDS name of the set, such as wmt14_translate/de-en.'
+  'name', None, 'TFDS name of the dataset, such as wmt14_translate/de-en.'
 )
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
@@ -40,13 +40,13 @@ def main(_):
   """Prepares the dataset given by flags; prints its folder and the sizes of its splits."""
   if not _NAME.value:
     raise UserError(
-      '--name=SET is needed, the TFDS name of a set such as wmt14_translate/de-en'
+      '--name is missing; pass the TFDS name of a dataset, such as wmt14_translate/de-en'
     )
   builder = prepare(_NAME.value, _DATA_DIR.value)
   sizes = [
     f'{name} {split.num_examples:,}' for name, split in builder.info.splits.items()
   ]
-  print(f'{_NAME.value} lies in {builder.data_path}: {", ".join(sizes)}')
+  print(f'{_NAME.value} is in {builder.data_path}: {", ".join(sizes)}')
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
@@ -75,8 +75,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     known = tfds.list_builders(with_community_datasets=False)
     nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
     raise UserError(
-      f'--name must name a TFDS translation set; there is no {shown(name)}; the '
-      f'nearest are {", ".join(nearest)}'
+      f'--name must name a TFDS translation dataset; there is no {shown(name)}; the nearest are '
+      f'{", ".join(nearest)}'
     ) from error
   except (ValueError, AssertionError) as error:
     raise UserError(f'{name} cannot be opened: {type_and_message(error)}') from error

@@ -31,7 +31,8 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
   if not 0.0 < share < 1.0:
     raise UserError(
-      f'the share of tokens that SimCut cuts must be above 0 and below 1; got {share}'
+      'share, the probability of token cutoff in SimCut, must be above 0 and below 1; got '
+      f'{share}'
     )
   function = cut_loss(config.train.label_smoothing, alpha)
 

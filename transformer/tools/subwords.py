@@ -36,8 +36,8 @@ def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
   _check_kind(
     vocabulary,
     TrainerSpec.BPE,
-    'BPE-dropout skips merges, of which a vocabulary of another kind than bpe has none; for one '
-    'of the kind unigram, use transformer.tools.subwords:sample_cuts',
+    'BPE-dropout requires BPE merges, which only a vocabulary of the kind bpe has; for the kind '
+    'unigram, use transformer.tools.subwords:sample_cuts',
   )
   return _sampled(vocabulary, rate)
 
@@ -51,13 +51,14 @@ def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   """
   if not 0 < alpha <= 1:
     raise UserError(
-      f'alpha, the power of the probabilities of cuts, must be above 0 and at most 1; got {alpha}'
+      'alpha, the exponent of the probabilities of segmentations, must be above 0 and at most '
+      f'1; got {alpha}'
     )
   _check_kind(
     vocabulary,
     TrainerSpec.UNIGRAM,
-    'transformer.tools.subwords:sample_cuts samples the cuts of a vocabulary of the kind unigram; '
-    'the run has another; for one of the kind bpe, use transformer.tools.subwords:bpe_dropout',
+    'transformer.tools.subwords:sample_cuts requires a vocabulary of the kind unigram; for the '
+    'kind bpe, use transformer.tools.subwords:bpe_dropout',
   )
   return _sampled(vocabulary, alpha)
 

@@ -109,7 +109,7 @@ class Tsv(Table):
         return None
     if len(cells) != self._width:
       raise ValueError(
-        f'wanted {self._width} columns with tabs between them, as in all lines; got {len(cells)}'
+        f'expected {self._width} tab-separated columns, as in all lines; got {len(cells)}'
       )
     return [cells[column] for column in self.columns]
 
@@ -159,7 +159,7 @@ class JsonLines(Table):
       names = [name for name, text in texts.items() if isinstance(text, str)]
       got = f'texts named {", ".join(names)}' if names else 'no texts'
     raise ValueError(
-      f'wanted an object with the texts {" and ".join(languages)}, or with these in '
+      f'expected an object with the texts {" and ".join(languages)}, or with these in '
       f'"translation"; got {got}'
     )
 

@@ -28,9 +28,7 @@ def compile_within_memory(
     search_name: human-readable name of the search.
     search: the compiled search for the longest validation sentences.
   """
-  logging.info(
-    'compiling the update and the evaluation, most of which the next start finds'
-  )
+  logging.info('compiling training and evaluation steps (then cached)')
   capacity = processes.least(device_memory())
   try:
     compiled = update.compile(shape)
@@ -38,23 +36,23 @@ def compile_within_memory(
     if not is_out_of_memory(error):
       raise
     raise UserError(
-      f'the update needs more memory than a device has; {_ADVICE}'
+      f'a training step needs more memory than a device has; {_ADVICE}'
     ) from error
   needs = {
-    'update': _bytes_of(compiled.train_step),
+    'training step': _bytes_of(compiled.train_step),
     'evaluation': _bytes_of(compiled.eval_step),
     search_name: _bytes_of(search),
   }
   if None in (capacity, *needs.values()):
     logging.info(
-      'the memory of a device or of the programs is not known here, so not checked'
+      'memory is not checked: the memory of a device or of the programs is unknown'
     )
     return compiled
   whole_state = _bytes_on_device(update.state)
   # The part of the training state that is not an argument of an evaluation or a search.
   beside = whole_state - _bytes_on_device(update.state.best_params)
   # The frozen arrays are already on the device, so its free memory excludes them.
-  needs['update'] -= _bytes_on_device(update.objective.arguments)
+  needs['training step'] -= _bytes_on_device(update.objective.arguments)
   needs['evaluation'] += beside
   # If `fsdp` splits parameters, a search has its own gathered copy, in addition to the state.
   needs[search_name] += whole_state if update.mesh.shape['fsdp'] > 1 else beside

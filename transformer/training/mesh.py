@@ -34,9 +34,9 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
   data, fsdp, tensor = sizes
   if rows % (data * fsdp):
     raise UserError(
-      f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows that go '
-      f'through the model at a time, train.tokens_per_batch / data.max_length / '
-      f'optimizer.accumulate = {rows}; set another train.tokens_per_batch'
+      f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows of a microbatch, '
+      f'train.tokens_per_batch / data.max_length / optimizer.accumulate = {rows}; set another '
+      'train.tokens_per_batch'
     )
   return data, fsdp, tensor
 

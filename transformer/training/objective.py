@@ -93,7 +93,7 @@ def check_sums(sums: Mapping) -> dict[str, jax.Array]:
   for name, total in sums.items():
     if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
       raise UserError(
-        f'train.objective must return sums, and a model auxiliary losses, which are scalars, by '
+        'the sums of train.objective and the auxiliary losses of a model must be scalars, with '
         f'names of letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of shape '
         f'{jnp.shape(total)}'
       )

@@ -107,8 +107,8 @@ def make_schedule(
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
     raise UserError(
-      f'the schedule {name} must return a function from the number of updates to the '
-      f'learning rate; it gives {rate}'
+      f'the schedule {name} must return a function from the training step to the learning rate; '
+      f'it returns {rate}'
     )
   return schedule
 

@@ -25,7 +25,7 @@ def compile_command(start_command):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['--chip=h100'], '--config=configs/NAME.py is needed'),
+    (['--chip=h100'], '--config is missing'),
     ([*TINY, '--chip=v100'], '--chip must be one of h100, h200, '),
     ([*TINY, '--chip=none.json'], '--chip=none.json cannot be read'),
     ([*TINY, '--topology=8'], '--topology must be 1xHOSTSxGPUS'),

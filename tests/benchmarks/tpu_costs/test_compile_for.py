@@ -62,7 +62,7 @@ def test_the_table_has_a_row_for_each_figure():
         "--config.train.objective_runs=('runs/a',)",
         '--config.train.objective=transformer.tools.distil.objective:distillation',
       ],
-      'train.objective_runs must be empty here, where no run is read; got runs/a; leave them out',
+      'train.objective_runs must be empty here, where no run is read; got runs/a; remove them',
     ),
     (
       [*TINY, '--topology=v5e:2x2', '--json=/dev/null/x.json'],
@@ -85,7 +85,7 @@ needs_libtpu = pytest.mark.skipif(
 @needs_libtpu
 def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
   assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
-    'mesh.data × mesh.fsdp = 128 must divide the rows that go through the model at a time'
+    'mesh.data × mesh.fsdp = 128 must divide the rows of a microbatch'
   )
   status, out, err = compile_command(
     *TINY, '--topology=v5e:2x2', f'--json={tmp_path}/x.json'

@@ -243,7 +243,9 @@ def test_fractional_weights_use_every_pair_equally_often(weight, epochs, times, 
 
 
 def test_no_pair_to_train_on_is_an_error():
-  with pytest.raises(UserError, match=r'no pair left to train on; .* data\.max_length'):
+  with pytest.raises(
+    UserError, match=r'all training pairs were dropped; .* data\.max_length'
+  ):
     TrainingBatches([make_pairs(0), CORPUS], [1.0, 0.0], SHAPE, 0)
 
 

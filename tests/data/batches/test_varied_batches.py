@@ -249,9 +249,9 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
   ('setting', 'fact'),
   [
     ('no_module:f', 'the variation no_module:f cannot be imported'),
-    ('my_variations:capitals', r'capitals cannot be made: TypeError'),
+    ('my_variations:capitals', r'capitals cannot be built: TypeError'),
     (f'{__name__}:refuses_to_vary', 'refuses_to_vary failed: ZeroDivisionError'),
-    (f'{__name__}:loses_sentences', 'must return two Sentences, each as many'),
+    (f'{__name__}:loses_sentences', 'must return two Sentences with the same number'),
   ],
 )
 def test_a_mistake_is_one_line_that_names_the_variation(

@@ -122,8 +122,10 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
 def test_carriage_returns_that_look_odd_are_said(tmp_path):
   assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\nab\n').notes == ()
   (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\nt\rwo\n').notes
-  assert 'train.en: 1 carriage returns are parts of its 2 lines' in note
-  mac = r'train\.de: 600 carriage returns are parts of its 1 lines; if CR ends a line, .* tr '
+  assert 'train.en: its 2 lines contain 1 carriage returns' in note
+  mac = (
+    r'train\.de: its 1 lines contain 600 carriage returns; if CR ends a line, .* tr '
+  )
   with pytest.raises(UserError, match=rf'train\.de has 1 lines, .* has 31; .*{mac}'):
     open_text(tmp_path, b'eins\r' * 600)
 
@@ -216,7 +218,7 @@ def test_a_compressed_file_that_cannot_be_read_is_named(tmp_path, ending):
       lambda: open_corpus(config_of(tmp_path), 'train'),
       lambda: read_lines(path),
     ):
-      with pytest.raises(UserError, match=rf'^{path} cannot be unpacked; [^\n]*$'):
+      with pytest.raises(UserError, match=rf'^{path} cannot be decompressed; [^\n]*$'):
         read()
 
 
@@ -243,7 +245,7 @@ def test_text_that_is_not_utf8_is_located(tmp_path, data, line, byte):
 
 def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path):
   with pytest.raises(
-    UserError, match=r'train\.de must be UTF-8; it is full of zeros.* iconv'
+    UserError, match=r'train\.de must be UTF-8; it is full of zero bytes.* iconv'
   ):
     open_text(tmp_path, 'two men\nwalk\n'.encode('utf-16-le'))
 
@@ -253,11 +255,11 @@ def test_a_missing_file_says_what_is_there(tmp_path):
     (tmp_path / name).write_bytes(b'x\n')
   (tmp_path / 'bare').mkdir()
   for path, fact in (
-    (tmp_path / 'train.de', r'holds train.*train\.de\.gz, '),
+    (tmp_path / 'train.de', r'contains train.*train\.de\.gz, '),
     (tmp_path / 'nowhere' / 'train.de', 'there is no folder .*nowhere'),
-    (tmp_path / 'bare' / 'train.de', 'bare holds no files'),
+    (tmp_path / 'bare' / 'train.de', 'bare contains no files'),
   ):
-    with pytest.raises(UserError, match=rf'wanted the file .*train\.de; .*{fact}'):
+    with pytest.raises(UserError, match=rf'train\.de cannot be opened: .*{fact}'):
       read_lines(path)
   with pytest.raises(UserError, match='Is a directory'):
     read_lines(tmp_path)

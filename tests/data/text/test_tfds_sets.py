@@ -110,7 +110,7 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
 )
 def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
   with pytest.raises(
-    UserError, match=r'a TFDS set must be named like|is not prepared'
+    UserError, match=r'the name of a TFDS dataset must be like|is not prepared'
   ) as caught:
     open_corpus(config(prepared, name), 'train')
   assert '\n' not in str(caught.value)
@@ -218,6 +218,6 @@ def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
     features = json.loads(path.read_text('utf-8'))
     features['pythonClassName'] = 'planted.Feature'
     path.write_text(json.dumps(features), 'utf-8')
-  with pytest.raises(UserError, match=r"asks for 'planted.Feature' to be run"):
+  with pytest.raises(UserError, match=r"dataset requires 'planted.Feature'"):
     open_corpus(config(copied, 'stranger/de-en'), 'train')
   assert not (tmp_path / 'mark').exists()

@@ -71,7 +71,7 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
   wanted = vocabularies.fingerprints(separate)
   vocabularies.save(SeparateVocabularies(separate.target, separate.source), tmp_path)
   with pytest.raises(
-    UserError, match=r'vocabulary\.source\.model .* not the one that the run be'
+    UserError, match=r'vocabulary\.source\.model .* was replaced since the run'
   ):
     vocabularies.load(tmp_path, wanted)
   vocabularies.save(shared, tmp_path)  # The files of the other kind do not count.
@@ -92,8 +92,8 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
 def test_models_with_other_names_are_refused(shared, names):
   with pytest.raises(
     UserError,
-    match=r'x should hold vocabulary\.model, or '
-    r'vocabulary\.source\.model and vocabulary\.target\.model; it holds',
+    match=r'x should contain vocabulary\.model, or '
+    r'vocabulary\.source\.model and vocabulary\.target\.model; it contains',
   ):
     vocabularies.from_model_files(dict.fromkeys(names, shared.model_bytes), 'x')
 
@@ -110,7 +110,7 @@ def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(
     config = {**SEPARATE, f'{key}_size': size, key: str(tmp_path / 'en')}
     with pytest.raises(
       UserError,
-      match=rf'takes its vocabulary from data\.{key}; set '
+      match=rf'vocabulary comes from data\.{key}; set '
       rf'--config\.data\.{key}_size=300; got {size}',
     ):
       make_vocabulary(DataConfig(**config), corpora)

@@ -167,9 +167,9 @@ def test_a_size_that_does_not_suit_the_text_says_the_nearest(capfd, size, limit)
 @pytest.mark.parametrize(
   ('sentences', 'fact'),
   [
-    ([], 'needs text'),
-    (['', ''], 'needs text'),
-    (['x'], 'more than the training text can fill'),
+    ([], 'no text'),
+    (['', ''], 'no text'),
+    (['x'], 'too large for the training text'),
   ],
 )
 def test_training_on_too_little_text_is_an_error(sentences, fact):
@@ -214,5 +214,7 @@ def test_a_model_made_otherwise_is_refused(tmp_path, options):
     minloglevel=2,
     **options,
   )
-  with pytest.raises(UserError, match=r'other\.model .*gives text back .*restore it'):
+  with pytest.raises(
+    UserError, match=r'other\.model .*decodes to the original text .*restore it'
+  ):
     Vocabulary.load(f'{prefix}.model')

@@ -60,10 +60,10 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ('', '--source=FILE is needed'),
-    (GIVEN, '--output=FILE is needed, where links go'),
-    (f'{SOURCE} --output=y', '--reference=FILE is needed'),
-    (f'{GIVEN} --output={{folder}}/test.de', 'would replace what is read'),
+    ('', '--source is missing; pass'),
+    (GIVEN, '--output is missing; pass'),
+    (f'{SOURCE} --output=y', '--reference is missing; pass'),
+    (f'{GIVEN} --output={{folder}}/test.de', 'would overwrite'),
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
   ],
 )

@@ -74,15 +74,15 @@ def test_sentences_with_their_translations_by_a_run_with_two_vocabularies(
 @pytest.mark.parametrize(
   ('flags', 'facts'),
   [
-    ([], ["--sentence='…' is needed"]),
-    (['--sentence= '], ['must not be blank']),
+    ([], ['--sentence is missing or blank']),
+    (['--sentence= '], ['is missing or blank']),
     (['--sentence=\udcff'], ['must be UTF-8', r"b'\xff'"]),
     (['--sentence=a', '--translation=\udcff'], ['--translation must be UTF-8']),
     (['--sentence=a', '--sentence=b', '--translation=c'], ['got 1 for 2']),
-    (['--sentence=a', '--output={run}/config.json'], ['would replace what is read']),
+    (['--sentence=a', '--output={run}/config.json'], ['would overwrite']),
     (
       ['--sentence=a', '--translation=b', '--alpha=1'],
-      ['--beam_size and --alpha are of a search'],
+      ['remove --beam_size and --alpha'],
     ),
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
   ],

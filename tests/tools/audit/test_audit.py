@@ -40,7 +40,7 @@ def test_the_vocabulary_of_a_run_is_taken(audit, folder, trained):
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--config=configs/NAME.py is needed'),
+    ([], '--config is missing'),
     (
       ['--config={folder}/tiny.py', '--examples=-1'],
       '--examples must be at least 0; got -1',
@@ -49,11 +49,11 @@ def test_the_vocabulary_of_a_run_is_taken(audit, folder, trained):
     (['--config={folder}/tiny.py', '--config.data.train=gone'], 'gone.en'),
     (
       ['--config={folder}/tiny.py', '--config.data.vocabulary_size=9999'],
-      'vocabulary_size=9999 is more than',
+      'vocabulary_size=9999 is too large',
     ),
     (
       ['--config={folder}/tiny.py', '--json={folder}/train.en'],
-      'would replace what is read',
+      'would overwrite',
     ),
   ],
 )

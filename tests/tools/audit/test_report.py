@@ -51,7 +51,7 @@ PLANTED = [
   ('dog ' * 90, 'hund ' * 89, f'a side has more than data.max_length={MAX_LENGTH}'),
   ('dog ' * 60, 'hund ' * 90, f'a side has more than data.max_length={MAX_LENGTH}'),
   ('dog', 'ein hund ein mann eine frau ein hemd', 'a side has more than 3 times'),
-  ('zebra 😀', 'zebra', 'characters that the vocabulary spells in bytes'),
+  ('zebra 😀', 'zebra', 'characters that the vocabulary encodes as bytes'),
   (' ', ' ', 'a side is blank'),
 ]
 
@@ -154,7 +154,7 @@ def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
     *([line, f'{own} мир'] for line, own in zip(pair, ('red', 'rot'), strict=True)),
   )
   assert set(made(dict(audit(config_of(tmp_path), vocabulary))['test'])) == {
-    'characters that the vocabulary spells in bytes'
+    'characters that the vocabulary encodes as bytes'
   }
 
 

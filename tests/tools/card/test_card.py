@@ -192,8 +192,8 @@ def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(
 @pytest.mark.parametrize(
   ('arguments', 'fact'),
   [
-    ([], 'give one run: python'),
-    (['{run}', '{run}'], 'give one run: python'),
+    ([], 'pass one run: python'),
+    (['{run}', '{run}'], 'pass one run: python'),
     (['{run}/none'], '{run}/none holds no run'),
     (['{run}/eval'], '{run}/eval holds no run'),
     (['{run}', '--examples=-1'], '--examples must be at least 0; got -1'),

@@ -109,7 +109,7 @@ def test_settings_of_a_config_file_and_of_a_colleagues_copy_are_compared(
     'model.num_layers: 6 -> 3',
   ]
   assert command('--settings', mine, mine)[1] == 'all settings are equal\n'
-  assert 'name two' in command.refuses('--settings', mine)
+  assert 'pass two' in command.refuses('--settings', mine)
   assert 'cannot be read' in command.refuses('--settings', mine, f'{tmp_path}/no.json')
 
 
@@ -127,7 +127,7 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize(
   ('arguments', 'fact'),
   [
-    ('{a}', 'two systems or more are needed'),
+    ('{a}', 'pass two systems or more'),
     ('{a} {a}', 'must be different results;'),
     (
       '{e},{e}/ {a},{e}',
@@ -136,9 +136,12 @@ def runs(tmp_path_factory):
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
     ('{a},gs://b {a}', 'must be a path on this machine'),
-    ('{a} {b}', 'should be as eval.py writes it'),
-    ('{a} {d}', 'cannot be read: No such file or directory; score the run again'),
-    ('{a} {e} --output={a}/eval/link', 'would replace what is read'),
+    ('{a} {b}', 'is incomplete: it lacks'),
+    (
+      '{a} {d}',
+      'as a result of eval.py: No such file or directory; score the run again',
+    ),
+    ('{a} {e} --output={a}/eval/link', 'would overwrite'),
     ('{a} {e} --examples=-1', '--examples must be at least 0; got -1'),
   ],
 )

@@ -191,6 +191,6 @@ def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, 
   with pytest.raises(UserError, match=fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
   with pytest.raises(
-    UserError, match=r'as many seeds as each other; .*a has 1, .*c,.*d has 2'
+    UserError, match=r'the same number of seeds; .*a has 1, .*c,.*d has 2'
   ):
     compared(score('a', GOOD), f'{score("c", GOOD)},{score("d", GOOD)}')

@@ -49,17 +49,17 @@ def test_required_words_appear_and_have_results_of_their_own(
 @pytest.mark.parametrize(
   ('flags', 'facts'),
   [
-    ([], ['--avoid=FILE or --prefix=FILE is needed']),
+    ([], ['--avoid=FILE or --prefix=FILE']),
     (['--source=-', '--avoid=-'], ['only --source can be standard input']),
     (
       ['--split=test,valid', '--avoid=x'],
-      ['--require, --avoid and --prefix are for one text'],
+      ['--require, --avoid and --prefix are for one split'],
     ),
-    (['--sample', '--require={folder}/test.de'], ['leave out --sample']),
+    (['--sample', '--require={folder}/test.de'], ['remove --sample']),
     (
       ['--require={folder}/unequal.de'],
       [
-        '--require must have a line for each sentence; there are 2',
+        '--require must have one line per source sentence',
         'unequal.de has 3 lines',
       ],
     ),

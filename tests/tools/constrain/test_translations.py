@@ -80,7 +80,7 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
 
 def test_samples_cannot_contain_phrases(params):
   config = dataclasses.replace(DECODE, sample=True)
-  with pytest.raises(UserError, match='leave out --sample'):
+  with pytest.raises(UserError, match='remove --sample'):
     make_translator(MODEL, VOCABULARY, config)(
       params, ['a'], constraint=Words(VOCABULARY, [['cat']])
     )

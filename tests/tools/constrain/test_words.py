@@ -105,9 +105,7 @@ def test_bytes_are_read_as_the_text_that_they_spell(
 
 def test_phrases_whose_tables_would_be_large_are_refused(vocabulary, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
-  with pytest.raises(
-    UserError, match='at most about 2 bytes of UTF-8 in all; there are'
-  ):
+  with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in total; got'):
     avoid(PHRASES, vocabulary)
 
 
@@ -145,7 +143,7 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
     {'avoided': 'cat'},
     {'prefixes': 'cat'},
   ):
-    with pytest.raises(UserError, match=r"a list of texts .*; got 'cat'"):
+    with pytest.raises(UserError, match=r"a list of lines .*; got 'cat'"):
       Words(vocabulary, **wrong)
 
 

@@ -85,7 +85,7 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
   original = sentencepiece.SentencePieceProcessor(str(path))
   with caplog.at_level(logging.INFO, logger='absl'):
     vocabulary = adopt(path)
-  assert 'own.model is a model from elsewhere' in caplog.text
+  assert 'own.model is from another project' in caplog.text
   for line in TEXT:
     assert [
       vocabulary.piece(token) for token in vocabulary.encode(line)

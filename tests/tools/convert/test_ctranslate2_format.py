@@ -131,7 +131,9 @@ def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
     ({'query_key_norm': True}, 'query_key_norm=True'),
     ({'key_dim': 8, 'value_dim': 16}, 'key_dim=8 with model.value_dim=16'),
   ):
-    with pytest.raises(UserError, match=f'^CTranslate2 cannot hold model.{fact}: '):
+    with pytest.raises(
+      UserError, match=f'^CTranslate2 does not support model.{fact}: '
+    ):
       check_model(ModelConfig(**settings))
   model, params = random_model(**MODERN)
   attention = params['encoder_1']['self_attention']
@@ -142,7 +144,7 @@ def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
   ):
     part[added] = np.ones(2, np.float32)
     with pytest.raises(
-      UserError, match=rf'^CTranslate2 cannot hold [a-z_1.]*{added}: '
+      UserError, match=rf'^CTranslate2 does not support [a-z_1.]*{added}: '
     ):
       write_model(tmp_path, model.config, params, (PIECES, PIECES))
     del part[added]

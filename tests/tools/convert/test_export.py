@@ -178,7 +178,7 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   if kind == 'trained':  # Training can start from such weights, but not resume them.
     config = f'--config={folder}/tiny.py'
     assert (
-      f'{back} holds weights alone, with which a run cannot go on; start another from them'
+      f'{back} has no optimizer state to resume from; start a new run with'
       in train.refuses(config, f'--workdir={back}')
     )
     status, _, err = train(
@@ -192,7 +192,7 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
   # A folder for transformers has other numbers of layers and scales.
   export('huggingface', workdir, tmp_path / 'folder')
   out = export('run', tmp_path / 'folder', tmp_path / 'same')
-  assert out.startswith('a run of weights alone, of a folder for transformers; ')
+  assert out.startswith('a run with only weights, of a folder for transformers; ')
   new = load_run(tmp_path / 'same')
   assert new.config.data.target_language == 'de' or kind == 'trained'
   assert new.config.model == dataclasses.replace(
@@ -271,10 +271,10 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
 @pytest.mark.parametrize(
   ('flags', 'message'),
   [
-    ('', '--format is needed, one of ctranslate2, huggingface, safetensors, run'),
+    ('', '--format is missing; pass one of ctranslate2, huggingface, safetensors, run'),
     ('--format=ctranslate2 --output=OUT', 'needs --workdir, and takes no --weights'),
     ('--format=run --weights=FILE --workdir=RUN --output=OUT', 'takes no --workdir'),
-    ('--format=safetensors --workdir=RUN', '--output is needed'),
+    ('--format=safetensors --workdir=RUN', '--output is missing'),
     (
       '--format=huggingface --workdir=RUN --output=OUT --quantization=int8',
       '--quantization is for --format=ctranslate2',

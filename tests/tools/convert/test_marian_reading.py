@@ -130,8 +130,8 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
 @pytest.mark.parametrize(
   ('changes', 'fact'),
   [
-    ({'normalize_before': True}, 'normalize_before=True, and .* can hold only False'),
-    ({'scale_embedding': None}, 'scale_embedding=False, and .* can hold only True'),
+    ({'normalize_before': True}, 'normalize_before=True, and .* supports only False'),
+    ({'scale_embedding': None}, 'scale_embedding=False, and .* supports only True'),
     (
       {'activation_function': 'tanh'},
       'activation_function=tanh, .* relu or gelu or silu or swish',
@@ -139,7 +139,7 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
     ({'eos_token_id': 3}, 'should have the id of </s> as eos_token_id, 0; it has 3'),
     (
       {'bad_words_ids': [[3, 4]]},
-      r'bad_words_ids=\[\[3, 4\]\]; .* single tokens alone',
+      r'bad_words_ids=\[\[3, 4\]\]; .* only single tokens',
     ),
     ({'pad_token_id': None}, "should have an entry 'pad_token_id'"),
     (('source.spm', None), 'should hold source.spm'),

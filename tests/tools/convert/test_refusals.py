@@ -51,6 +51,6 @@ def test_each_setting_of_a_model_is_known_to_the_formats():
 def test_plugins_are_refused_by_name(check_model, name, value):
   check_model(ModelConfig())
   with pytest.raises(
-    UserError, match=rf'cannot hold model\.{name}={value}: .*safetensors$'
+    UserError, match=rf'does not support model\.{name}={value}: .*safetensors$'
   ):
     check_model(ModelConfig(**{name: value}))

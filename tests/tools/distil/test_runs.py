@@ -69,7 +69,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
   assert re.search(
-    r'began with other train\.objective_runs.*; choose another --workdir', message
+    r'was started with other train\.objective_runs.*; choose another --workdir', message
   )
 
 
@@ -103,7 +103,7 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
       ],
       'must have positions for data.max_length=80 tokens; it has model.max_positions=67',
     ),
-    ([DISTILLATION], 'name the directories of their runs in train.objective_runs'),
+    ([DISTILLATION], 'set train.objective_runs to the directories'),
     *(
       (
         [

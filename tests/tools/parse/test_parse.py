@@ -85,10 +85,10 @@ def test_scores_are_those_of_the_written_trees(
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--source=FILE is needed'),
+    ([], '--source is missing; pass'),
     (
       ['--source={folder}/words', '--output={folder}/words'],
-      'would replace what is read',
+      'would overwrite',
     ),
   ],
 )
@@ -98,7 +98,10 @@ def test_a_mistake_is_one_line(parse, run, treebank, flags, fact):
 
 
 def test_a_run_without_trees_is_refused(parse, trained, treebank):
-  assert parse.refuses() == '--workdir=DIR is needed, the directory of a run'
-  assert 'must have learnt from trees' in parse.refuses(
+  assert (
+    parse.refuses()
+    == '--workdir is missing; pass the directory of a run: --workdir=DIR'
+  )
+  assert 'must be trained on trees' in parse.refuses(
     f'--workdir={trained}', f'--source={treebank}/words'
   )

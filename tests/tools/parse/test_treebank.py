@@ -109,14 +109,14 @@ def test_lines_and_spaces_do_not_matter():
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('(S (NN a))\n(S (NN a)))', r"line 2 has '\)' where it cannot stand"),
+    ('(S (NN a))\n(S (NN a)))', r"line 2 has '\)' where it is not allowed"),
     (
       '(S (NN a))\n\n(S (NN a)\n(S (NN b))\n',
       'line 3 begins a tree whose brackets are not all',
     ),
     (
       '(S (NN a)\n( (S (NN b)))',
-      r"line 2 has '\(' where it cannot stand, in the tree that begins in line 1",
+      r"line 2 has '\(' where it is not allowed, in the tree that begins in line 1",
     ),
     ('(S (NP))', r"line 1 has '\)'"),
     ('(S (NN a b))', "has 'a'"),

@@ -146,8 +146,8 @@ def test_a_damaged_line_is_left_out(tmp_path, line):
 @pytest.mark.parametrize(
   ('arguments', 'fact'),
   [
-    ([], 'which runs?'),
-    (['{run}', '{run}'], '--output=FILE is needed where runs are several'),
+    ([], 'no run; pass'),
+    (['{run}', '{run}'], '--output is missing; pass --output=FILE'),
     (
       ['{run}', '--output=x.gif'],
       "--output must end in one of .svg, .png, .pdf; got 'x.gif'",
@@ -155,7 +155,7 @@ def test_a_damaged_line_is_left_out(tmp_path, line):
     (['{run}/no'], '{run}/no/metrics.jsonl is missing'),
     (
       ['{run}', '--output={run}/linked.svg'],
-      '--output={run}/linked.svg would replace what is',
+      '--output={run}/linked.svg would overwrite',
     ),
   ],
 )

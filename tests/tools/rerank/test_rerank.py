@@ -45,7 +45,7 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--nbest=FILE is needed'),
+    ([], '--nbest is missing; pass'),
     (
       ['--nbest={folder}/config'],
       'line 1 of {folder}/config should be NUMBER ||| TEXT',
@@ -54,7 +54,7 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
     (['--nbest={folder}/none'], 'it is empty'),
     (
       ['--nbest={folder}/other', '--output={folder}/other'],
-      'would replace what is read',
+      'would overwrite',
     ),
   ],
 )

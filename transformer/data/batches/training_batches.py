@@ -85,8 +85,8 @@ class TrainingBatches(BatchesByStep):
         by_weight.setdefault(weight, []).append(number)
     if not by_weight:
       raise UserError(
-        'the training set has no pair left to train on; '
-        'see the counts of what was dropped, and data.max_length'
+        'all training pairs were dropped; see the counts of dropped pairs above, and check '
+        'data.max_length'
       )
     numbers = list(itertools.chain(*by_weight.values()))
     self._numbers = np.array(numbers) if len(corpora) > 1 else None

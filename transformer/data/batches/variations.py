@@ -74,12 +74,13 @@ def vary_pairs(
   for place, (name, vary) in enumerate(variations):
     # With equal keys, augmentations that sample alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place))
-    with own_code.guarded(f'the variation {name} failed'):
+    with own_code.guarded(f'the augmentation {name} failed'):
       varied = vary(*sides, own_keys)
       sizes = [len(side) for side in varied if isinstance(side, Sentences)]
     if sizes != [len(pairs)] * 2:
       raise UserError(
-        f'the variation {name} must return two Sentences, each as many as it got'
+        f'the augmentation {name} must return two Sentences with the same number of sentences '
+        'as its arguments'
       )
     is_long = np.maximum(varied[0].lengths, varied[1].lengths) > longest
     chosen = np.arange(len(pairs)) + len(pairs) * is_long

@@ -80,5 +80,5 @@ def open_corpus(
     if not config.dir or os.path.isdir(os.path.expanduser(config.dir)):
       raise
     raise UserError(
-      f'{error}; if the data lies elsewhere, give {dir_flag}=DIR'
+      f'{error}; if the dataset has moved, pass {dir_flag}=DIR'
     ) from error

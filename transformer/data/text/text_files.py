@@ -45,7 +45,7 @@ def check_several(lines: Sequence[str]):
     len(''.join(lines).encode()) + len(lines)
   except (TypeError, UnicodeEncodeError) as error:
     raise UserError(
-      f"a list of texts is needed, such as ['A line.'], which UTF-8 can hold; {error}"
+      f"expected a list of lines, such as ['A line.'], that UTF-8 can encode; {error}"
     ) from error
 
 
@@ -55,7 +55,7 @@ def read_lines(path: files.StrPath) -> list[str]:
     with _open(path) as file:
       return list(iterate_lines(file, str(path)))
   if sys.stdin is None:
-    raise UserError('standard input is closed; give it something, or name a file')
+    raise UserError('standard input is closed; pipe text into it, or pass a file')
   return list(iterate_lines(sys.stdin.buffer, 'standard input'))
 
 
@@ -125,8 +125,8 @@ class TextFile:
       _decoded(data, self.name, self._lines + 1)
       if data.count(0) > _MOST_ZEROS * len(data):
         raise UserError(
-          f'{self.name} must be UTF-8; it is full of zeros, as UTF-16 is; convert '
-          f'it, such as with iconv -f UTF-16LE -t UTF-8'
+          f'{self.name} must be UTF-8; it is full of zero bytes, as UTF-16 is; convert it, for '
+          'example with iconv -f UTF-16LE -t UTF-8'
         )
       text = data.replace(b'\r\n', b'\n')
       # The last line may have no line feed.
@@ -137,8 +137,8 @@ class TextFile:
     self.fingerprint = digest.hexdigest()
     if carriages:
       self.notes = (
-        f'{self.name}: {carriages} carriage returns are parts of its {self._lines} lines; if CR '
-        f"ends a line, convert the file with tr '\\r' '\\n'",
+        f'{self.name}: its {self._lines} lines contain {carriages} carriage returns; if CR ends '
+        "a line, convert the file with tr '\\r' '\\n'",
       )
 
 
@@ -195,12 +195,14 @@ def _open(name: files.StrPath) -> BinaryIO:
     if path.parent.is_dir():
       names = [entry.name for entry in path.parent.glob('*')]
       nearest = difflib.get_close_matches(path.name, names, n=5, cutoff=0)
-      there = f'{path.parent} holds {", ".join(nearest) or "no files"}'
-    raise UserError(f'wanted the file {path}; {error.strerror}; {there}') from error
+      there = f'{path.parent} contains {", ".join(nearest) or "no files"}'
+    raise UserError(f'{path} cannot be opened: {error.strerror}; {there}') from error
   if path.suffix.lower() != '.gz':
     return file
   with (
-    own_code.guarded(f'{name} cannot be unpacked; get the file again if it is damaged'),
+    own_code.guarded(
+      f'{name} cannot be decompressed; if it is damaged, restore it from a copy'
+    ),
     gzip.open(file) as text,
     file,
     tempfile.TemporaryFile() as content,
@@ -216,7 +218,7 @@ def _decoded(data: bytes, name: str, first: int) -> str:
   except UnicodeDecodeError as error:
     line = first + data.count(b'\n', 0, error.start)
     raise UserError(
-      f'{name} must be UTF-8; line {line} is not, at the byte 0x{data[error.start]:02x}; if '
-      f'it is compressed, its name must end in .gz; else convert it, such as with iconv -f UTF-16 '
-      f'-t UTF-8'
+      f'{name} must be UTF-8; line {line} is not, at the byte 0x{data[error.start]:02x}; if it '
+      'is compressed, its name must end in .gz; else convert it, for example with iconv -f '
+      'UTF-16 -t UTF-8'
     ) from error

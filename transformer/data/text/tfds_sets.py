@@ -64,8 +64,8 @@ def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared dataset, or None; an empty `data_dir` is TFDS's default."""
   with (
     own_code.guarded(
-      f'a TFDS set must be named like set/config or set/config:version; {shown(name)} cannot be '
-      f'opened'
+      'the name of a TFDS dataset must be like dataset/config or dataset/config:version; '
+      f'{shown(name)} cannot be opened'
     ),
     mock.patch.object(_features, 'cls_from_name', staticmethod(_class_of_tfds)),
   ):
@@ -84,8 +84,8 @@ def _class_of_tfds(name: str) -> type:
   """
   if not name.startswith('tensorflow_datasets.'):
     raise UserError(
-      f'the set asks for {shown(name)} to be run, which is not part of TFDS; '
-      f'prepare the set with features of TFDS only'
+      f'the dataset requires {shown(name)}, which is not part of TFDS; prepare the dataset with '
+      'only features of TFDS'
     )
   return _find_class(name)
 
@@ -99,7 +99,7 @@ def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
   ]
   if len(texts) < 2:
     raise UserError(
-      f'{name} is not a translation set: it should hold a text in each of two '
-      f'languages; it holds {", ".join(builder.info.features)}'
+      f'{name} is not a translation dataset: it should have texts in two languages; it has '
+      f'{", ".join(builder.info.features)}'
     )
   return texts

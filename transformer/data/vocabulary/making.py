@@ -43,9 +43,8 @@ def make_vocabulary(
   """
   if earlier is not None and config.shared_vocabulary != is_shared(earlier):
     raise UserError(
-      f'a run takes its vocabulary from train.init_from; set '
-      f'--config.data.shared_vocabulary={is_shared(earlier)}; got '
-      f'{config.shared_vocabulary}'
+      'the vocabulary comes from train.init_from; set '
+      f'--config.data.shared_vocabulary={is_shared(earlier)}; got {config.shared_vocabulary}'
     )
   if config.shared_vocabulary:
     return _make(config, corpora, 'vocabulary', earlier)
@@ -66,8 +65,8 @@ def _make(
     extended = with_symbols(given, config.symbols)
     if not path and extended is not given:
       raise UserError(
-        'a run takes its vocabulary from train.init_from, which lacks some of data.symbols; leave '
-        'them out, or give its weights another vocabulary, as docs/vocabulary.md shows'
+        'the vocabulary comes from train.init_from, which lacks some of data.symbols; remove '
+        'them, or transfer the weights to another vocabulary, as docs/vocabulary.md shows'
       )
     _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
     return extended
@@ -98,5 +97,5 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
     got = config.sizes[key] if name == f'{key}_size' else getattr(config, name)
     if got != wanted:
       raise UserError(
-        f'a run takes its vocabulary from {origin}; set --config.data.{name}={wanted}; got {got}'
+        f'the vocabulary comes from {origin}; set --config.data.{name}={wanted}; got {got}'
       )

@@ -51,8 +51,9 @@ def from_model_files(
       sides = [Vocabulary(models[name], f'{name} of {place}') for name in names]
       return sides[0] if len(sides) == 1 else SeparateVocabularies(*sides)
   raise UserError(
-    f'{place} should hold vocabulary.model, or vocabulary.source.model and '
-    f'vocabulary.target.model; it holds {" and ".join(models) or "neither"}; restore it from a copy'
+    f'{place} should contain vocabulary.model, or vocabulary.source.model and '
+    f'vocabulary.target.model; it contains {" and ".join(models) or "neither"}; restore it from '
+    'a copy'
   )
 
 
@@ -79,7 +80,7 @@ def load(
   for name, digest in fingerprints(vocabulary).items():
     if wanted is not None and digest != wanted.get(name):
       raise UserError(
-        f'{name}.model of {folder} is damaged, or is not the one that the run began '
-        f'with; its SHA-256 should be {wanted.get(name)}; restore it from a copy'
+        f'{name}.model of {folder} is damaged, or was replaced since the run started; its '
+        f'SHA-256 should be {wanted.get(name)}; restore it from a copy'
       )
   return vocabulary

@@ -35,10 +35,10 @@ _LONGEST_LINE = 2**30
 _ERRORS_ONLY = 2
 # SentencePiece's errors for a size that does not fit the text: pattern, explanation, bound.
 _SIZE_ERRORS = (
-  (r'size too high .*<= (\d+)', 'is more than the training text can fill', 'at most'),
+  (r'size too high .*<= (\d+)', 'is too large for the training text', 'at most'),
   (
     r'smaller than required_chars\. \d+ vs (\d+)',
-    'is too few for its characters',
+    'is too small for the characters of the training text',
     'at least',
   ),
 )
@@ -90,8 +90,8 @@ class Vocabulary:
       pass
     if normalisation is None:
       raise UserError(
-        f'{name} is damaged, or no SentencePiece model that gives text back as it was; '
-        f'restore it from a copy, or convert it as docs/vocabulary.md says'
+        f'{name} is damaged, or no SentencePiece model that decodes to the original text; '
+        'restore it from a copy, or convert it as docs/vocabulary.md says'
       )
     self.model_bytes = model_bytes
     self.size = processor.get_piece_size()
@@ -119,7 +119,7 @@ class Vocabulary:
     model = io.BytesIO()
     if not any(sentences):
       raise UserError(
-        'a vocabulary needs text to be trained on; the training corpora hold none'
+        'the training corpora contain no text to train a vocabulary on; check data.train'
       )
     try:
       sentencepiece.SentencePieceTrainer.train(

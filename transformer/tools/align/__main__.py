@@ -22,7 +22,7 @@ _FLAGS = shared_flags.define(
   'average',
 )
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'Where links go, or - for standard output.'
+  'output', None, 'The file for links, or - for standard output.'
 )
 _LAYER = flags.DEFINE_integer(
   'layer',
@@ -36,11 +36,13 @@ def main(_):
   """Aligns the texts given by flags."""
   request = Request.from_flags(_FLAGS, output=_OUTPUT.value or '')
   if not request.source:
-    raise UserError('--source=FILE is needed')
+    raise UserError('--source is missing; pass --source=FILE')
   if len(request.reference) != 1:
-    raise UserError('--reference=FILE is needed, a file of translations')
+    raise UserError(
+      '--reference is missing; pass a file of translations: --reference=FILE'
+    )
   if not _OUTPUT.value:
-    raise UserError('--output=FILE is needed, where links go')
+    raise UserError('--output is missing; pass the file for links: --output=FILE')
   # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.commands.text_lines import write_lines
   from transformer.tools.align.word_alignment import align, check_layer

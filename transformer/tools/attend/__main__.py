@@ -24,15 +24,15 @@ from transformer.system import command_line, outputs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
 _SENTENCE = flags.DEFINE_multi_string(
-  'sentence', [], 'A sentence to look at; may be given repeatedly.'
+  'sentence', [], 'A source sentence; repeat the flag for several.'
 )
 _TRANSLATION = flags.DEFINE_multi_string(
-  'translation', [], "The translation of each sentence, rather than the run's own."
+  'translation', [], "A translation of each sentence, instead of the run's."
 )
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
-  'Where the page goes, or - for standard output; default: RUN/eval/attention.html.',
+  'The file for the page, or - for standard output; default: RUN/eval/attention.html.',
 )
 _CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
   'checkpoint', 'average', 'beam_size', 'alpha'
@@ -69,18 +69,16 @@ def main(_):
 def _check(sentences: list[str], translations: list[str]):
   """Raises `UserError` if flags are missing, or exclude each other."""
   if not _WORKDIR.value:
-    raise UserError('--workdir=DIR is needed, the directory of a run')
+    raise UserError('--workdir is missing; pass the directory of a run: --workdir=DIR')
   if not sentences or any(map(is_blank, sentences)):
-    raise UserError("--sentence='…' is needed, and must not be blank")
+    raise UserError("--sentence is missing or blank; pass --sentence='…'")
   if translations and len(translations) != len(sentences):
     raise UserError(
       f'--translation must be given for each --sentence or for none; got '
       f'{len(translations)} for {len(sentences)}'
     )
   if translations and (_BEAM_SIZE.value is not None or _ALPHA.value is not None):
-    raise UserError(
-      '--beam_size and --alpha are of a search, and --translation makes none'
-    )
+    raise UserError('--translation runs no search; remove --beam_size and --alpha')
   for text in [*sentences, *translations]:  # Python decodes other bytes as surrogates.
     if any('\ud800' <= character <= '\udfff' for character in text):
       raise UserError(

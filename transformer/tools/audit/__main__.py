@@ -41,7 +41,7 @@ _LANGUAGES = flags.DEFINE_bool(
 _WRITE = flags.DEFINE_string(
   'write',
   None,
-  'A new folder for the text without the training pairs that have findings.',
+  'A new folder for a copy of the text without training pairs that have findings.',
 )
 _KEEP = flags.DEFINE_list(
   'keep', ['bytes'], 'Kinds of findings whose pairs --write keeps; empty: none.'
@@ -51,7 +51,9 @@ _KEEP = flags.DEFINE_list(
 def main(_):
   """Runs the audit given by flags, and prints the report."""
   if _CONFIG.value is None:
-    raise UserError('--config=configs/NAME.py is needed; it says where the text is')
+    raise UserError(
+      '--config is missing; pass the config that names the text: --config=configs/NAME.py'
+    )
   shared_flags.check_at_least(0, _EXAMPLES)
   mending.check_kinds(_KEEP.value)
   folder = None
@@ -59,7 +61,7 @@ def main(_):
     folder = files.as_path(_WRITE.value).absolute()
     mending.check_folder(folder)
   elif flags.FLAGS['keep'].present:
-    raise UserError('--keep is for the folder that is written; add --write=FOLDER')
+    raise UserError('--keep has no effect without --write; add --write=FOLDER')
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
   splits = [*data.train, *data.valid_sets.values(), data.test]
@@ -85,9 +87,7 @@ def _write(folder: Path, audited: dict[str, Audited], data: DataConfig):
   mended = mending.mend(audited, _KEEP.value)
   settings = mending.write(folder, mended, data)
   print(*mending.summary_lines(mended), sep='\n', end='\n\n')
-  print(
-    f'{folder} has the text, and in {mending.REMOVED} the lines that are not there;'
-  )
+  print(f'{folder} contains the text, and the removed lines in {mending.REMOVED};')
   print(f'train on it with: {shlex.join(settings)}')
 
 

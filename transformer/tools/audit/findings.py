@@ -183,7 +183,7 @@ def _odd_text(source: _Columns, target: _Columns) -> list[Finding]:
   return [
     _finding('copy', 'source equals target', is_same),
     _finding('characters', 'control, invisible, private or broken characters', has_odd),
-    _finding('bytes', 'characters that the vocabulary spells in bytes', has_bytes),
+    _finding('bytes', 'characters that the vocabulary encodes as bytes', has_bytes),
   ]
 
 

@@ -83,7 +83,7 @@ def mend(audited: Mapping[str, Audited], keep: Collection[str]) -> dict[str, Men
     if not corpus.is_aligned:
       raise UserError(
         f'--write needs files with the same number of lines, and {corpus.corpus.name} is not '
-        f'aligned; add or delete the line where the report finds the shift, then start again'
+        'aligned; add or delete the line where the report finds the shift, then rerun'
       )
     if not name.startswith(TRAIN):
       evaluated.append(corpus.keys)
@@ -106,7 +106,8 @@ def mend(audited: Mapping[str, Audited], keep: Collection[str]) -> dict[str, Men
       earlier = keys
     if not mended[name].kept:
       raise UserError(
-        f'--write would remove all pairs of {name}; --keep=KIND,KIND keeps kinds of findings'
+        f'--write would remove all pairs of {name}; keep some kinds of findings with '
+        '--keep=KIND,KIND'
       )
   return mended
 
@@ -145,7 +146,7 @@ def write(folder: Path, mended: Mapping[str, Mended], config: DataConfig) -> lis
     if prefix in prefixes.values():
       raise UserError(
         f'--write would write two corpora to {prefix}.{languages[0]}; {name} is one of them; '
-        f'give each its own text'
+        'use a separate text for each'
       )
     prefixes[name] = prefix
   with files.new_folder(folder) as unfinished:

@@ -35,7 +35,7 @@ def main(argv):
   """Writes the card and the report of the run given by the command line."""
   if len(argv) != 2:
     raise UserError(
-      spell_commands('give one run: python -m transformer.tools.card RUN')
+      spell_commands('pass one run: python -m transformer.tools.card RUN')
     )
   check_range('--examples', _EXAMPLES.value, least=0)
   from transformer.tools.card import model_card, report, run_facts

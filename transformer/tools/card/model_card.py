@@ -21,7 +21,7 @@ from transformer.tools.card.run_facts import RunFacts, read_facts
 
 CARD = 'README.md'
 REPORT = 'report.html'
-_NOT_SCORED = """Not scored yet. Score the run, then make the card again:
+_NOT_SCORED = """Not scored yet. Score the run, then create the card again:
 
 ```sh
 python eval.py --workdir=RUN
@@ -29,7 +29,7 @@ python -m transformer.tools.card RUN --overwrite
 ```"""
 _CONVERTED = (
   'Its weights were converted from another format, and the commit, the command and the machine '
-  'below are of the conversion. **To fill in:** how it was trained.'
+  'below describe the conversion. **To fill in:** how it was trained.'
 )
 _USE = """```sh
 python eval.py --workdir=RUN --source=FILE --output=FILE2
@@ -149,7 +149,7 @@ def _limits(facts: RunFacts) -> str:
   data = facts.config.data
   extra = facts.config.decode.max_extra_length
   lines = [
-    f'A source is truncated to {data.max_length} tokens, end token included.',
+    f'A source is truncated to {data.max_length} tokens, EOS included.',
     f'A translation has at most {extra} tokens more than its source.',
     'Each line is translated without the lines around it.',
   ]

@@ -29,9 +29,9 @@ from transformer.tools.card.run_facts import RunFacts
 _FOLDER = Path(__file__).parent
 _MOST_PIECES = 60  # Browsers are slow with larger tables.
 _MAPS = (
-  'The maps show the cross-attention of the last layer: a row for each piece of the translation, a '
-  'column for each piece of the source. The shade is the root of the weight; point at a cell for '
-  'its weight.'
+  'The maps show the cross-attention of the last layer: a row for each token of the '
+  'translation, a column for each token of the source. The shade is the square root of the '
+  'weight; point at a cell for its weight.'
 )
 _NOT_SCORED = (
   '<p>Not scored yet. Score the run: <code>python eval.py --workdir=RUN</code></p>'
@@ -134,7 +134,7 @@ def _attention(run: Any, sentence: dict[str, Any]) -> str:
     return _missing(reasons[0])
   pieces = attention.source, attention.target
   if max(map(len, pieces)) > _MOST_PIECES:
-    return _missing(f'no attention: a side has more than {_MOST_PIECES} pieces')
+    return _missing(f'no attention: a side has more than {_MOST_PIECES} tokens')
   weights_HTS = attention.cross[-1]
   mean = attention_table(*pieces, weights_HTS.mean(0), 'map')
   figures = [_figure(mean, 'mean of all heads')]

@@ -53,14 +53,14 @@ def main(arguments: Sequence[str]):
   """Compares the systems given by the command line, and prints tables and examples."""
   if _SETTINGS.value:
     if len(arguments) != 3:
-      raise UserError('--settings compares two configs or runs; name two')
+      raise UserError('--settings compares two configs or runs; pass two')
     lines = settings.differences(*arguments[1:])
     print(*lines or ['all settings are equal'], sep='\n')
     return
   if len(arguments) < 3 and ',' not in ''.join(arguments[1:]):
     raise UserError(
-      'two systems or more are needed, each a run, or runs with commas between them; '
-      'or one system of several runs'
+      'too few runs; pass two systems or more, each a run or comma-separated runs, or one '
+      'system of several runs'
     )
   shared_flags.check_at_least(0, _EXAMPLES)
   systems = scored_runs.read(arguments[1:], _TEXT.value)

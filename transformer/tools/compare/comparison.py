@@ -39,8 +39,8 @@ def compare(
   for name, seeds in systems.items():
     if len(seeds) != len(systems[baseline]):
       raise UserError(
-        f'systems must have as many seeds as each other; {baseline} has '
-        f'{len(systems[baseline])}, {name} has {len(seeds)}'
+        f'systems must have the same number of seeds; {baseline} has {len(systems[baseline])}, '
+        f'{name} has {len(seeds)}'
       )
     for scored in seeds:
       check_same_text(first, scored)
@@ -135,7 +135,7 @@ def _add_p_values(
   for metric in names:
     if metric not in metrics.NAMES:
       continue
-    with optional(f'p of {metric} is left out', logging.warning):
+    with optional(f'p of {metric} is omitted', logging.warning):
       tested = significance.p_values(metric, translations, references, first.tokenizer)
       for name, p in zip(list(systems)[1:], tested, strict=True):
         compared[name]['p'][metric] = p

@@ -116,8 +116,8 @@ def check_decoded_alike(first: ScoredRun, other: ScoredRun):
   if keys:
     raise UserError(
       f'systems must be decoded alike; {first.run} has {_settings(one, keys)}, {other.run} has '
-      f'{_settings(two, keys)}; score one again, or name the file of another result instead '
-      f'of the run, or allow it by --allow_unequal_decoding'
+      f'{_settings(two, keys)}; score one again, or name the file of another result instead of '
+      'the run, or allow it with --allow_unequal_decoding'
     )
 
 

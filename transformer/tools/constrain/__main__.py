@@ -21,19 +21,18 @@ from transformer.system import command_line
 _REQUIRE = flags.DEFINE_string(
   'require',
   None,
-  'A file with a line for each of the source: words '
-  'and phrases, with tabs between them, that its translation must '
-  'contain.',
+  'A file with one line per source line: tab-separated words and phrases that its translation '
+  'must contain.',
 )
 _AVOID = flags.DEFINE_string(
   'avoid',
   None,
-  'A file of words and phrases, one a line, that must not appear in translations.',
+  'A file of words and phrases, one per line, that must not appear in translations.',
 )
 _PREFIX = flags.DEFINE_string(
   'prefix',
   None,
-  'A file with what each translation begins with; an empty line is free.',
+  'A file with a prefix for each translation; an empty line means none.',
 )
 _FLAGS = shared_flags.define(
   'workdir',
@@ -75,7 +74,7 @@ def main(_):
   avoided = [line.strip() for line in lines if not is_blank(line)]
   if _AVOID.value and not avoided:
     raise UserError(
-      f'--avoid must name a file with words or phrases, one a line; {_AVOID.value} has none'
+      f'--avoid must name a file with words or phrases, one per line; {_AVOID.value} has none'
     )
   answers, _ = translate_text(
     request,
@@ -100,7 +99,8 @@ def _check(request: Request):
   given = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
   if not any(given):
     raise UserError(
-      '--require=FILE, --avoid=FILE or --prefix=FILE is needed; eval.py translates without them'
+      'no constraint; pass --require=FILE, --avoid=FILE or --prefix=FILE, or translate with '
+      'eval.py'
     )
   if STANDARD_INPUT in given:
     raise UserError(
@@ -108,8 +108,8 @@ def _check(request: Request):
     )
   if len(request.split) > 1:
     raise UserError(
-      f'--require, --avoid and --prefix are for one text; got --split='
-      f'{",".join(request.split)}; name one split'
+      '--require, --avoid and --prefix are for one split; got '
+      f'--split={",".join(request.split)}; pass one split'
     )
   check_output(request.output, given, request.workdir)
 

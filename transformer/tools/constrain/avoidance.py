@@ -47,8 +47,8 @@ def avoid(
       if (len(numbers) + 1) * vocabulary.size > _MOST_CELLS:
         raise UserError(
           f'the phrases to avoid must have at most about '
-          f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in all; there are '
-          f'{sum(map(len, wanted)):,}; leave some out'
+          f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in total; got '
+          f'{sum(map(len, wanted)):,}; remove some'
         )
       numbers[state] = len(numbers)
       waiting.append(state)

@@ -16,8 +16,8 @@ def prefix_rows(
   """Returns the tokens of each prefix, padded with `PAD_ID`; arguments as in `Constraint.rows`."""
   if len(lines) != len(limits):
     raise UserError(
-      f'there must be a prefix for each line, which may be empty; there are '
-      f'{len(lines)} for {len(limits)} lines'
+      f'each line needs a prefix, which may be empty; got {len(lines)} prefixes for '
+      f'{len(limits)} lines'
     )
   prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
   check_room('the beginning of', list(map(len, prefixes)), limits, first)

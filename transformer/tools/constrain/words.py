@@ -48,8 +48,8 @@ class Words(Constraint):
     phrases = self._phrases or [[]] * len(limits)
     if len(phrases) != len(limits):
       raise UserError(
-        f'there must be a list of phrases for each line, which may be empty; there are '
-        f'{len(phrases)} for {len(limits)} lines'
+        f'each line needs a list of phrases, which may be empty; got {len(phrases)} lists for '
+        f'{len(limits)} lines'
       )
     lengths = [sum(map(len, several)) for several in phrases]
     check_room('the phrases that must appear in', lengths, limits, first)
@@ -161,8 +161,8 @@ def warn_of_lacking(
   count = sum(lacking)
   if count:
     logging.warning(
-      '%d of %d translations lack words that must appear; they ended at the limit of '
-      'length, other flags forbid the words, or the line is blank',
+      '%d of %d translations lack words that must appear; they reached the length limit, other '
+      'flags forbid the words, or the line is blank',
       count,
       len(translations),
     )

@@ -50,7 +50,7 @@ _TO_FILES = ('safetensors', 'vocabulary')
 _OF_WEIGHTS = ('run', 'vocabulary')
 # CTranslate2's types, except bfloat16, which needs PyTorch.
 _TYPES = ('float32', 'float16', 'int16', 'int8', 'int8_float32', 'int8_float16')
-_FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'What to write.')
+_FORMAT = flags.DEFINE_enum('format', None, _FORMATS, 'The format to write.')
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'A new or empty folder to write, or a new file.'
 )
@@ -64,7 +64,7 @@ _NORMALISATION = flags.DEFINE_enum(
   'normalisation',
   'identity',
   NORMALISATIONS,
-  'What a converted vocabulary makes of text before it is cut, as data.normalisation.',
+  'How a converted vocabulary normalizes text before tokenizing it, as data.normalisation.',
 )
 _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
@@ -91,13 +91,13 @@ def _checked_output() -> Path:
   output = files.as_path(_OUTPUT.value or '').absolute()
   empty = kind not in _TO_FILES and output.is_dir() and not any(output.iterdir())
   if not kind:
-    raise UserError(f'--format is needed, one of {", ".join(_FORMATS)}')
+    raise UserError(f'--format is missing; pass one of {", ".join(_FORMATS)}')
   if not source.value or other.value is not None:
     raise UserError(
       f'--format={kind} needs --{source.name}, and takes no --{other.name}'
     )
   if not _OUTPUT.value:
-    raise UserError('--output is needed, the folder or file to write')
+    raise UserError('--output is missing; pass the folder or file to write')
   if _QUANTIZATION.value is not None and kind != 'ctranslate2':
     raise UserError(
       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'
@@ -184,7 +184,7 @@ def _to_run(folder: Path) -> str:
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (
-    f'a run of weights alone, {origin}; {spell_commands("python eval.py")} '
+    f'a run with only weights, {origin}; {spell_commands("python eval.py")} '
     f'--workdir={shlex.quote(_OUTPUT.value)}'
   )
 
@@ -195,7 +195,7 @@ def _to_vocabulary(path: Path) -> str:
   vocabulary = adopt(_WEIGHTS.value, _NORMALISATION.value)
   vocabulary.save(path)
   return (
-    f'a vocabulary of {vocabulary.size} pieces; give --config.data.vocabulary={path}, '
+    f'a vocabulary of {vocabulary.size} pieces; set --config.data.vocabulary={path}, '
     f'--config.data.vocabulary_size={vocabulary.size} and '
     f'--config.data.normalisation={vocabulary.normalisation}'
   )

@@ -45,8 +45,8 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
   )
   if normalises or moved or not model.trainer_spec.byte_fallback:
     logging.info(
-      'the vocabulary %s is a model from elsewhere: its %d pieces are renumbered, %d '
-      'for control symbols and bytes are added, and its normalisation is %s',
+      'the vocabulary %s is from another project: its %d pieces are renumbered, %d for control '
+      'symbols and bytes are added, and its normalisation is %s',
       path,
       count,
       len(pieces) - count,

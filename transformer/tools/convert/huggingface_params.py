@@ -72,8 +72,8 @@ def read_params(
   unknown = sorted(tensors.keys() - known)
   if unknown:
     raise UserError(
-      f'{folder} holds {", ".join(unknown)}, for which this project has no '
-      f'place in such a model; save the model without them'
+      f'{folder} holds {", ".join(unknown)}, which a model of this project lacks; save the '
+      'model without them'
     )
   arrays = {}
   for place in places:
@@ -137,7 +137,7 @@ def logits_bias(
   banned = generation.get('bad_words_ids') or []
   if any(len(tokens) != 1 for tokens in banned):
     raise UserError(
-      f'{folder} has bad_words_ids={banned}; this project can hold single tokens alone'
+      f'{folder} has bad_words_ids={banned}; this project supports only single tokens'
     )
   lacks_N = row_N == row_N[UNK_ID]
   lacks_N[UNK_ID] = False

@@ -113,8 +113,8 @@ def _check_settings(folder: Path, about: Mapping[str, Any]):
   for name, values in allowed.items():
     if about[name] not in values:
       raise UserError(
-        f'{folder}/config.json has {name}={about[name]}, and this project can hold '
-        f'only {" or ".join(map(str, values))}'
+        f'{folder}/config.json has {name}={about[name]}, and this project supports only '
+        f'{" or ".join(map(str, values))}'
       )
 
 

@@ -11,7 +11,7 @@ def refuse(program: str, rules: Iterable[tuple[object, str, str]]):
   for fits, part, reason in rules:
     if not fits:
       raise UserError(
-        f'{program} cannot hold {part}: {reason}; export to --format=safetensors'
+        f'{program} does not support {part}: {reason}; export to --format=safetensors'
       )
 
 

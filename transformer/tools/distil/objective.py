@@ -35,8 +35,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
   """
   if not config.train.objective_runs:
     raise UserError(
-      'distillation learns from teachers; name the directories of their runs in '
-      'train.objective_runs'
+      'distillation requires teachers; set train.objective_runs to the directories of their runs'
     )
   if not 0.0 < share <= 1.0:
     raise UserError(f'share of distillation must be above 0 and at most 1; got {share}')
@@ -49,9 +48,9 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
     model = read_settings(workdir).model
     if model.positions == 'learned' and model.max_positions < length:
       raise UserError(
-        f'{workdir} of train.objective_runs must have positions for data.max_length='
-        f'{length} tokens; it has model.max_positions={model.max_positions}; lower '
-        f'data.max_length, or leave it out'
+        f'{workdir} of train.objective_runs must have positions for data.max_length={length} '
+        f'tokens; it has model.max_positions={model.max_positions}; lower data.max_length, or '
+        'remove it'
       )
 
   def load(vocabulary: RunVocabulary) -> Objective:

@@ -36,7 +36,7 @@ def main(_):
   request = Request.from_flags(_FLAGS)
   if not request.source:
     raise UserError(
-      '--source=FILE is needed, the sentences to parse; for scores of a split: '
+      '--source is missing; pass the sentences to parse: --source=FILE; for scores of a split: '
       'eval.py --metric=transformer.tools.parse.scores:evalb'
     )
   # Import JAX only now, so that --help and invalid flags respond immediately.
@@ -45,8 +45,8 @@ def main(_):
   run = request.load()
   if not run.config.data.source.startswith(f'{__package__}.'):
     raise UserError(
-      f'{request.workdir} must have learnt from trees, as configs/parsing.py does; '
-      f'it has data.source={run.config.data.source}'
+      f'{request.workdir} must be trained on trees, as with configs/parsing.py; it has '
+      f'data.source={run.config.data.source}'
     )
   sentences = read_lines(request.source)
   answers = run.answers(sentences, request.decoding(run.config))

@@ -140,8 +140,8 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       builder.end()
     else:
       raise UserError(
-        f'{wanted}; line {_line(text, match.start())} has {shown(match[0].strip())} where it '
-        f'cannot stand, in the tree that begins in line {_line(text, began)}'
+        f'{wanted}; line {_line(text, match.start())} has {shown(match[0].strip())} where it is '
+        f'not allowed, in the tree that begins in line {_line(text, began)}'
       )
     is_empty = label is not None
     if not builder.open:

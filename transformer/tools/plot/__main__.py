@@ -32,13 +32,12 @@ def main(argv):
   if not workdirs:
     raise UserError(
       spell_commands(
-        'which runs? give the directory of one or more: '
-        'python -m transformer.tools.plot RUN [RUN …]'
+        'no run; pass the directory of one or more: python -m transformer.tools.plot RUN [RUN …]'
       )
     )
   if _OUTPUT.value is None and len(workdirs) > 1:
     raise UserError(
-      f'--output=FILE is needed where runs are several; got {len(workdirs)} runs'
+      f'--output is missing; pass --output=FILE for the curves of {len(workdirs)} runs'
     )
   output = (
     workdirs[0] / 'curves.svg'

@@ -19,10 +19,10 @@ FORMATS = ('svg', 'png', 'pdf')
 NLL = 'train/nll'
 # The title of each panel, with a pattern for the names of its metrics.
 _PANELS = {
-  'cross entropy a token, without label smoothing': rf'{NLL}|valid/(.+/)?loss',
+  'cross entropy per token, without label smoothing': rf'{NLL}|valid/(.+/)?loss',
   'score': r'valid/(.+/)?(bleu|f1)',
   'learning rate': 'train/learning_rate',
-  'target tokens a second': 'tokens_per_second',
+  'target tokens per second': 'tokens_per_second',
 }
 _DASHES = ('-', '--', ':', '-.')
 _FEW = 50  # curves with fewer points have a marker at each point
@@ -49,7 +49,7 @@ def read_points(workdir: Path) -> dict[str, Points]:
   path = workdir / METRICS
   if not path.exists():
     raise UserError(
-      f"{path} is missing; a run's directory has one as soon as it trains; name a run"
+      f'{path} is missing; a run writes it once training starts; pass the directory of a run'
     )
   points: dict[str, Points] = {}
   for row in read_metrics(path):

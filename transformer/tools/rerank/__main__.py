@@ -19,14 +19,16 @@ _NBEST = flags.DEFINE_string(
   'nbest', None, 'The file that eval.py --nbest=N --output=FILE wrote.'
 )
 _OUTPUT = flags.DEFINE_string(
-  'output', '-', 'Where the choices go; default: standard output.'
+  'output', '-', 'The file for the chosen translations; default: standard output.'
 )
 
 
 def main(_):
   """Reads the n-best lists, and writes the choices."""
   if not _NBEST.value:
-    raise UserError('--nbest=FILE is needed, the n-best lists that eval.py wrote')
+    raise UserError(
+      '--nbest is missing; pass the n-best lists that eval.py wrote: --nbest=FILE'
+    )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and invalid flags respond immediately.
   from transformer.commands.text_lines import write_lines

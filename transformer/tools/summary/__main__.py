@@ -22,7 +22,9 @@ from transformer.system import command_line
 
 _CONFIG = shared_flags.define_config()
 _WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'The directory of the run, for the disk and a begun run; may be new.'
+  'workdir',
+  None,
+  'The directory of the run, to check its disk space and progress; may be new.',
 )
 _CHIP = flags.DEFINE_string(
   'chip', None, 'A chip, such as h100, v5e or cpu; default: all.'
@@ -37,7 +39,7 @@ _JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 def main(_):
   """Prints the summary of the job given by flags."""
   if _CONFIG.value is None:
-    raise UserError('--config=configs/NAME.py is needed')
+    raise UserError('--config is missing; pass --config=configs/NAME.py')
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES)
   config = Config.from_dict(_CONFIG.value.to_dict())

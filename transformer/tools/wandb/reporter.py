@@ -63,8 +63,8 @@ class WandB:
       KeyboardInterrupt,
     ) as error:  # At the prompt for a key.
       raise UserError(
-        f'Weights & Biases: {error}; to log in: wandb login; to write files alone: '
-        f'WANDB_MODE=offline'
+        f'Weights & Biases: {error}; to log in: wandb login; to log only to files: '
+        'WANDB_MODE=offline'
       ) from error
     self._run.define_metric('*', step_metric='step')
     files.write_json(self._path, self._sent)
