@@ -28,8 +28,8 @@ from absl import logging
 if __name__ == '__main__':
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from transformer.commands import shared_flags
-from transformer.commands.request import Request
+from transformer.cli import shared_flags
+from transformer.cli.request import Request
 from transformer.config import Config
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
@@ -46,8 +46,8 @@ def main(_):
   """Translates and scores the texts that the flags name, at each requested checkpoint."""
   request = Request.from_flags(_FLAGS)
   # JAX is imported only here, so that --help and invalid flags return at once.
-  from transformer.commands import text_lines
-  from transformer.commands.translating import translate_text
+  from transformer.cli import text_lines
+  from transformer.cli.translating import translate_and_score
   from transformer.evaluation import report
   from transformer.runs.loading import checkpoints_of
 
@@ -55,9 +55,9 @@ def main(_):
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
   only_translates = request.unscored and request.output in ('', '-')
-  if request.source == '-' and only_translates and text_lines.arrives_live():
+  if request.source == '-' and only_translates and text_lines.stdin_is_live():
     run = request.load()
-    text_lines.translate_live(run, decoding)
+    text_lines.translate_stdin(run, decoding)
     return
   texts = request.read_texts(config.data)
   if texts[0].references:
@@ -69,7 +69,7 @@ def main(_):
     try:
       run = request.load(checkpoint)
       for text in texts:
-        _, of_text = translate_text(request, run, text, decoding, own_metrics)
+        _, of_text = translate_and_score(request, run, text, decoding, own_metrics)
         scored.setdefault(text.name, []).append(of_text)
     except UserError as error:
       if not every:
@@ -90,8 +90,8 @@ def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding)
   from transformer.evaluation.metrics import check_tokenizer
 
   check_tokenizer(decoding.bleu_tokenize)
-  for doubt in dataclasses.replace(config, decode=decoding).doubts_of_bleu():
-    logging.warning('%s', doubt)
+  for warning in dataclasses.replace(config, decode=decoding).bleu_warnings():
+    logging.warning('%s', warning)
   for text in texts:
     if all(is_blank(line) for lines in text.references for line in lines):
       logging.warning(
@@ -99,7 +99,7 @@ def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding)
       )
 
 
-start = command_line.starter(main)  # `attention-eval` calls this.
+start = command_line.entry_point(main)  # `attention-eval` calls this.
 
 if __name__ == '__main__':
   start()

@@ -19,7 +19,7 @@ if __name__ == '__main__':
   sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming, run_directory
@@ -68,15 +68,15 @@ def main(_):
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   resuming.check_workdir(workdir, config)
-  for doubt in config.doubts():
-    logging.warning('%s', doubt)
+  for warning in config.warnings():
+    logging.warning('%s', warning)
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
     from transformer.training.mesh import check_shares
 
     check_shares(
       config.mesh,
-      config.rows_at_once,
+      config.rows_per_microbatch,
       config.decode.batch_size,
       _DEVICES.value,
       _PROCESSES.value,
@@ -109,7 +109,7 @@ def main(_):
     if _DISTRIBUTED.value:
       from transformer.system import processes
 
-      processes.join()
+      processes.initialize()
     train_run(config, workdir, signals)
 
 
@@ -125,7 +125,7 @@ def _summarize(config, workdir, prepared):
   print_summary(config, workdir, _DEVICES.value, prepared, _JSON.value)
 
 
-start = command_line.starter(main)  # `attention-train` calls this.
+start = command_line.entry_point(main)  # `attention-train` calls this.
 
 if __name__ == '__main__':
   start()

@@ -4,7 +4,7 @@
   python .ci/remove_tools.py NAME …     # these
 
 A tool is its folder or file, its tests, and its rows in pyproject.toml; a file that begins with `_`
-serves several of them. Without a tool, the tests of the house pass, and a tiny
+serves several of them. Without a tool, the tests of the layout pass, and a tiny
 run is trained and scored. tests/test_without_tools.py removes them all.
 """
 
@@ -18,7 +18,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HOUSE = ('tests/test_house.py', 'tests/test_package.py', 'tests/test_config_files.py')
+LAYOUT_TESTS = (
+  'tests/test_house.py',
+  'tests/test_package.py',
+  'tests/test_config_files.py',
+)
 COPIED = (
   'train.py',
   'eval.py',
@@ -154,7 +158,7 @@ def main(names: Collection[str]):
     with tempfile.TemporaryDirectory() as folder:
       copy = Path(folder, 'checkout')
       copy_without([name], copy)
-      test(copy, *HOUSE)
+      test(copy, *LAYOUT_TESTS)
       (score,) = (
         line
         for line in train_and_score(copy).splitlines()

@@ -30,7 +30,7 @@ from accelerator_parts.tables import tables
 
 from transformer.errors import Preempted, UserError
 from transformer.runs.run_directory import commit
-from transformer.system.machine import keep_compiled_programs
+from transformer.system.machine import enable_compilation_cache
 
 _OUT = flags.DEFINE_string('out', None, 'The JSON file; with --train, a folder.')
 _SIZE = flags.DEFINE_enum('size', 'full', ['full', 'toy'], 'What to measure.')
@@ -92,7 +92,7 @@ def measure_all(deadline: float):
 
 def measure_here(section: Section):
   """Measures a section in this process."""
-  keep_compiled_programs(os.environ)
+  enable_compilation_cache(os.environ)
   # Leaves some memory for other libraries than JAX, and the whole device for PyTorch.
   os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.9')
   if section.module == 'pytorch':

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from accelerator_parts.packed_runs import pack, unpack
 
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system import command_line

@@ -3,14 +3,14 @@
   python benchmarks/decode.py                               # base size, random weights
   python benchmarks/decode.py --flax=DIR                    # also a clone of google/flax
   python benchmarks/decode.py --run=DIR --source=FILE       # a trained run, whole processes
-  python benchmarks/decode.py --run=DIR --source=FILE --peers=PYTHON   # also two other toolkits
+  python benchmarks/decode.py --run=DIR --source=FILE --baseline_python=PYTHON   # other toolkits
 
 With random weights, all systems decode the same sources to the same number of tokens, and systems
 that can load this project's weights use the same weights. With a run, each system is a command
 that starts, loads the weights, translates the file and writes the translation. Each command runs
 once before it is timed, so that this project's programs are cached. All systems use the CPU.
-Packages: benchmarks/requirements.txt. The other toolkits use another Python, --peers, as in
-learning.py. They get the run's weights, beam size and length penalty.
+Packages: benchmarks/requirements.txt. The other toolkits use another Python, --baseline_python,
+as in learning.py. They get the run's weights, beam size and length penalty.
 """
 
 import os
@@ -43,7 +43,9 @@ _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
 _AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with the run.')
-_PEERS = flags.DEFINE_string('peers', None, 'The Python that has the other toolkits.')
+_BASELINE_PYTHON = flags.DEFINE_string(
+  'baseline_python', None, 'The Python that has the other toolkits.'
+)
 
 # The rows of this project, with `config.decode.dtype`.
 _DTYPES = {'this project': 'trained', 'this project, bfloat16': 'bfloat16'}
@@ -53,7 +55,7 @@ _TOOLKITS = ('transformers `generate`', 'JoeyNMT `translate`')
 
 def random_weights(folder: str):
   """Yields a title and the systems that decode with random weights, for each beam size."""
-  from peers.ctranslate import pieces_of_ids
+  from baselines.ctranslate import pieces_of_ids
   from this_project import random_params
 
   from transformer.tools.convert.ctranslate2_format import write_model
@@ -68,7 +70,7 @@ def random_weights(folder: str):
     flax = [
       System(
         'Flax `examples/wmt`',
-        'peers.flax_wmt',
+        'baselines.flax_wmt',
         'make_decoding',
         (DECODING, _FLAX.value, beam_size),
       )
@@ -83,7 +85,7 @@ def random_weights(folder: str):
         *(
           System(
             f'CTranslate2 {kind}',
-            'peers.ctranslate',
+            'baselines.ctranslate',
             'make_decoding',
             (DECODING, folder, beam_size, kind),
           )
@@ -143,7 +145,7 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
           _SOURCE.value,
           f'{folder}/{kind}',
           sys.executable,
-          str(_ROOT / 'benchmarks/peers/ctranslate_command.py'),
+          str(_ROOT / 'benchmarks/baselines/ctranslate_command.py'),
           f'{folder}/model-{kind}',
           *vocabularies,
           kind,
@@ -158,14 +160,18 @@ def commands(folder: str) -> tuple[list[System], dict[str, str]]:
 
 
 def _toolkits(folder, run, vocabularies):
-  """Returns the baselines of --peers as whole processes, and the reason for each one left out."""
-  from peers import joeynmt_run
+  """Returns the baselines as whole processes, and the reason for each one left out."""
+  from baselines import joeynmt_run
 
   from transformer.tools.convert import huggingface_format
 
-  if not _PEERS.value:
-    return [], dict.fromkeys(_TOOLKITS, 'name a Python that has it by --peers')
-  python, systems, reason = shutil.which(_PEERS.value) or _PEERS.value, [], ''
+  if not _BASELINE_PYTHON.value:
+    return [], dict.fromkeys(
+      _TOOLKITS, 'name a Python that has it by --baseline_python'
+    )
+  python = shutil.which(_BASELINE_PYTHON.value) or _BASELINE_PYTHON.value
+  systems = []
+  reason = ''
   exported, joey = folder / 'huggingface', folder / 'joeynmt'
   exported.mkdir()
   joey.mkdir()
@@ -180,7 +186,7 @@ def _toolkits(folder, run, vocabularies):
           _SOURCE.value,
           f'{exported}.txt',
           python,
-          str(_ROOT / 'benchmarks/peers/huggingface_command.py'),
+          str(_ROOT / 'benchmarks/baselines/huggingface_command.py'),
           'translate',
           str(exported),
           *vocabularies,
@@ -192,7 +198,7 @@ def _toolkits(folder, run, vocabularies):
     systems.append(
       System(
         _TOOLKITS[1],
-        'peers.joeynmt_run',
+        'baselines.joeynmt_run',
         'make_command',
         (_SOURCE.value, f'{joey}.txt', python, str(joey)),
       )

@@ -265,12 +265,12 @@ def seconds(function) -> float:
 
 def table(what: str, speeds: dict[str, list[float]], notes=None):
   """Prints medians, ranges, and ratios to the last system, the baseline."""
-  peer = statistics.median(list(speeds.values())[-1])
+  baseline = statistics.median(list(speeds.values())[-1])
   print(f'\n| {what} | median | from … to | ratio | |\n| --- | --- | --- | --- | --- |')
   for name, rate in speeds.items():
     median = statistics.median(rate)
     print(
-      f'| {name} | {median:,.0f} | {min(rate):,.0f} … {max(rate):,.0f} | {median / peer:.2f} '
+      f'| {name} | {median:,.0f} | {min(rate):,.0f} … {max(rate):,.0f} | {median / baseline:.2f} '
       f'| {(notes or {}).get(name, "")} |'
     )
 

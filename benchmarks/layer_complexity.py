@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine
 
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
 

@@ -15,7 +15,7 @@ time at that speed.
 With --score, the last checkpoint before each multiple of --every minutes translates the beginning
 of valid, and the last checkpoint translates all of test.
 
-The other toolkits may use another Python, --peers, with
+The other toolkits may use another Python, --baseline_python, with
 
   pip install torch 'transformers>=5.2' accelerate joeynmt importlib-metadata 'sentencepiece<0.2.1'
 """
@@ -37,7 +37,7 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from peers import joeynmt
+from baselines import joeynmt
 from side_by_side import machine
 
 from launch import child_process
@@ -56,8 +56,8 @@ _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
 _EVERY = flags.DEFINE_float('every', 5.0, 'Minutes between scores of valid.')
 _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: all.')
-_PEERS = flags.DEFINE_string(
-  'peers', sys.executable, 'The Python that has the other toolkits.'
+_BASELINE_PYTHON = flags.DEFINE_string(
+  'baseline_python', sys.executable, 'The Python that has the other toolkits.'
 )
 _SCORE = flags.DEFINE_bool(
   'score', False, 'Score the trained systems, instead of training.'
@@ -100,8 +100,8 @@ def learners(out: Path) -> dict[str, Learner]:
     out / 'text',
     _LANGUAGES.value,
   )
-  peers = shutil.which(_PEERS.value) or _PEERS.value
-  command = str(_ROOT / 'benchmarks/peers/huggingface_command.py')
+  baseline_python = shutil.which(_BASELINE_PYTHON.value) or _BASELINE_PYTHON.value
+  command = str(_ROOT / 'benchmarks/baselines/huggingface_command.py')
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
   return {
     'this project': Learner(
@@ -131,10 +131,17 @@ def learners(out: Path) -> dict[str, Learner]:
     ),
     'JoeyNMT': Learner(
       joey,
-      [peers, '-m', 'joeynmt', 'train', '--skip-test', str(joey / 'config.yaml')],
+      [
+        baseline_python,
+        '-m',
+        'joeynmt',
+        'train',
+        '--skip-test',
+        str(joey / 'config.yaml'),
+      ],
       'model/[0-9]*.ckpt',
       lambda path: [
-        peers,
+        baseline_python,
         '-m',
         'joeynmt',
         'translate',
@@ -144,7 +151,7 @@ def learners(out: Path) -> dict[str, Learner]:
     'Hugging Face': Learner(
       marian,
       [
-        peers,
+        baseline_python,
         command,
         'train',
         str(text),
@@ -156,7 +163,7 @@ def learners(out: Path) -> dict[str, Learner]:
       ],
       'checkpoint-*',
       lambda path: [
-        peers,
+        baseline_python,
         command,
         'translate',
         str(path),

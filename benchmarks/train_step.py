@@ -46,7 +46,9 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
   """Returns the systems: this project first, then the other toolkits."""
 
   def pytorch(name, compiled, paper_dropout, work=work):
-    return System(name, 'peers.pytorch', 'make_update', (work, compiled, paper_dropout))
+    return System(
+      name, 'baselines.pytorch', 'make_update', (work, compiled, paper_dropout)
+    )
 
   narrow = work._replace(model=dataclasses.replace(work.model, dtype='bfloat16'))
   on_a_cpu = [
@@ -60,7 +62,9 @@ def systems(work: Work, on_a_gpu: bool) -> list[System]:
     )
   ]
   flax = [
-    System('Flax `examples/wmt`', 'peers.flax_wmt', 'make_update', (work, _FLAX.value))
+    System(
+      'Flax `examples/wmt`', 'baselines.flax_wmt', 'make_update', (work, _FLAX.value)
+    )
   ]
   return [
     System('this project', 'this_project', 'make_update', (work,)),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from transformer.errors import Preempted
-from transformer.system.signals import EXIT_STATUS, handling
+from transformer.system.signals import EXIT_STATUS, handle_signals
 
 # On Linux, prctl(1, 15) requests signal 15, SIGTERM, when the parent exits. Python has no function
 # for it. The request survives exec.
@@ -75,7 +75,7 @@ def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[st
     for child in children:
       child.send_signal(number)  # Does nothing if the child has exited.
 
-  with handling(pass_on):
+  with handle_signals(pass_on):
     yield signals
 
 
@@ -86,7 +86,7 @@ def stoppable() -> Iterator[None]:
   def stop(number, _):
     raise preempted([signal.Signals(number).name])
 
-  with handling(stop):
+  with handle_signals(stop):
     yield
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from transformer.system.machine import named_gpus
+from transformer.system.machine import cuda_visible_devices
 
 _GPUS = Path('/proc/driver/nvidia/gpus')
 
@@ -13,7 +13,7 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
   if environment.get('JAX_PLATFORMS') == 'cpu':
     return []
   if 'CUDA_VISIBLE_DEVICES' in environment:
-    return named_gpus(environment)
+    return cuda_visible_devices(environment)
   return (
     [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
   )

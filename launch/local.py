@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from launch import child_process
 from launch.gpus import visible_gpus
 from launch.train_arguments import ROOT, checked, run_launcher
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system.signals import EXIT_STATUS
 

@@ -40,7 +40,7 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs.lock import run_lock

@@ -40,11 +40,11 @@ from launch import child_process, table3_page, tables
 from launch.config_file import given_settings
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
-from transformer.commands import shared_flags
-from transformer.commands.request import chosen_splits
+from transformer.cli import shared_flags
+from transformer.cli.request import resolve_splits
 from transformer.config import flatten
 from transformer.decoding.config import decoding_for
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.evaluation.results import Result, decode_facts, read_all
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
@@ -85,7 +85,7 @@ def main(_):
   if unknown or not names:
     raise UserError(
       f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
-      f'got {shown(",".join(unknown or names))}'
+      f'got {short_repr(",".join(unknown or names))}'
     )
   shared_flags.check_at_least(1, _SCALE, _LAYERS, _SEEDS)
   workdir = files.as_path(_WORKDIR.value)
@@ -207,7 +207,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
     -1
   ]
   data = row.settings.data
-  (split,) = chosen_splits(data, ['valid'], '')
+  (split,) = resolve_splits(data, ['valid'], '')
   results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
   decoding = decoding_for(row.settings.decode, row.settings.seed)
   wanted = Result(

@@ -1,4 +1,4 @@
-"""Strict modes of JAX for every test, and fixtures that several rooms share."""
+"""Strict modes of JAX for every test, and fixtures that several packages share."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-# Fixtures that several rooms share.
+# Fixtures that several packages share.
 pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')
 
 # The same examples at every start; tests/faults/test_fuzz.py looks for new ones.

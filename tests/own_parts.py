@@ -16,7 +16,7 @@ def own_parts(tmp_path_factory):
   pages = [
     (DOCS / name).read_text('utf-8')
     for name in (
-      'own-parts.md',
+      'plugins.md',
       'documents.md',
       'objectives.md',
       'trackers.md',

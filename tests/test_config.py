@@ -5,7 +5,7 @@ import json
 import ml_collections
 import pytest
 
-from transformer.config import Config, check_name, flatten
+from transformer.config import Config, flatten, type_of_setting
 from transformer.errors import UserError
 from transformer.training.config import MeshConfig
 
@@ -67,7 +67,10 @@ def test_a_value_of_another_type_is_refused(name, value, wanted):
 
 
 def test_a_name_can_be_checked_by_itself():
-  assert [check_name(name) for name in ('train.steps', 'mesh')] == [int, MeshConfig]
+  assert [type_of_setting(name) for name in ('train.steps', 'mesh')] == [
+    int,
+    MeshConfig,
+  ]
   for name in (
     'model.num_head',
     'modle.num_heads',
@@ -79,7 +82,7 @@ def test_a_name_can_be_checked_by_itself():
     '.model',
   ):
     with pytest.raises(UserError, match='there is no key config') as raised:
-      check_name(name)
+      type_of_setting(name)
     assert name.split('.')[0] in str(raised.value)
 
 
@@ -136,7 +139,7 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
   assert config.data.train == ('x', 'y') and config.data.train_weights == (2.0, 0.25)
   assert [type(weight) for weight in config.data.train_weights] == [float, float]
   assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
-  assert config.own_code == {'m:f': 'variation', 'm:g': 'variation'}
+  assert config.plugin_kinds == {'m:f': 'variation', 'm:g': 'variation'}
 
 
 def test_defaults_are_the_base_model_of_the_paper():
@@ -372,5 +375,7 @@ def test_every_number_has_bounds():
   ],
 )
 def test_settings_that_are_probably_not_meant_are_said(changes, facts):
-  doubts = Config.from_dict(changes).doubts()
-  assert len(doubts) == len(facts) and all(map(str.__contains__, doubts, facts)), doubts
+  warnings = Config.from_dict(changes).warnings()
+  assert len(warnings) == len(facts) and all(map(str.__contains__, warnings, facts)), (
+    warnings
+  )

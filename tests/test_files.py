@@ -74,16 +74,14 @@ def done(monkeypatch):
 
 def test_a_file_and_then_its_name_reach_the_disk(tmp_path, done):
   files.write(tmp_path / 'name', b'new')
-  assert [files.is_unfinished(done[0]), *done[1:]] == [True, 'renamed', tmp_path]
+  assert [files.is_temporary(done[0]), *done[1:]] == [True, 'renamed', tmp_path]
 
 
 def test_a_new_folder_gets_its_name_once_its_content_is_on_the_disk(tmp_path, done):
   path = tmp_path / 'a' / 'name'
   with files.new_folder(path) as folder:
     assert (
-      files.is_unfinished(folder)
-      and not files.is_unfinished(path)
-      and not path.exists()
+      files.is_temporary(folder) and not files.is_temporary(path) and not path.exists()
     )
     (folder / 'sub').mkdir()
     (folder / 'sub' / 'two').write_bytes(b'2')

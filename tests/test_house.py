@@ -1,4 +1,4 @@
-"""Rooms import only earlier rooms, and one file imports each package."""
+"""Packages import only earlier packages, and one file imports each library."""
 
 import ast
 import pathlib
@@ -13,8 +13,8 @@ FILES = {
   '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__'): path
   for path in sorted(PACKAGE.rglob('*.py'))
 }
-# Each room imports only from itself and from rooms before it.
-ROOMS = (
+# Each package imports only from itself and from packages before it.
+PACKAGES = (
   'ops',
   'model',
   'data',
@@ -24,20 +24,20 @@ ROOMS = (
   'evaluation',
   'experiment',
   'trained_run',
-  'commands',
+  'cli',
   'testing',
   'tools',
 )
-# Every room may import these, and each of these only those before it.
+# Every package may import these, and each of these only those before it.
 FOUNDATIONS = (
   'transformer.errors',
-  'transformer.settings',
+  'transformer.config_fields',
   'transformer.files',
-  'transformer.own_code',
+  'transformer.plugins',
   'transformer.config',
   'transformer.system',
 )
-DATA_PACKAGES = ('tensorflow_datasets', 'sentencepiece')
+DATA_LIBRARIES = ('tensorflow_datasets', 'sentencepiece')
 
 
 def imports_of(path):
@@ -63,9 +63,9 @@ def imports_of(path):
 IMPORTS = {name: imports_of(path) for name, path in FILES.items()}
 
 
-def room_of(name):
+def package_of(name):
   parts = name.split('.')
-  return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
+  return parts[1] if len(parts) > 1 and parts[1] in PACKAGES else None
 
 
 def is_config(name):
@@ -74,7 +74,7 @@ def is_config(name):
 
 
 def foundation_of(name):
-  """Returns the index of a module's package in `FOUNDATIONS`; None for a module of a room."""
+  """Returns the index of a module's package in `FOUNDATIONS`; None if it is not in these."""
   places = [
     place
     for place, foundation in enumerate(FOUNDATIONS)
@@ -83,11 +83,11 @@ def foundation_of(name):
   return places[0] if places else None
 
 
-def importers(package):
+def importers(library):
   return {
     name
     for name, imports in IMPORTS.items()
-    if any(module.split('.')[0] == package for module in imports)
+    if any(module.split('.')[0] == library for module in imports)
   }
 
 
@@ -105,23 +105,23 @@ def behind(names):
 
 
 def test_the_house_is_read():
-  assert {room_of(name) for name in FILES} | {'tools'} == {
+  assert {package_of(name) for name in FILES} | {'tools'} == {
     None,
-    *ROOMS,
+    *PACKAGES,
   }  # Tools may be absent.
   assert 'transformer.runs.run_directory' in IMPORTS['transformer.runs.loading']
   # Inside a function.
   assert 'transformer.runs.checkpoint_writer' in IMPORTS['transformer.runs.loading']
 
 
-def test_rooms_and_foundations_import_only_what_is_before_them():
+def test_packages_and_foundations_import_only_what_is_before_them():
   for name in FILES:
     for module in ours(name):
       place = foundation_of(module)
-      if room_of(name):
-        allowed = place is not None or ROOMS.index(room_of(module)) <= ROOMS.index(
-          room_of(name)
-        )
+      if package_of(name):
+        allowed = place is not None or PACKAGES.index(
+          package_of(module)
+        ) <= PACKAGES.index(package_of(name))
       elif foundation_of(name) is not None:
         allowed = (place is not None and place <= foundation_of(name)) or (
           name == 'transformer.config' and is_config(module)
@@ -138,14 +138,14 @@ def test_no_two_modules_import_each_other():
 
 def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
   for name in FILES:
-    if is_config(name) and room_of(name):
+    if is_config(name) and package_of(name):
       assert IMPORTS[name] <= {
         'transformer.errors',
-        'transformer.settings',
-        'transformer.own_code',
+        'transformer.config_fields',
+        'transformer.plugins',
       }, name
-    if room_of(name) == 'data':
-      assert all(room_of(module) in ('data', None) for module in ours(name)), name
+    if package_of(name) == 'data':
+      assert all(package_of(module) in ('data', None) for module in ours(name)), name
       assert not {module.split('.')[0] for module in IMPORTS[name]} & {
         'jax',
         'flax',
@@ -155,11 +155,11 @@ def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
 
 
 @pytest.mark.parametrize(
-  ('package', 'rooms'),
+  ('library', 'packages'),
   [
-    *((package, {'data'}) for package in DATA_PACKAGES),
+    *((library, {'data'}) for library in DATA_LIBRARIES),
     ('flax', {'model'}),
-    ('ml_collections', {'commands'}),
+    ('ml_collections', {'cli'}),
     ('sacrebleu', {'evaluation'}),
     ('sacremoses', set()),
     ('orbax', {'runs'}),
@@ -171,8 +171,8 @@ def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
     ('pytest', {'testing'}),
   ],
 )
-def test_one_room_touches_a_package(package, rooms):
-  assert {room_of(name) for name in importers(package)} - {'tools'} == rooms
+def test_one_package_imports_a_library(library, packages):
+  assert {package_of(name) for name in importers(library)} - {'tools'} == packages
 
 
 def test_nothing_imports_what_is_at_the_top():
@@ -188,12 +188,12 @@ def test_nothing_imports_what_is_at_the_top():
     assert not {module.split('.')[0] for module in imports} & above, name
 
 
-def test_step_and_search_need_no_package_that_reads_text():
+def test_step_and_search_need_no_library_that_reads_text():
   names = behind(['transformer.training.step', 'transformer.decoding.search_programs'])
   absent = {
     name
-    for package in (*DATA_PACKAGES, 'sacrebleu', 'ml_collections', 'orbax')
-    for name in importers(package)
+    for library in (*DATA_LIBRARIES, 'sacrebleu', 'ml_collections', 'orbax')
+    for name in importers(library)
   }
   assert names & absent == set()
 
@@ -205,8 +205,8 @@ def test_commands_import_jax_only_when_their_flags_are_read():
     'eval.py',
     *(
       str(path.relative_to(ROOT))
-      for room in ('commands', 'testing', 'tools')
-      for path in sorted((PACKAGE / room).rglob('*.py'))
+      for package in ('cli', 'testing', 'tools')
+      for path in sorted((PACKAGE / package).rglob('*.py'))
       if "__name__ == '__main__'" in path.read_text('utf-8')
     ),
   ]

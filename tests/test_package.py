@@ -57,9 +57,9 @@ def test_every_folder_of_modules_is_a_package_and_every_data_file_is_installed()
 def test_every_command_is_a_console_command():
   modules = {f'attention_commands.{name}' for name in ('train', 'eval')} | {
     '.'.join(path.relative_to(ROOT).with_suffix('').parts)
-    for room in ('commands', 'tools')
-    for path in (ROOT / 'transformer' / room).rglob('*.py')
-    if re.search(r'command_line\.(run|starter)\(', path.read_text('utf-8'))
+    for package in ('cli', 'tools')
+    for path in (ROOT / 'transformer' / package).rglob('*.py')
+    if re.search(r'command_line\.(run|entry_point)\(', path.read_text('utf-8'))
   }
   assert {f'{module}:start' for module in modules} == {*SCRIPTS.values()}
   assert all(name == spelled(value) for name, value in SCRIPTS.items())
@@ -93,7 +93,7 @@ def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(pyt
     pins.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier))
   files = [
     ROOT / 'requirements.txt',
-    *(ROOT / room / 'requirements.txt' for room in ('launch', 'tests')),
+    *(ROOT / package / 'requirements.txt' for package in ('launch', 'tests')),
     *(ROOT / 'transformer' / 'tools').glob('*/requirements.txt'),
   ]
   for requirement in [

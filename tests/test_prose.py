@@ -77,7 +77,9 @@ def prose_files() -> list[pathlib.Path]:
   """Returns all Python files and pages that users read, except the changelog."""
   found = [ROOT / 'train.py', ROOT / 'eval.py', *ROOT.glob('*.md')]
   for part in PARTS:
-    found += [path for path in (ROOT / part).rglob('*') if path.suffix in ('.py', '.md')]
+    found += [
+      path for path in (ROOT / part).rglob('*') if path.suffix in ('.py', '.md')
+    ]
   return sorted(path for path in found if path.name != 'CHANGELOG.md')
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from configs import text
 from tests.running_commands import ENGLISH, GERMAN
-from transformer.commands.config_values import ConfigFile
+from transformer.cli.flag_parsers import ConfigFile
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.runs import run_directory

@@ -1,4 +1,4 @@
-"""A run in Python gives the numbers of the rooms behind it, and says mistakes in one line."""
+"""A run in Python gives the numbers of the packages behind it, and says mistakes in one line."""
 
 import copy
 import dataclasses

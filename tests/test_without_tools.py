@@ -1,4 +1,4 @@
-"""The road and the launchers know no tool: they import none, and work with none.
+"""The core and the launchers know no tool: they import none, and work with none.
 
 `train.py` is above the tools. Its check imports the summary of a job if that tool is there.
 """
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAUNCHERS = sorted((ROOT / 'launch').rglob('*.py'))
-ROAD = [
+CORE = [
   path
   for base in ('transformer', 'tests')
   for path in sorted((ROOT / base).rglob('*.py'))
@@ -30,9 +30,9 @@ def text_of(path):
   return path.read_text('utf-8').replace(OPTIONAL.get(path, '\0'), 'pass')
 
 
-def test_neither_the_road_nor_launchers_nor_their_tests_import_a_tool():
+def test_neither_the_core_nor_launchers_nor_their_tests_import_a_tool():
   for path in (
-    path for path in [*ROAD, *LAUNCHERS] if 'tools' in path.read_text('utf-8')
+    path for path in [*CORE, *LAUNCHERS] if 'tools' in path.read_text('utf-8')
   ):
     for node in ast.walk(ast.parse(text_of(path))):  # Imports inside functions, too.
       names = []
@@ -63,7 +63,7 @@ for name in {names}:
 def test_the_road_and_launchers_name_no_tool():
   # An example in the docstring of a setting is a value that a user may give.
   allowed = {ROOT / 'transformer/training/config.py'}
-  for path in [*ROAD, *LAUNCHERS]:
+  for path in [*CORE, *LAUNCHERS]:
     if 'tests' not in path.relative_to(ROOT).parts and path not in allowed:
       assert not re.search(r"""(transformer[./]|["'])tools[./]\w""", text_of(path)), (
         path
@@ -115,7 +115,7 @@ def test_without_tools_a_run_is_trained_and_scored(removal):
 
 
 @pytest.mark.long
-def test_without_tools_all_tests_of_the_road_pass(removal):
+def test_without_tools_all_tests_of_the_core_pass(removal):
   script, copy = removal
   # Tests of launchers train on the phrasebook, which is a tool; benchmarks use several tools.
   script['test'](

@@ -10,12 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transformer import own_code
+from transformer import plugins
+from transformer.config_fields import (
+  check_ranges,
+  config_field,
+  parse_config,
+  type_of_field,
+)
 from transformer.data.config import SOURCES, DataConfig
 from transformer.decoding.config import DecodeConfig
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.model.config import ModelConfig
-from transformer.settings import check_ranges, freeze, kind_of, setting
 from transformer.training.config import (
   ALGORITHMS,
   SCHEDULES,
@@ -26,7 +31,7 @@ from transformer.training.config import (
 
 # Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
 # country codes), and sacreBLEU's tokenizer for each.
-WITHOUT_SPACES = {
+BLEU_TOKENIZERS = {
   code: tokenizer
   for codes, tokenizer in (
     ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
@@ -37,7 +42,7 @@ WITHOUT_SPACES = {
 }
 # The settings that may name plugins, the kind of each plugin, and the built-in values. A setting
 # without built-in values names several plugins.
-_PARTS = (
+_PLUGIN_SETTINGS = (
   ('data.source', 'source', SOURCES),
   ('data.variations', 'variation', ()),
   ('model.module', 'model', ('',)),
@@ -71,15 +76,15 @@ class Config:
   train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
   decode: DecodeConfig = dataclasses.field(default_factory=DecodeConfig)
   mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
-  seed: int = setting(0, least=0, below=2**32)
+  seed: int = config_field(0, min=0, below=2**32)
 
   def __post_init__(self):
     data = self.data
     train = self.train
     model = self.model
     check_ranges(self)
-    for key, value, _, named in self._parts():
-      own_code.check(key, value, named)
+    for key, value, _, builtin in self._plugin_settings():
+      plugins.check(key, value, builtin)
     tokens = train.tokens_per_batch
     length = data.max_length
     if tokens % length:
@@ -102,7 +107,7 @@ class Config:
     if train.best_by.rpartition('/')[0] not in ('', *others):
       raise UserError(
         'train.best_by must be METRIC, or SET/METRIC with a validation set after the first of '
-        f'data.valid ({", ".join(others) or "none"}); got {shown(train.best_by)}'
+        f'data.valid ({", ".join(others) or "none"}); got {short_repr(train.best_by)}'
       )
     if model.attention == 'cudnn' and length % 2:
       raise UserError(
@@ -115,28 +120,28 @@ class Config:
         '--config.model.share_embeddings=False'
       )
 
-  def doubts(self) -> list[str]:
+  def warnings(self) -> list[str]:
     """Returns warnings about valid settings that are probably unintended."""
     optimizer = self.optimizer
     steps = self.train.steps
     ignored = optimizer.ignored_rate_key
-    doubts = []
+    warnings = []
     if optimizer.warmup_steps >= steps:
-      doubts.append(
+      warnings.append(
         'the learning rate is still warming up at the last step: '
         f'optimizer.warmup_steps={optimizer.warmup_steps}, train.steps={steps}'
       )
     if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
-      doubts.append(
+      warnings.append(
         f'optimizer.{ignored} has no effect with optimizer.schedule={optimizer.schedule}; the '
         "paper's schedule uses optimizer.scale, the others optimizer.peak_learning_rate"
       )
-    return doubts + self.doubts_of_bleu()
+    return warnings + self.bleu_warnings()
 
-  def doubts_of_bleu(self) -> list[str]:
+  def bleu_warnings(self) -> list[str]:
     """Returns [warning] if BLEU's tokenizer needs spaces that the target language lacks, or []."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    tokenizer = WITHOUT_SPACES.get(language)
+    tokenizer = BLEU_TOKENIZERS.get(language)
     if not tokenizer or self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
     return [
@@ -146,23 +151,23 @@ class Config:
     ]
 
   @property
-  def own_code(self) -> dict[str, str]:
+  def plugin_kinds(self) -> dict[str, str]:
     """The plugins that training imports: the kind of each MODULE:NAME."""
     return {
-      own_code.name_of(value): kind
-      for _, value, kind, named in self._parts()
-      if value not in named
+      plugins.name_of(value): kind
+      for _, value, kind, builtin in self._plugin_settings()
+      if value not in builtin
     }
 
-  def _parts(self) -> Iterator[tuple]:
+  def _plugin_settings(self) -> Iterator[tuple]:
     """Yields each setting that may name a plugin: key, value, kind, and built-in values."""
-    for key, kind, named in _PARTS:
+    for key, kind, builtin in _PLUGIN_SETTINGS:
       value = operator.attrgetter(key)(self)
-      for part in (value,) if named else value:
-        yield key, part, kind, named
+      for part in (value,) if builtin else value:
+        yield key, part, kind, builtin
 
   @property
-  def rows_at_once(self) -> int:
+  def rows_per_microbatch(self) -> int:
     """The rows of a microbatch, which go through the model at a time."""
     return (
       self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
@@ -171,7 +176,7 @@ class Config:
   @classmethod
   def from_dict(cls, tree: Mapping) -> 'Config':
     """Returns the frozen settings; raises `UserError` for an invalid name, type or value."""
-    return freeze(cls, tree)
+    return parse_config(cls, tree)
 
   def to_dict(self) -> dict:
     """Returns the settings as nested dicts, which `from_dict` reads."""
@@ -189,13 +194,13 @@ def flatten(tree: Mapping, prefix: str = '') -> dict:
   return flat
 
 
-def check_name(name: str) -> Any:
+def type_of_setting(name: str) -> Any:
   """Returns the type of a key or group by its dotted name; raises `UserError` if it is unknown."""
   kind = Config
   prefix = ''
   for part in name.split('.'):
     if not dataclasses.is_dataclass(kind):
       raise UserError(f'there is no key config.{name}; config.{prefix[:-1]} is a value')
-    kind = kind_of(kind, part, prefix)
+    kind = type_of_field(kind, part, prefix)
     prefix = f'{prefix}{part}.'
   return kind

@@ -23,7 +23,7 @@ class UserError(ValueError):
 
   def __init__(self, message: str = ''):
     """Takes a message; one that is too long to read is shortened in the middle."""
-    super().__init__(readable(message))
+    super().__init__(one_line(message))
 
 
 class Preempted(KeyboardInterrupt):
@@ -34,12 +34,12 @@ class Preempted(KeyboardInterrupt):
   """
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
   """Returns the `repr` of a value, such as user input, in one line of at most 100 characters."""
   return _shortened(' '.join(repr(value).splitlines()), 100)
 
 
-def readable(message: str) -> str:
+def one_line(message: str) -> str:
   """Returns a message in one line of at most 1,000 characters."""
   # File names and lines of text may contain line feeds, control characters or lone surrogates.
   line = ''.join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in message)
@@ -58,7 +58,7 @@ def type_and_message(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def optional(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
+def warn_on_error(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work continues.
 
   `missing`: prefix of the warning, such as `no translations in eval/`.

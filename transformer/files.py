@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 StrPath = str | os.PathLike
 # The last key of a sealed object: the digest of all bytes before the digest.
@@ -40,7 +40,7 @@ def as_path(name: StrPath) -> Path:
     path.exists()
   except (TypeError, OSError) as error:
     reason = getattr(error, 'strerror', 'it must be text, or a Path')
-    raise UserError(f'{shown(name)} cannot be used as a path: {reason}') from error
+    raise UserError(f'{short_repr(name)} cannot be used as a path: {reason}') from error
   return path
 
 
@@ -61,13 +61,13 @@ def new_folder(path: StrPath) -> Iterator[Path]:
   with _renamed_at_end(Path(path)) as unfinished:
     unfinished.mkdir()
     yield unfinished
-    flush_all(unfinished)
+    fsync_tree(unfinished)
 
 
 @contextlib.contextmanager
 def _renamed_at_end(path: Path) -> Iterator[Path]:
   """Yields a temporary path, and renames it to `path` if the caller succeeds."""
-  unfinished = unfinished_name(path)
+  unfinished = temporary_name(path)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -78,7 +78,7 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
       else:
         unfinished.unlink(missing_ok=True)
-    flush_folder(path.parent)
+    fsync_folder(path.parent)
   except OSError as error:
     raise UserError(
       f'{path} cannot be written: {error.strerror or error}; free disk space or fix '
@@ -86,14 +86,14 @@ def _renamed_at_end(path: Path) -> Iterator[Path]:
     ) from error
 
 
-def unfinished_name(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
   """Returns a temporary name for a file, which no other process or thread uses."""
   # A file name may have up to 255 bytes, and a character up to four.
   return path.with_name(f'{path.name[:50]}.{uuid.uuid4().hex}.tmp')
 
 
-def is_unfinished(path: Path) -> bool:
-  """Returns whether a path has a name from `unfinished_name`."""
+def is_temporary(path: Path) -> bool:
+  """Returns whether a path has a name from `temporary_name`."""
   return re.search(r'\.[0-9a-f]{32}\.tmp\Z', path.name) is not None
 
 
@@ -107,16 +107,16 @@ def unused_name(path: Path) -> Path:
   return unused
 
 
-def flush_all(folder: StrPath):
+def fsync_tree(folder: StrPath):
   """Flushes everything in a folder to disk, so that it survives a loss of power."""
   for parent, _, names in os.walk(folder):
     for name in names:
       with open(os.path.join(parent, name), 'rb') as file:
         os.fsync(file.fileno())
-    flush_folder(parent)
+    fsync_folder(parent)
 
 
-def flush_folder(folder: StrPath):
+def fsync_folder(folder: StrPath):
   """Flushes the names in a folder to disk, if the file system supports it."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
@@ -128,7 +128,7 @@ def flush_folder(folder: StrPath):
     os.close(descriptor)
 
 
-def as_json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
   """Returns a value as indented JSON that ends in a line feed."""
   # A lone surrogate, from an argument that is not UTF-8, becomes a JSON escape sequence.
   text = json.dumps(value, indent=2, ensure_ascii=False)
@@ -137,7 +137,7 @@ def as_json(value: Any) -> bytes:
 
 def write_json(path: StrPath, value: Any):
   """Writes indented JSON atomically."""
-  write(path, as_json(value))
+  write(path, json_bytes(value))
 
 
 def write_sealed(path: StrPath, value: Mapping):
@@ -146,7 +146,7 @@ def write_sealed(path: StrPath, value: Mapping):
 
 
 def _sealed(value: Mapping) -> bytes:
-  head = as_json({**value, SEAL: ''}).removesuffix(_AFTER_DIGEST)
+  head = json_bytes({**value, SEAL: ''}).removesuffix(_AFTER_DIGEST)
   return head + hashlib.sha256(head).hexdigest().encode() + _AFTER_DIGEST
 
 

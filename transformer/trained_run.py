@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from transformer.config_fields import check_range, coerce
 from transformer.data.batch import Batch, check_batch
 from transformer.data.text.text_files import check_several
 from transformer.decoding import pairs
@@ -25,7 +26,6 @@ from transformer.model import inspection
 from transformer.model.attention_weights import Attention, attention_weights
 from transformer.model.inspection import Embeddings, Hidden
 from transformer.runs.loading import Run, check_finite
-from transformer.settings import check_range, converted
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import (
   Objective,
@@ -198,8 +198,8 @@ class TrainedRun(Run):
     this label smoothing; 0 is plain cross entropy. Without `dropout_key`, there is no dropout.
     """
     check_batch(batch)
-    smoothing = converted(float | None, smoothing, 'smoothing')
-    check_range('smoothing', smoothing, least=0, below=1)
+    smoothing = coerce(float | None, smoothing, 'smoothing')
+    check_range('smoothing', smoothing, min=0, below=1)
     objective = self._objective if smoothing is None else smoothed(smoothing)
     frozen = objective.frozen
     sums = objective.loss(self.model, params, batch, dropout_key, frozen=frozen)

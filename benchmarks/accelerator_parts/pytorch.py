@@ -13,7 +13,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
   """Yields a row for each shape, [rows, length]; a row of the batch is one sentence pair."""
   import torch
-  from peers.pytorch import make_step
+  from baselines.pytorch import make_step
 
   on_a_gpu = torch.cuda.is_available()
   device = torch.cuda.get_device_name() if on_a_gpu else 'cpu'

@@ -157,7 +157,7 @@ def _updates(found) -> str:
       continue
     theirs = {_shape(row): row for row in _rows(found, f'{name}, PyTorch')}
     for row in _rows(found, name):
-      peer = theirs.get(_shape(row), {})
+      baseline = theirs.get(_shape(row), {})
       lines.append(
         [
           model,
@@ -167,9 +167,9 @@ def _updates(found) -> str:
           _count(row['tokens_per_second']),
           _share(row['utilisation']),
           _gigabytes(row['device_bytes']),
-          _milliseconds(peer.get('seconds')),
-          _share(peer.get('utilisation')),
-          _times(peer.get('seconds'), row['seconds']),
+          _milliseconds(baseline.get('seconds')),
+          _share(baseline.get('utilisation')),
+          _times(baseline.get('seconds'), row['seconds']),
         ]
       )
   return _table(

@@ -14,7 +14,7 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming
 from transformer.runs.run_directory import EVALUATIONS
-from transformer.system.machine import keep_compiled_programs, set_reproducible_flags
+from transformer.system.machine import enable_compilation_cache, set_reproducible_flags
 from transformer.system.signals import Signals
 
 # A later call on the same machine resumes the runs in this folder.
@@ -126,7 +126,7 @@ def train_here(folder: Path, name: str, workdir: Path):
     ),
   )
   resuming.check_workdir(workdir, config)
-  keep_compiled_programs(os.environ)
+  enable_compilation_cache(os.environ)
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   with Signals(_GRACE) as signals:

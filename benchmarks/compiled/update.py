@@ -69,7 +69,7 @@ def compile_update(settings: Config, devices: Sequence[Any]) -> Compiled:
   data = settings.data
   tokens = settings.train.tokens_per_batch
   rows = tokens // data.max_length
-  mesh = make_mesh(settings.mesh, settings.rows_at_once, devices)
+  mesh = make_mesh(settings.mesh, settings.rows_per_microbatch, devices)
   # It has cuDNN's attention, unlike a model that is built on a machine without a GPU.
   model = model_of(settings).clone(config=settings.model)
   objective = make_objective(settings, None)

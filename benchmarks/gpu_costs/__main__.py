@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
@@ -75,7 +75,7 @@ def main(_):
       print(f'{milliseconds:>8} {part.kernels:>8} {moved:>8}  {key}')
   if _JSON.value is not None:
     content = {'chip': _CHIP.value, 'topology': _TOPOLOGY.value, **result}
-    outputs.write(files.as_path(_JSON.value), files.as_json(content))
+    outputs.write(files.as_path(_JSON.value), files.json_bytes(content))
 
 
 _FITS = (
@@ -113,7 +113,7 @@ def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, st
   ]
 
 
-start = command_line.starter(main)
+start = command_line.entry_point(main)
 
 if __name__ == '__main__':
   start()

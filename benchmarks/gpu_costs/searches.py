@@ -14,7 +14,7 @@ from typing import Any
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
@@ -63,7 +63,7 @@ def main(_):
     print(f'{microseconds:>8} {part.kernels:>8} {moved:>8}  {place}')
   if _JSON.value is not None:
     content = {'chip': _CHIP.value, **result}
-    outputs.write(files.as_path(_JSON.value), files.as_json(content))
+    outputs.write(files.as_path(_JSON.value), files.json_bytes(content))
 
 
 def describe(facts: dict[str, Any], chip: str) -> str:
@@ -90,7 +90,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   ]
 
 
-start = command_line.starter(main)
+start = command_line.entry_point(main)
 
 if __name__ == '__main__':
   start()

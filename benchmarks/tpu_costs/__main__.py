@@ -14,7 +14,7 @@ from typing import Any
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
@@ -55,7 +55,7 @@ def main(_):
   if _JSON.value is not None:
     outputs.write(
       files.as_path(_JSON.value),
-      files.as_json({'topology': _TOPOLOGY.value, 'meshes': [result]}),
+      files.json_bytes({'topology': _TOPOLOGY.value, 'meshes': [result]}),
     )
 
 
@@ -88,7 +88,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 
 
-start = command_line.starter(main)
+start = command_line.entry_point(main)
 
 if __name__ == '__main__':
   start()

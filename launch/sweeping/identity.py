@@ -7,7 +7,7 @@ from typing import Any
 from launch.config_file import plain_settings
 from launch.sweeping.space import UNREAD, Space
 from transformer.config import Config
-from transformer.errors import shown
+from transformer.errors import short_repr
 
 # Settings that change no evaluation of a trial. A Slurm job sets train.grace_seconds.
 _MAY_DIFFER = (
@@ -32,7 +32,7 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
   old = before['settings']
   new = plain_settings(config)
   phrases = [
-    f'{name} was {shown(old.get(name))}, is now {shown(new.get(name))}'
+    f'{name} was {short_repr(old.get(name))}, is now {short_repr(new.get(name))}'
     for name in sorted({*old, *new})
     if old.get(name) != new.get(name) and name not in _MAY_DIFFER
   ]

@@ -5,10 +5,9 @@ begin with an underscore.
 
   suggest(trial)  Returns the settings of a trial as a dict, such as {'model.dropout': 0.1}, with
                   values sampled by trial.suggest_float, .suggest_int and .suggest_categorical.
-  objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; the
-                  best evaluation of a run counts. 'valid/chrf' needs
-                  --config.train.best_by=chrf, and 'valid/f1' needs a function of
-                  --config.train.valid_metric that returns f1.
+  objective       'valid/bleu' (the default), 'valid/chrf', 'valid/f1' or 'valid/loss'; the best
+                  evaluation of a run counts. 'valid/chrf' needs --config.train.best_by=chrf, and
+                  'valid/f1' needs a function of --config.train.valid_metric that returns f1.
   pruner()        Returns one of optuna.pruners; default: MedianPruner().
   sampler(seed)   Returns one of optuna.samplers; default: TPESampler(seed=seed).
 """
@@ -24,9 +23,9 @@ import optuna
 
 from launch.config_file import changed
 from launch.sweeping.storage import DATABASE_ERRORS
-from transformer.config import Config, check_name
-from transformer.errors import UserError, shown, type_and_message
-from transformer.settings import converted
+from transformer.config import Config, type_of_setting
+from transformer.config_fields import coerce
+from transformer.errors import UserError, short_repr, type_and_message
 
 # The metrics by which trials may be compared, each with the direction of improvement.
 OBJECTIVES = {
@@ -98,7 +97,7 @@ def load(filename: str) -> Space:
   objective = defined.get('objective', 'valid/bleu')
   if not isinstance(objective, str) or objective not in OBJECTIVES:
     raise UserError(
-      f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got {shown(objective)}'
+      f'{filename}: objective must be one of {", ".join(OBJECTIVES)}; got {short_repr(objective)}'
     )
   space = Space(
     filename,
@@ -120,7 +119,8 @@ def load(filename: str) -> Space:
       ) from error
     if not isinstance(made, kind):
       raise UserError(
-        f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; got {shown(made)}'
+        f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; got '
+        f'{short_repr(made)}'
       )
   return space
 
@@ -140,7 +140,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
   if space.objective == 'valid/chrf' and measure != 'chrf':
     raise UserError(
       f"{space.filename}: objective 'valid/chrf' is computed only with "
-      f'--config.train.best_by=chrf; got {shown(config.train.best_by)}'
+      f'--config.train.best_by=chrf; got {short_repr(config.train.best_by)}'
     )
   study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
   refused = []
@@ -200,10 +200,10 @@ def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     or not settings
     or not all(isinstance(name, str) for name in settings)
   ):
-    raise UserError(f'{wanted}; got {shown(settings)}')
+    raise UserError(f'{wanted}; got {short_repr(settings)}')
   for name, value in settings.items():
     try:
-      converted(check_name(name), value, f'config.{name}')
+      coerce(type_of_setting(name), value, f'config.{name}')
     except UserError as error:
       raise UserError(f'{space.filename}: {error}') from error
     if name in _MEASURE:
@@ -239,7 +239,7 @@ def _check_names(filename: str, defined: dict[str, Any]):
   for name in _NAMES:
     if name != 'objective' and name in defined and not callable(defined[name]):
       raise UserError(
-        f'{filename}: {name} must be a function; got {shown(defined[name])}'
+        f'{filename}: {name} must be a function; got {short_repr(defined[name])}'
       )
   if 'suggest' not in defined:
     raise UserError(

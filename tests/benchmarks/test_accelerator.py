@@ -93,7 +93,7 @@ def test_measurements_need_few_packages(bare):
   modules = sorted(
     {f'accelerator_parts.{section.module}' for section in sections('full')}
   )
-  code = f'import {", ".join(modules)}, peers, this_project, work'
+  code = f'import {", ".join(modules)}, baselines, this_project, work'
   done = subprocess.run(
     [sys.executable, '-c', code],
     cwd=ROOT / 'benchmarks',

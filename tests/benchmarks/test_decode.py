@@ -24,7 +24,7 @@ def test_toolkits_that_a_python_lacks_are_left_out_in_a_line_each(
       f'--source={folder}/test.en',
       '--turns=1',
       '--runs=1',
-      f'--peers={bare}',
+      f'--baseline_python={bare}',
     ],
     cwd=ROOT,
     text=True,

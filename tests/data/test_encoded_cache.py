@@ -207,7 +207,7 @@ def test_a_damaged_encoding_is_made_again(folder, vocabulary, said, name):
 
 
 @pytest.mark.parametrize(
-  'where', ['a file for a folder', 'files.flush_folder', 'fcntl.flock']
+  'where', ['a file for a folder', 'files.fsync_folder', 'fcntl.flock']
 )
 def test_where_nothing_can_be_written_it_is_encoded_in_memory(
   folder, vocabulary, monkeypatch, said, where

@@ -171,7 +171,7 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   termios.tcsetwinsize(end, (24, 80))
   with os.fdopen(end, 'w', encoding='utf-8') as file, monkeypatch.context() as patch:
     patch.setattr(sys, 'stderr', file)
-    patch.setattr(report_file, 'say', lambda line: print(line, file=sys.stderr))
+    patch.setattr(report_file, 'log_info', lambda line: print(line, file=sys.stderr))
     with reporting_to(tmp_path, 54_321, 100_000) as report:
       report._bar.mininterval = 0
       evaluated(report, 54_322, 41.04)

@@ -12,7 +12,7 @@ import pytest
 from tests.experiment.test_report import add as add_update
 from tests.experiment.test_report import evaluated, reporting_to
 from tests.experiment.tiny_runs import final_state, rows_of, run
-from transformer import own_code
+from transformer import plugins
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment.preparation import check_run
@@ -197,7 +197,7 @@ def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
 ):
   monkeypatch.chdir(tmp_path)
   config = Config()
-  scores = own_code.load('my_reports:Scores', 'reporter')
+  scores = plugins.load('my_reports:Scores', 'reporter')
   made = Reporters({'scores': scores}, (config, tmp_path / 'mine', 0), 9.0)
   for values in ({'train/loss': 2.0}, {'valid/loss': 3.0, 'valid/bleu': 7.0}):
     made.tell('numbers', 5, values)
@@ -210,7 +210,7 @@ def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
 def test_the_example_of_the_docs_traces_the_devices_between_two_lines(
   tmp_path, own_parts
 ):
-  trace = own_code.load('my_traces:Trace', 'reporter')
+  trace = plugins.load('my_traces:Trace', 'reporter')
   made = Reporters({'trace': trace}, (Config(), tmp_path, 0), 120.0)
   for step in (90, 100, 110, 120):
     made.tell('numbers', step, {'train/loss': 2.0})

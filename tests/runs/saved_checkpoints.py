@@ -1,4 +1,4 @@
-"""Small checkpoints for the tests of this room."""
+"""Small checkpoints for the tests of this package."""
 
 import contextlib
 

@@ -31,11 +31,12 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
   installed, monkeypatch
 ):
   for name in ('transformer/runs/lock.py', 'attention_commands/train.py'):
-    assert installation.is_ours(installed / name)
+    assert installation.is_project_file(installed / name)
   for name in ('transformers/trainer.py', 'jax/_src/api.py', 'absl/app.py', 'noise.py'):
-    assert not installation.is_ours(installed / name)
+    assert not installation.is_project_file(installed / name)
   checkout = installed.parents[3]
-  assert not installation.is_ours(checkout / 'train.py')  # Here, that is another copy.
+  # Here, that is another copy.
+  assert not installation.is_project_file(checkout / 'train.py')
   monkeypatch.setattr(installation, 'TOP', checkout)
   for name in (
     'train.py',
@@ -43,9 +44,9 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
     'transformer/runs/lock.py',
     'launch/sweeping/trials.py',
   ):
-    assert installation.is_ours(checkout / name)
+    assert installation.is_project_file(checkout / name)
   for name in ('jax/_src/api.py', 'transformer/runs/lock.py'):
-    assert not installation.is_ours(installed / name)
+    assert not installation.is_project_file(installed / name)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_freed_memory_costs_no_page_faults_and_keeping_it_takes_none():
 
 def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
   environment = {'XDG_CACHE_HOME': str(tmp_path / 'cache')}
-  machine.keep_compiled_programs(environment)
+  machine.enable_compilation_cache(environment)
   folder = environment['JAX_COMPILATION_CACHE_DIR']
   assert folder.startswith(str(tmp_path / 'cache'))
   assert os.stat(folder).st_mode & 0o777 == 0o700  # JAX runs the programs in it.
@@ -70,7 +70,7 @@ def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
     'TF_CPP_MIN_LOG_LEVEL': '0',
   }
   before = dict(environment)
-  machine.keep_compiled_programs(environment)
+  machine.enable_compilation_cache(environment)
   assert environment == before and not (tmp_path / 'no').exists()
 
 
@@ -81,7 +81,7 @@ def test_an_unusable_folder_gives_a_warning_and_no_cache(
   (tmp_path / 'file').write_text('mine')
   monkeypatch.setenv('HOME', str(tmp_path / 'file'))
   environment = {'XDG_CACHE_HOME': home and str(tmp_path / home)}
-  machine.keep_compiled_programs(environment)
+  machine.enable_compilation_cache(environment)
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
   (warning,) = warnings
   assert (
@@ -101,7 +101,7 @@ def test_processors_of_two_kinds_have_two_folders(tmp_path, monkeypatch):
       raising=False,
     )
     environment = {'XDG_CACHE_HOME': str(tmp_path)}
-    machine.keep_compiled_programs(environment)
+    machine.enable_compilation_cache(environment)
     folders.add(environment['JAX_COMPILATION_CACHE_DIR'])
   assert len(folders) == 2
 

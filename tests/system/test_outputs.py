@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer.commands.request import check_output
+from transformer.cli.request import check_output
 from transformer.errors import UserError
 from transformer.system import outputs
 
@@ -77,7 +77,7 @@ def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
   for name in ('file', 'linked', 'hard', tmp_path / '..' / tmp_path.name / 'file'):
     for inputs in ([file], [other, 'file'], ['nowhere', 'hard']):
       with pytest.raises(UserError, match=r'--output=.* would overwrite'):
-        outputs.check_not_read('output', Path(name), inputs)
-  outputs.check_not_read('output', other, [file, 'nowhere'])
-  outputs.check_not_read('output', tmp_path / 'new', [file])
-  outputs.check_not_read('output', Path(os.devnull), [os.devnull])
+        outputs.check_not_input('output', Path(name), inputs)
+  outputs.check_not_input('output', other, [file, 'nowhere'])
+  outputs.check_not_input('output', tmp_path / 'new', [file])
+  outputs.check_not_input('output', Path(os.devnull), [os.devnull])

@@ -1,4 +1,4 @@
-"""The work of each of several processes; tests/commands runs several processes together."""
+"""The work of each of several processes; tests/cli runs several processes together."""
 
 import hashlib
 import os
@@ -59,7 +59,10 @@ def test_tasks_that_cannot_divide_the_gpus_are_refused(variables, fact):
 
 
 def test_a_process_whose_peers_do_not_start_ends_in_one_line():
-  code = 'from transformer.system import processes; processes._JOIN_SECONDS = 1; processes.join()'
+  code = (
+    'from transformer.system import processes; '
+    'processes._JOIN_SECONDS = 1; processes.initialize()'
+  )
   with socket.socket() as free:
     free.bind(('localhost', 0))
     port = free.getsockname()[1]

@@ -96,7 +96,7 @@ def test_a_process_in_the_background_is_not_stopped_by_a_terminal_but_by_a_sched
   ('before', 'grace', 'signals', 'said'),
   [
     (
-      'signals.hold()',
+      'signals.defer()',
       0.3,
       [signal.SIGTERM],
       'exceeded train.grace_seconds=0.3',

@@ -31,7 +31,7 @@ def traces(folder):
       return {'sum': jnp.sum(x), 'rows': (x * scale['twice'], x + 1.0)}
 
     arguments = x, {'twice': jnp.float32(2.0)}
-    kept = traced_programs.keep_traced(function, about, modules, arguments)
+    kept = traced_programs.cache_traced(function, about, modules, arguments)
     results = jax.jit(kept)(*arguments)
     if x is X:
       chex.assert_trees_all_equal(results, WANTED)

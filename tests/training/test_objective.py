@@ -1,4 +1,4 @@
-"""An objective of one's own, as docs/own-parts.md shows it, is what an update minimises."""
+"""An objective of one's own, as docs/plugins.md shows it, is what an update minimises."""
 
 import types
 

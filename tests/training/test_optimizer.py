@@ -219,7 +219,7 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
     [0, 0.005, 0.01, 0.01, 0.004, 0],
     atol=1e-8,
   )
-  assert Config(optimizer=OWN).own_code == {
+  assert Config(optimizer=OWN).plugin_kinds == {
     'my_optimizers:trapezoid': 'schedule',
     'my_optimizers:lion': 'algorithm',
   }

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
@@ -44,7 +44,7 @@ def check_batch(batch: Any):
     np.issubdtype(getattr(array, 'dtype', float), np.integer) for array in arrays
   ):
     raise UserError(
-      f'expected a Batch of integers, as run.batch returns it; got {shown(batch)}'
+      f'expected a Batch of integers, as run.batch returns it; got {short_repr(batch)}'
     )
   shapes = [array.shape for array in arrays]
   source = batch.source_tokens.shape
@@ -53,5 +53,5 @@ def check_batch(batch: Any):
   if shapes != wanted or len(source) != 2 or len(target) != 2 or source[0] != target[0]:
     raise UserError(
       f'the arrays of a batch must have shapes [row, length], with one length for '
-      f'the source and one for the target; got {shown(shapes)}'
+      f'the source and one for the target; got {short_repr(shapes)}'
     )

@@ -4,9 +4,9 @@ import dataclasses
 import math
 import re
 
-from transformer import own_code
-from transformer.errors import UserError, shown
-from transformer.settings import check_ranges, setting
+from transformer import plugins
+from transformer.config_fields import check_ranges, config_field
+from transformer.errors import UserError, short_repr
 
 SOURCES = ('tfds', 'text')
 # SentencePiece's normalization rules, which are applied before segmentation.
@@ -29,7 +29,7 @@ class DataConfig:
 
   Attributes:
     source: `tfds` for a TensorFlow Datasets translation dataset, `text` for a pair of line-aligned
-      UTF-8 files per split, or MODULE:CLASS for a custom source, see docs/own-parts.md.
+      UTF-8 files per split, or MODULE:CLASS for a custom source, see docs/plugins.md.
     name: the TFDS name of the dataset, such as `wmt14_translate/de-en`; unused for text.
     dir: the folder of the dataset or of the text files. Empty is TFDS's default folder.
     train: the corpora to train on: TFDS splits, prefixes of text files, or splits of a custom
@@ -65,7 +65,7 @@ class DataConfig:
       tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
     variations: augmentations, custom functions that change training sentences at each use, such as
       noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a
-      tuple of that and the numbers that it takes; see docs/own-parts.md.
+      tuple of that and the numbers that it takes; see docs/plugins.md.
   """
 
   source: str = 'tfds'
@@ -78,17 +78,17 @@ class DataConfig:
   source_language: str = 'en'
   target_language: str = 'fr'
   shared_vocabulary: bool = True
-  vocabulary_size: int = setting(37_000, least=SMALLEST_VOCABULARY)
-  source_vocabulary_size: int | None = setting(None, least=SMALLEST_VOCABULARY)
+  vocabulary_size: int = config_field(37_000, min=SMALLEST_VOCABULARY)
+  source_vocabulary_size: int | None = config_field(None, min=SMALLEST_VOCABULARY)
   vocabulary: str = ''
   source_vocabulary: str = ''
-  vocabulary_kind: str = setting('bpe', choices=('bpe', 'unigram'))
+  vocabulary_kind: str = config_field('bpe', choices=('bpe', 'unigram'))
   split_digits: bool = False
-  normalisation: str = setting('identity', choices=NORMALISATIONS)
+  normalisation: str = config_field('identity', choices=NORMALISATIONS)
   symbols: tuple[str, ...] = ()
-  max_length: int = setting(256, least=2)
-  max_length_ratio: float = setting(0.0, least=0)
-  variations: tuple[own_code.Setting, ...] = ()
+  max_length: int = config_field(256, min=2)
+  max_length_ratio: float = config_field(0.0, min=0)
+  variations: tuple[plugins.Setting, ...] = ()
 
   @property
   def valid_sets(self) -> dict[str, str]:
@@ -125,7 +125,7 @@ class DataConfig:
     if not all(languages) or len(set(languages)) < 2:
       raise UserError(
         f'data.source_language and data.target_language must both be set, and differ;'
-        f' got {shown(languages)}'
+        f' got {short_repr(languages)}'
       )
     for key, names in (
       ('train', self.train),
@@ -133,7 +133,7 @@ class DataConfig:
     ):
       if not names or not all(names) or len(set(names)) < len(names):
         raise UserError(
-          f'data.{key} must name at least one corpus, and each once; got {shown(names)}'
+          f'data.{key} must name at least one corpus, and each once; got {short_repr(names)}'
         )
     weights = self.weights
     if (
@@ -143,13 +143,13 @@ class DataConfig:
     ):
       raise UserError(
         'data.train_weights must have one weight per corpus of data.train, all at least 0 and '
-        f'one above 0; got {shown(weights)}'
+        f'one above 0; got {short_repr(weights)}'
       )
     for symbol in self.symbols:
       if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
         raise UserError(
           'data.symbols must be distinct, without whitespace, and no names of control symbols '
-          f'or bytes, such as </s> or <0x41>; got {shown(symbol)}'
+          f'or bytes, such as </s> or <0x41>; got {short_repr(symbol)}'
         )
     if self.shared_vocabulary and (
       self.source_vocabulary or self.source_vocabulary_size

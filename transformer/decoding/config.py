@@ -5,9 +5,9 @@ import typing
 from math import inf
 from typing import Any
 
-from transformer import own_code
+from transformer import plugins
+from transformer.config_fields import check_ranges, coerce, config_field, did_you_mean
 from transformer.errors import UserError
-from transformer.settings import check_ranges, converted, nearest_name, setting
 
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # Settings that one translation can override.
@@ -44,14 +44,14 @@ class DecodeConfig:
       other text without spaces. The two MeCab tokenizers need extra packages.
   """
 
-  beam_size: int = setting(4, least=1)
-  alpha: float = setting(0.6, least=0, below=inf)
-  max_extra_length: int = setting(50, least=1)
-  batch_size: int = setting(64, least=1)
-  dtype: str = setting('trained', choices=('trained', 'float32', 'bfloat16'))
+  beam_size: int = config_field(4, min=1)
+  alpha: float = config_field(0.6, min=0, below=inf)
+  max_extra_length: int = config_field(50, min=1)
+  batch_size: int = config_field(64, min=1)
+  dtype: str = config_field('trained', choices=('trained', 'float32', 'bfloat16'))
   # A dict is not hashable.
-  search: own_code.Setting = dataclasses.field(default='default', hash=False)
-  bleu_tokenize: str = setting(
+  search: plugins.Setting = dataclasses.field(default='default', hash=False)
+  bleu_tokenize: str = config_field(
     '13a', choices=('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
   )
 
@@ -59,7 +59,7 @@ class DecodeConfig:
 
   def __post_init__(self):
     check_ranges(self, self.prefix)
-    own_code.check(f'{self.prefix}search', self.search, ('default',))
+    plugins.check(f'{self.prefix}search', self.search, ('default',))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +77,12 @@ class Decoding(DecodeConfig):
     seed: root of the random keys for sampling.
   """
 
-  nbest: int = setting(1, least=1)
+  nbest: int = config_field(1, min=1)
   sample: bool = False
-  temperature: float = setting(1.0, above=0, below=inf)
-  top_k: int = setting(0, least=0)
-  top_p: float = setting(1.0, above=0, most=1)
-  seed: int = setting(0, least=0, below=2**32)
+  temperature: float = config_field(1.0, above=0, below=inf)
+  top_k: int = config_field(0, min=0)
+  top_p: float = config_field(1.0, above=0, max=1)
+  seed: int = config_field(0, min=0, below=2**32)
 
   prefix = ''
 
@@ -106,8 +106,8 @@ def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Deco
   values = {}
   for name, value in options.items():
     if name not in OPTIONS:
-      raise UserError(f'there is no option {name}; {nearest_name(name, OPTIONS)}')
-    values[name] = converted(kinds[name], value, name)
+      raise UserError(f'there is no option {name}; {did_you_mean(name, OPTIONS)}')
+    values[name] = coerce(kinds[name], value, name)
   drawing = [name for name in _SAMPLING if name in options]
   if drawing and not values.get('sample'):
     useless = ' and '.join(drawing)

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterable
 
+from transformer.config_fields import check_range
 from transformer.data.vocabulary.vocabularies import fingerprints
 from transformer.decoding.pairs import longest
 from transformer.errors import UserError
 from transformer.runs.loading import Run, load_run
-from transformer.settings import check_range
 
 
 def load_members(
@@ -24,7 +24,7 @@ def load_members(
   Raises:
     UserError: a directory has no run, too few checkpoints, or a run incompatible with the first.
   """
-  check_range('average', average, least=1)
+  check_range('average', average, min=1)
   run = load_run(workdir, checkpoint, average, batch_size)
   members = [run]
   for folder in [ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble:

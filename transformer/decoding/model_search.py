@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer import own_code
+from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import Constraint, obeying
 from transformer.decoding.pairs import rows_of
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, greedy_search, sample_search
@@ -129,13 +129,13 @@ class ModelSearch:
     return applies
 
 
-def custom_search(setting: own_code.Setting, *arguments: Any) -> Search:
+def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
   """Returns the search of a custom `decode.search`, called with the arguments of `beam_search`."""
-  search = own_code.build(setting, 'search', *arguments)
+  search = plugins.build(setting, 'search', *arguments)
   if not isinstance(search, Search):
     raise UserError(
-      f'the search {own_code.name_of(setting)} must return a Search of '
-      f'transformer.ops.search; got {shown(search)}'
+      f'the search {plugins.name_of(setting)} must return a Search of '
+      f'transformer.ops.search; got {short_repr(search)}'
     )
   return search
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from transformer import own_code
+from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.model_search import Inputs, ModelSearch
 from transformer.model.building import modules_of
@@ -28,7 +28,7 @@ from transformer.ops.search import (
   padded_sources,
 )
 from transformer.system import processes
-from transformer.system.traced_programs import keep_traced, register_tuples
+from transformer.system.traced_programs import cache_traced, register_named_tuples
 from transformer.training.mesh import replicated
 
 # Minimum padded length of encoded sources, so that more sentences share batches.
@@ -48,7 +48,7 @@ class BatchState(NamedTuple):
   search: Any  # the state of the search of `ops`
 
 
-register_tuples(
+register_named_tuples(
   KVCache, Source, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
 )
 # Runs between two calls of `advance` if the length of the cache changes.
@@ -78,7 +78,7 @@ class SearchPrograms:
     for model in search.models:
       self._modules += modules_of(model)
     if search.decoding.search != 'default':
-      self._modules.append(own_code.name_of(search.decoding.search).partition(':')[0])
+      self._modules.append(plugins.name_of(search.decoding.search).partition(':')[0])
     self._programs: dict = {}
     self._lock = threading.Lock()
 
@@ -170,7 +170,7 @@ class SearchPrograms:
         function = functools.partial(function, length)
         if self._rows.mesh.size == 1:
           about = f'{name}, {self._about}'
-          function = keep_traced(function, about, self._modules, arguments)
+          function = cache_traced(function, about, self._modules, arguments)
         made = self._everywhere
         if not self._rows.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])

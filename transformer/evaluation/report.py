@@ -7,7 +7,7 @@ from typing import TextIO
 from absl import logging
 
 from transformer.decoding.translator import Translation
-from transformer.errors import UserError, optional, shown
+from transformer.errors import UserError, short_repr, warn_on_error
 from transformer.evaluation import results
 from transformer.evaluation.metrics import NAMES, score_text
 from transformer.evaluation.scores import OwnMetric, Score, own_scores
@@ -63,13 +63,13 @@ def evaluate(
 
   gold = text.references if text.gold is None else [text.gold]
   for metric in own_metrics:
-    with optional(f'the metric {metric.spec} is skipped', leave_out):
+    with warn_on_error(f'the metric {metric.spec} is skipped', leave_out):
       own = own_scores(metric, text.sources, lines, gold)
       taken = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
       clash = taken.intersection(score.name for score in own)
       if clash:
         raise UserError(
-          f'the metric returns {shown(min(clash))}, already the name of another score or of a '
+          f'the metric returns {short_repr(min(clash))}, already the name of another score or of a '
           'field of the results; rename it'
         )
       _add(scores, sentences, own)

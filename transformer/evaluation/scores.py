@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer import own_code
-from transformer.errors import UserError, shown
+from transformer import plugins
+from transformer.errors import UserError, short_repr
 
 # The number of bootstrap samples and their seed, as in sacreBLEU.
 RESAMPLES = 1000
@@ -55,8 +55,8 @@ class OwnMetric(NamedTuple):
 
 
 def load_metric(spec: str) -> OwnMetric:
-  """Imports the metric MODULE:FUNCTION, as `own_code.load` does."""
-  return OwnMetric(spec, own_code.load(spec, 'metric'))
+  """Imports the metric MODULE:FUNCTION, as `plugins.load` does."""
+  return OwnMetric(spec, plugins.load(spec, 'metric'))
 
 
 def own_scores(
@@ -66,7 +66,7 @@ def own_scores(
   references: Sequence[Sequence[str]],
 ) -> list[Score]:
   """Returns the scores of a custom metric; raises `UserError` if it fails or one is not finite."""
-  with own_code.guarded(f'the metric {metric.spec} failed'):
+  with plugins.as_user_error(f'the metric {metric.spec} failed'):
     values = metric.function(
       list(sources), list(translations), list(map(list, references))
     )
@@ -82,7 +82,7 @@ def own_scores(
     if scores.shape not in ((), (count,)) or not np.isfinite(scores).all():
       raise UserError(
         f'the metric {metric.spec} must return a finite number, or one for each of the '
-        f'{count} translations, or a dict of these; {name} is {shown(value)}'
+        f'{count} translations, or a dict of these; {name} is {short_repr(value)}'
       )
     score = Score(str(name), scores.mean().item(), metric.spec)
     if scores.shape:

@@ -8,7 +8,7 @@ import numpy as np
 from transformer.data.batch import Batch
 from transformer.errors import UserError
 from transformer.system import processes
-from transformer.system.progress import say
+from transformer.system.progress import log_info
 
 BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # Maximum number of skipped batches to write, to limit disk usage.
@@ -30,7 +30,7 @@ def check_update(
   skips = metrics.get('skips')
   if skips and skips.in_a_row <= allowed:
     where = f'; {_write(workdir, step, batch)}' if skips.total <= _WRITTEN else ''
-    say(
+    log_info(
       f'{event}; the step was skipped ({skips.in_a_row} in a row, {skips.total} in total){where}'
     )
     return False

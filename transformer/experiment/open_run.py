@@ -49,7 +49,7 @@ def open_run(
   Raises `UserError` if changed settings would alter the training steps of the run.
   """
   with contextlib.ExitStack() as stack:
-    processes.from_first(lambda: stack.enter_context(run_lock(workdir)))
+    processes.broadcast_from_first(lambda: stack.enter_context(run_lock(workdir)))
     folder = workdir / run_directory.CHECKPOINTS
     writer = CheckpointWriter(folder, keep=config.train.keep)
     stack.enter_context(contextlib.closing(writer))
@@ -68,7 +68,7 @@ def read_run(workdir: Path, config: Config, checkpoints: Checkpoints) -> OpenRun
     return begun, changes, step, unfinished
 
   # On a network file system, processes may see different folders for a while: use process 0's.
-  begun, changes, step, unfinished = processes.from_first(look)
+  begun, changes, step, unfinished = processes.broadcast_from_first(look)
   history = {'evaluations': []} if step is None else checkpoints.history(step)
   is_last = step is not None and step >= config.train.steps
   done = is_last or is_out_of_patience(history['evaluations'], config.train.patience)

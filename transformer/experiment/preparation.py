@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from transformer import files, own_code
+from transformer import files, plugins
 from transformer.config import Config
 from transformer.data.batches.training_batches import Shape
 from transformer.data.corpora import (
@@ -70,12 +70,12 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   """
   train = config.train
   # Import the plugins first, so that their errors come before any text is read.
-  for spec, kind in config.own_code.items():
-    own_code.load(spec, kind)
+  for spec, kind in config.plugin_kinds.items():
+    plugins.load(spec, kind)
   check_tokenizer(config.decode.bleu_tokenize)
   metric = load_metric(train.valid_metric) if train.valid_metric else None
   corpora = open_corpora(config.data)
-  processes.check_same(files.as_json(corpora.fingerprints()), 'text')
+  processes.check_same(files.json_bytes(corpora.fingerprints()), 'text')
   first = next(iter(corpora.valid.values()))
   gold = first.gold and first.gold[:_TRIED]
   check_metrics(metric, train.best_by, first[:_TRIED], gold)
@@ -95,10 +95,12 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
     'origin': origin and describe_origin(origin),
     'frozen': list(objective.sources),
-    'own_code': own_code.digests(config.own_code),
+    'plugins': plugins.digests(config.plugin_kinds),
   }
   if run.begun:
-    processes.from_first(lambda: resuming.check_same_start(run.workdir, facts))
+    processes.broadcast_from_first(
+      lambda: resuming.check_same_start(run.workdir, facts)
+    )
   return Preparation(corpora, vocabulary, origin, metric, encoded, update, facts)
 
 
@@ -114,7 +116,7 @@ def _vocabulary(
     made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
     return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
 
-  models = processes.from_first(make)
+  models = processes.broadcast_from_first(make)
   return vocabularies.from_model_files(
     {name: bytes.fromhex(model) for name, model in models.items()}, 'the first process'
   )
@@ -127,7 +129,7 @@ def record_start(run: OpenRun, prepared: Preparation):
   reproducible = config.train.reproducible
   if run.begun:
     # Written before the config, so that every changed setting is recorded.
-    digests = prepared.facts['own_code']
+    digests = prepared.facts['plugins']
     record.add_session(run.workdir, reproducible, run.changes, not run.done, digests)
   files.write_sealed(run.workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(prepared.vocabulary, run.workdir)
@@ -166,7 +168,7 @@ def check_run(config: Config, workdir: Path) -> Preparation | None:
   run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
   if run.ended:
     return None
-  mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
+  mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
   prepared = prepare(config, run, mesh, keep=False)
   # Trace the step, since a custom objective may fail only when it is called.
   prepared.update.lower(prepared.encoded.batches.shape)

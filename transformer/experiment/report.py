@@ -12,11 +12,11 @@ import jax
 from absl import logging
 from tqdm import tqdm
 
-from transformer import files, own_code
+from transformer import files, plugins
 from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import Shape
-from transformer.errors import optional
+from transformer.errors import warn_on_error
 from transformer.experiment.divergence import check_update
 from transformer.experiment.meter import Meter, utilisation
 from transformer.experiment.reporters import Reporters
@@ -30,7 +30,7 @@ from transformer.runs.evaluations import (
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
-from transformer.system.progress import progress_bar, say, warn
+from transformer.system.progress import log_info, log_warning, progress_bar
 from transformer.training.update import Update
 
 
@@ -59,14 +59,14 @@ class Report:
     speed = utilisation(update.model, update.mesh.size, update.objective)
     self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
-    processes.from_first(
+    processes.broadcast_from_first(
       lambda: self._open(update.config, step, history.get('log', {}))
     )
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
     parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
-    say(
+    log_info(
       f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
     )
@@ -74,7 +74,7 @@ class Report:
   def _open(self, config: Config, step: int, written: Mapping):
     parts = {str(self._workdir / TENSORBOARD): Events}
     for spec in config.train.report:
-      parts[f'the tracker {spec}'] = own_code.load(spec, 'reporter')
+      parts[f'the tracker {spec}'] = plugins.load(spec, 'reporter')
     seconds = min(10.0, config.train.grace_seconds / 4)
     with contextlib.ExitStack() as opened:
       self._metrics = MetricsFile(self._workdir / METRICS, written)
@@ -136,7 +136,9 @@ class Report:
       return
     folder = self._workdir / EVALUATIONS
     for key, texts in evaluation.translations.items():
-      with optional(f'step {step}, {key}: no translations in {EVALUATIONS}/', warn):
+      with warn_on_error(
+        f'step {step}, {key}: no translations in {EVALUATIONS}/', log_warning
+      ):
         content = ''.join(f'{text}\n' for text in texts)
         files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())
     name, score = deciding_metric(evaluations[-1])
@@ -144,7 +146,7 @@ class Report:
     self._reporters.tell('samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
     is_best = best is evaluations[-1] and math.isfinite(score)
-    say(
+    log_info(
       f'step {step}/{self._config.steps}  valid loss {evaluation.values["valid/loss"]:.3f} '
       f'(not smoothed)  valid {name} {score:.2f}{"  the best so far" if is_best else ""}'
     )

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, warn_on_error
 from transformer.runs.run_directory import METRICS
-from transformer.system.progress import warn
+from transformer.system.progress import log_warning
 
 
 class Sample(NamedTuple):
@@ -57,7 +57,7 @@ class Reporters:
     for reporter in self._all:
       reporter.join(end - time.monotonic())
       if reporter.is_alive():
-        warn(
+        log_warning(
           f'{reporter.name} did not finish within {self._seconds:g} seconds and may lack lines; '
           f'{METRICS} has all'
         )
@@ -85,9 +85,9 @@ class _Reporter(threading.Thread):
 
   def run(self):
     """Builds the tracker, and calls its methods."""
-    with optional(
+    with warn_on_error(
       f'{self.name} receives no more lines until the run is restarted; {METRICS} has all',
-      warn,
+      log_warning,
     ):
       try:
         part = self._part(*self._arguments)

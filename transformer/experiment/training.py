@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, shown
+from transformer.errors import Preempted, UserError, short_repr
 from transformer.experiment.open_run import OpenRun, open_run
 from transformer.experiment.preparation import Preparation, prepare, record_start
 from transformer.experiment.report import Report
@@ -41,8 +41,8 @@ from transformer.training.update import CompiledUpdate
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   """Trains a run from its config, or resumes it; raises `Preempted` if `signals` stop it."""
   check_backend()
-  processes.from_first(lambda: _check_machine(config))
-  mesh = make_mesh(config.mesh, config.rows_at_once)
+  processes.broadcast_from_first(lambda: _check_machine(config))
+  mesh = make_mesh(config.mesh, config.rows_per_microbatch)
   with open_run(workdir, config) as (run, checkpoints):
     if run.ended:
       _report_end(config.train, workdir, run.step, run.history['evaluations'])
@@ -53,10 +53,12 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     update = prepared.update
     name, search = _compile_search(validation, update.state.best_params)
     compiled = compile_within_memory(update, batches.shape, name, search)
-    processes.from_first(lambda: record_start(run, prepared))
+    processes.broadcast_from_first(lambda: record_start(run, prepared))
     if not run.begun:
       model = config.model
-      processes.from_first(lambda: advise_bfloat16(model.dtype, model.model_dim))
+      processes.broadcast_from_first(
+        lambda: advise_bfloat16(model.dtype, model.model_dim)
+      )
     if run.step is None:
       state = update.first_state(prepared.origin and prepared.origin.params)
     else:
@@ -93,7 +95,7 @@ def train(
   if is_alone:
     evaluate = functools.partial(signals.interruptible, evaluate)
   with Report(run.workdir, update, step, run.history, batches.shape) as report:
-    signals.hold()
+    signals.defer()
     arriving = report.meter.watch(batches.iterate(step, config.steps))
     while unfinished or not done:
       if not unfinished:
@@ -167,7 +169,7 @@ def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
   if best_by and f'valid/{best_by}' not in values:
     known = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {shown(best_by)}; once train.valid_metric '
+      f'train.best_by must be one of {known}; got {short_repr(best_by)}; once train.valid_metric '
       'returns it, rerun the command to resume'
     )
   return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}
@@ -184,7 +186,7 @@ def _check_machine(config: Config):
     )
   check_shares(
     config.mesh,
-    config.rows_at_once,
+    config.rows_per_microbatch,
     config.decode.batch_size,
     jax.device_count(),
     jax.process_count(),

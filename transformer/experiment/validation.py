@@ -8,13 +8,13 @@ import jax
 from transformer.data.batch import Batch
 from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translator
-from transformer.errors import UserError, optional, shown
+from transformer.errors import UserError, short_repr, warn_on_error
 from transformer.evaluation.metrics import corpus_score
 from transformer.evaluation.scores import OwnMetric, own_scores
 from transformer.experiment.meter import perplexity
 from transformer.experiment.reporters import Sample
 from transformer.system import processes
-from transformer.system.progress import warn
+from transformer.system.progress import log_warning
 from transformer.training.config import STANDARD_METRICS
 
 _SHOWN = 5  # Number of sentences that TensorBoard shows, evenly spaced over the split.
@@ -83,7 +83,7 @@ class Validation(NamedTuple):
         scores |= self._scores(each, translations[each.key])
       values |= {f'{each.key}/{name}': value for name, value in scores.items()}
     # Custom metrics may differ across hosts, but all processes must agree: use process 0's.
-    values = processes.from_first(lambda: values)
+    values = processes.broadcast_from_first(lambda: values)
     first = self.sets[0]
     texts = (first.sources, first.references, translations[first.key])
     samples = [Sample(*lines) for lines in zip(*texts, strict=True)]
@@ -96,7 +96,7 @@ class Validation(NamedTuple):
     if self.has_chrf:
       scores['chrf'] = corpus_score('chrF2++', translations, references)
     if self.metric:
-      with optional(f'{each.key}: a metric is skipped', warn):
+      with warn_on_error(f'{each.key}: a metric is skipped', log_warning):
         scores |= own_values(self.metric, each.sources, translations, each.gold)
     return scores
 
@@ -131,7 +131,7 @@ def check_metrics(
   name = best_by.rpartition('/')[2]
   if name and name not in names:
     raise UserError(
-      f'train.best_by must name one of {", ".join(sorted(names))}; got {shown(name)}'
+      f'train.best_by must name one of {", ".join(sorted(names))}; got {short_repr(name)}'
     )
 
 
@@ -146,7 +146,7 @@ def own_values(
   for score in scores:
     if score.name in STANDARD_METRICS:
       raise UserError(
-        f'the metric {metric.spec} returns {shown(score.name)}, already the name of another '
+        f'the metric {metric.spec} returns {short_repr(score.name)}, already the name of another '
         'validation metric; rename it'
       )
   return {score.name: score.score for score in scores}

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer import own_code
+from transformer import plugins
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.search_state import KVCache
@@ -169,8 +169,8 @@ class MultiHeadAttention(nn.Module):
     spec = self.config.attention
     if ':' not in spec:
       return None
-    return own_code.guarded(f'the attention {spec} failed')(
-      own_code.load(spec, 'attention')
+    return plugins.as_user_error(f'the attention {spec} failed')(
+      plugins.load(spec, 'attention')
     )
 
   def project(self, name, x_BTD, layout) -> jax.Array:

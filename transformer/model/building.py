@@ -32,8 +32,8 @@ from typing import Any
 
 import flax.linen as nn
 
-from transformer import own_code
-from transformer.errors import UserError, shown
+from transformer import plugins
+from transformer.errors import UserError, short_repr
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.ops.fused_attention import missing_for_fused_attention
@@ -55,14 +55,14 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
   if config.attention == 'cudnn' and missing_for_fused_attention(config.head_key_dim):
     config = dataclasses.replace(config, attention='reference')
   if ':' in config.attention:
-    own_code.load(config.attention, 'attention')
+    plugins.load(config.attention, 'attention')
   if not config.module:
     return Transformer(config, *sizes)
-  spec = own_code.name_of(config.module)
-  model = own_code.build(config.module, 'model', config, *sizes)
+  spec = plugins.name_of(config.module)
+  model = plugins.build(config.module, 'model', config, *sizes)
   if not isinstance(model, nn.Module):
     raise UserError(
-      f'the model {spec} must be a class of Flax modules; got {shown(model)}'
+      f'the model {spec} must be a class of Flax modules; got {short_repr(model)}'
     )
   check_has(model, 'start', 'step')
   return model
@@ -74,7 +74,7 @@ def check_has(model: Model, *methods: str):
   if missing:
     spec = model.config.module or type(model).__name__
     raise UserError(
-      f'the model {own_code.name_of(spec)} lacks {" and ".join(missing)}; '
+      f'the model {plugins.name_of(spec)} lacks {" and ".join(missing)}; '
       'transformer.model.building describes the methods of a model'
     )
 

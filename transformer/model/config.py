@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from transformer import own_code
-from transformer.errors import UserError, shown
-from transformer.settings import check_ranges, setting
+from transformer import plugins
+from transformer.config_fields import check_ranges, config_field
+from transformer.errors import UserError, short_repr
 
 # The deepest known Transformer has 500 layers per stack (Wang et al., 2022, "DeepNet").
 _MOST_LAYERS = 1000
@@ -59,40 +59,41 @@ class ModelConfig:
       settings; '' is `model.transformer.Transformer`. `model.building` defines its interface.
   """
 
-  num_layers: int = setting(6, least=1, most=_MOST_LAYERS)
-  decoder_layers: int | None = setting(None, least=1, most=_MOST_LAYERS)
-  model_dim: int = setting(512, least=1)
-  ff_dim: int = setting(2048, least=1)
-  activation: str = setting('relu', choices=('relu', 'gelu', 'silu', 'swiglu'))
-  num_heads: int = setting(8, least=1)
-  key_dim: int | None = setting(None, least=1)
-  value_dim: int | None = setting(None, least=1)
-  attention_bias: str = setting('none', choices=('none', 'output', 'all'))
-  dropout: float = setting(0.1, least=0, below=1)
-  attention_dropout: float = setting(0.0, least=0, below=1)
-  activation_dropout: float = setting(0.0, least=0, below=1)
-  norm: str = setting('post', choices=('post', 'pre'))
+  num_layers: int = config_field(6, min=1, max=_MOST_LAYERS)
+  decoder_layers: int | None = config_field(None, min=1, max=_MOST_LAYERS)
+  model_dim: int = config_field(512, min=1)
+  ff_dim: int = config_field(2048, min=1)
+  activation: str = config_field('relu', choices=('relu', 'gelu', 'silu', 'swiglu'))
+  num_heads: int = config_field(8, min=1)
+  key_dim: int | None = config_field(None, min=1)
+  value_dim: int | None = config_field(None, min=1)
+  attention_bias: str = config_field('none', choices=('none', 'output', 'all'))
+  dropout: float = config_field(0.1, min=0, below=1)
+  attention_dropout: float = config_field(0.0, min=0, below=1)
+  activation_dropout: float = config_field(0.0, min=0, below=1)
+  norm: str = config_field('post', choices=('post', 'pre'))
   rms_norm: bool = False
   query_key_norm: bool = False
-  positions: str = setting(
+  positions: str = config_field(
     'sinusoidal', choices=('sinusoidal', 'learned', 'rotary', 'relative')
   )
-  max_positions: int = setting(1024, least=1)
+  max_positions: int = config_field(1024, min=1)
   share_embeddings: bool = True
   tie_output: bool = True
   output_bias: bool = False
   attention: str = 'reference'
-  dtype: str = setting('float32', choices=('float32', 'bfloat16'))
+  dtype: str = config_field('float32', choices=('float32', 'bfloat16'))
   remat: bool = False
   # A dict has no hash.
-  module: own_code.Setting = dataclasses.field(default='', hash=False)
+  module: plugins.Setting = dataclasses.field(default='', hash=False)
 
   def __post_init__(self):
     check_ranges(self, 'model.')
-    own_code.check('model.module', self.module, ('',))
+    plugins.check('model.module', self.module, ('',))
     if ':' not in self.attention and self.attention not in ('reference', 'cudnn'):
       raise UserError(
-        f'model.attention must be reference, cudnn, or MODULE:FUNCTION; got {shown(self.attention)}'
+        'model.attention must be reference, cudnn, or MODULE:FUNCTION; got '
+        f'{short_repr(self.attention)}'
       )
     if None in (self.key_dim, self.value_dim) and self.model_dim % self.num_heads:
       raise UserError(

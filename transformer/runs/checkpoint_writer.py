@@ -101,7 +101,7 @@ class CheckpointWriter(Checkpoints):
         sealing.seal(unsealed, step)
         self._remove({step} & set(self.steps))
         os.rename(unsealed, self._directory / str(step))
-        files.flush_folder(self._directory)
+        files.fsync_folder(self._directory)
         self.steps.append(step)
         self._remove_superfluous(history)
 
@@ -202,5 +202,5 @@ def _one_line_errors(directory: Path) -> Iterator[None]:
       'fix permissions, then rerun to resume from the previous checkpoint'
     )
     if jax.process_count() > 1:
-      processes.fail(refusal)
+      processes.exit_with_error(refusal)
     raise refusal from error

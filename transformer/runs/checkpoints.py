@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import tensorstore
 from absl import logging
 
-from transformer.errors import UserError, is_out_of_memory, shown, type_and_message
+from transformer.errors import UserError, is_out_of_memory, short_repr, type_and_message
 from transformer.runs import sealing
 from transformer.runs.evaluations import best_evaluation
 from transformer.runs.run_directory import UNFINISHED, check_path
@@ -84,7 +84,7 @@ class Checkpoints:
     if step not in self.steps:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
-        f'got {shown(which)}'
+        f'got {short_repr(which)}'
         + (f', whose step {step} is missing' if which == 'best' else '')
       )
     self._verify(step)

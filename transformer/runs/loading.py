@@ -18,7 +18,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.model.building import Model, build_model, modules_of
 from transformer.model.transformer import init_params
 from transformer.runs import record, run_directory
@@ -29,7 +29,7 @@ from transformer.runs.checkpoints import (
   by_name,
 )
 from transformer.system.jax_backend import check_backend
-from transformer.system.traced_programs import keep_traced
+from transformer.system.traced_programs import cache_traced
 from transformer.training.mesh import replicated, sentence_mesh
 
 
@@ -172,7 +172,7 @@ def check_params(model: Model, params):
   """Raises `UserError` if the names or shapes of parameters differ from the model's."""
   if not isinstance(params, Mapping):
     raise UserError(
-      f'parameters must be nested dicts, as run.params; got {shown(params)}'
+      f'parameters must be nested dicts, as run.params; got {short_repr(params)}'
     )
   wanted = by_name(_shapes_of(model))
   given = by_name(params)
@@ -190,7 +190,7 @@ def check_params(model: Model, params):
 def _shapes_of(model: Model) -> Any:
   """Returns the shapes of a model's parameters; their traced program is cached."""
   return jax.eval_shape(
-    keep_traced(
+    cache_traced(
       lambda: init_params(model, 0),
       f'parameters, {model!r}',
       modules_of(model),

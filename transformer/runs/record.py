@@ -27,11 +27,11 @@ def add_session(
   reproducible: bool,
   changes: dict,
   trains: bool,
-  own: dict[str, str],
+  digests: dict[str, str],
 ):
   """Adds this process to `run.json` of an existing run; `trains` is False if it only evaluates.
 
-  `own` has the current digest of each plugin. Raises `UserError` if JAX's switches differ from the
+  `digests` has each plugin's current digest. Raises `UserError` if JAX's switches differ from the
   switches of the last process that trained. Logs a warning for each plugin whose digest has changed
   since that process.
   """
@@ -39,14 +39,14 @@ def add_session(
   last = [about, *(past for past in about['resumed'] if past['trains'])][-1]
   if trains:
     check_switches(last['jax'])
-    for spec, digest in own.items():
-      if last['own_code'].get(spec, digest) != digest:
+    for spec, digest in digests.items():
+      if last['plugins'].get(spec, digest) != digest:
         logging.warning(
           'the module of %s has changed since the last training session, so the run may differ '
           'from an uninterrupted one',
           spec,
         )
-  facts = {'own_code': own, 'changed': changes, 'trains': trains}
+  facts = {'plugins': digests, 'changed': changes, 'trains': trains}
   about['resumed'].append({**_session(reproducible), **facts})
   files.write_sealed(workdir / RUN, about)
 

@@ -6,9 +6,9 @@ Imports no JAX, so that an invalid setting is reported at once.
 from collections.abc import Mapping
 from pathlib import Path
 
-from transformer import own_code
+from transformer import plugins
 from transformer.config import Config, flatten
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
@@ -84,7 +84,7 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
   """
   best_by = new['train.best_by'].rpartition('/')[2]
   may_not = {
-    'train.steps': SCHEDULES.get(own_code.name_of(new['optimizer.schedule']), True),
+    'train.steps': SCHEDULES.get(plugins.name_of(new['optimizer.schedule']), True),
     # It may name another folder, but cannot be added or removed.
     'train.init_from': not (old['train.init_from'] and new['train.init_from']),
     # One of its scores may decide which step is the best.
@@ -98,7 +98,7 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
     if old[name] != new[name]
   }
   differences = [
-    f'{name} was {shown(change["from"])}, is now {shown(change["to"])}'
+    f'{name} was {short_repr(change["from"])}, is now {short_repr(change["to"])}'
     for name, change in changes.items()
     if name not in _MAY_DIFFER or may_not.get(name)
   ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from transformer import files
 from transformer.config import Config
 from transformer.data.config import SEPARATE_VOCABULARIES, SHARED_VOCABULARY
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.runs.lock import LOCK
 from transformer.system.installation import TOP, installed_commit
 
@@ -80,8 +80,8 @@ def read_record(workdir: str | os.PathLike) -> dict:
   if record.get('format') != FORMAT:
     raise UserError(
       f'{path} should have the format {FORMAT}, which this version reads; got '
-      f'{shown(record.get("format"))}; train the run again, or use the version that '
-      f'wrote it (its commit is {shown(record.get("commit"))})'
+      f'{short_repr(record.get("format"))}; train the run again, or use the version that '
+      f'wrote it (its commit is {short_repr(record.get("commit"))})'
     )
   return record
 
@@ -109,7 +109,7 @@ def check_path(directory: Path):
 def holds_nothing(workdir: Path) -> bool:
   """Returns whether a directory holds only files of a process that was killed during start-up."""
   return all(
-    path.name == LOCK or files.is_unfinished(path) for path in workdir.iterdir()
+    path.name == LOCK or files.is_temporary(path) for path in workdir.iterdir()
   )
 
 

@@ -20,7 +20,7 @@ def seal(folder: Path, step: int):
 
   Also records the step, so that a renamed folder is detected.
   """
-  files.flush_all(folder)
+  files.fsync_tree(folder)
   paths = sorted(path for path in folder.rglob('*') if path.is_file())
   names = [path.relative_to(folder).as_posix() for path in paths]
   files.write_sealed(

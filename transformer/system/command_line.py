@@ -15,13 +15,13 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from transformer.config import check_name
+from transformer.config import type_of_setting
 from transformer.errors import (
   Preempted,
   UserError,
   is_out_of_memory,
-  readable,
-  shown,
+  one_line,
+  short_repr,
   type_and_message,
 )
 from transformer.system import installation, machine
@@ -33,7 +33,7 @@ _OUT_OF_MEMORY = (
 )
 
 
-def starter(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
+def entry_point(main: Callable[[Sequence[str]], None], **options) -> Callable[[], None]:
   """Returns a function that starts a command, with the options of `run`."""
   return functools.partial(run, main, **options)
 
@@ -66,10 +66,10 @@ def run(
     try:
       if len(argv) > 1 and not takes_arguments:
         raise UserError(
-          f'unexpected argument {shown(argv[1])}; flags begin with --, and come before any --'
+          f'unexpected argument {short_repr(argv[1])}; flags begin with --, and come before any --'
         )
       if not launches:
-        machine.keep_compiled_programs(os.environ)
+        machine.enable_compilation_cache(os.environ)
       main(argv)
       sys.stdout.flush()
       ending = 0, ''
@@ -115,7 +115,7 @@ def _ending(error: BaseException) -> tuple | None:
     return 1, installation.spell_commands(_OUT_OF_MEMORY)
   if isinstance(error, OSError):
     name = error.filename or 'a file'
-    return 1, readable(f'error: {name} cannot be used: {error.strerror or error}')
+    return 1, one_line(f'error: {name} cannot be used: {error.strerror or error}')
   return None
 
 
@@ -125,7 +125,7 @@ def _parse(argv, hint):
     for argument in argv[1:]:
       # ml_collections raises a different error for each kind of invalid name.
       if override := re.match(r'--?(?:no)?config\.([^=]*)', argument):
-        check_name(override[1])
+        type_of_setting(override[1])
     remaining = flags.FLAGS(_with_config(argv))
     _check_values()
     return remaining
@@ -143,7 +143,7 @@ def _parse(argv, hint):
       error.__context__ if isinstance(error.__context__, UserError) else error
     )
     added = f'; {hint}' if name and hint else ''
-    sys.exit(f'error: {readable(" ".join(message.split()))}{added}')
+    sys.exit(f'error: {one_line(" ".join(message.split()))}{added}')
   except Exception as error:  # ml_collections raises many types of errors.
     sys.exit(f'error: the flags cannot be read: {type_and_message(error)}')
 
@@ -205,7 +205,7 @@ def _should_show(record) -> bool:
     return not (
       record.exc_info and (f'{os.sep}orbax{os.sep}' in path or record.name == 'asyncio')
     )
-  return installation.is_ours(Path(path))
+  return installation.is_project_file(Path(path))
 
 
 def _print_unraisable(unraisable):

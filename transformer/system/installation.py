@@ -24,11 +24,11 @@ _OURS = (
 )
 _COMMAND = re.compile(
   r'(?:python )?\b(train|eval)\.py\b|'
-  r'python -m transformer\.(?:commands|tools)\.(\w+)'
+  r'python -m transformer\.(?:cli|tools)\.(\w+)'
 )
 
 
-def is_ours(path: Path) -> bool:
+def is_project_file(path: Path) -> bool:
   """Returns whether a file belongs to this project, rather than to a library."""
   return any(path.is_relative_to(TOP / name) for name in _OURS)
 

@@ -29,7 +29,7 @@ def usable_cores() -> int:
   return os.cpu_count() or 1
 
 
-def named_gpus(environment: Mapping[str, str]) -> list[str]:
+def cuda_visible_devices(environment: Mapping[str, str]) -> list[str]:
   """Returns the names in CUDA_VISIBLE_DEVICES before the first negative number, as CUDA does."""
   value = environment.get('CUDA_VISIBLE_DEVICES', '')
   visible = re.split(r'(?:^|,)\s*-', value)[0]
@@ -51,7 +51,7 @@ def keep_freed_memory():
     libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
-def keep_compiled_programs(environment: MutableMapping):
+def enable_compilation_cache(environment: MutableMapping):
   """Enables JAX's compilation cache, which later processes reuse.
 
   The cache is in JAX_COMPILATION_CACHE_DIR if that is set, else in a private folder under

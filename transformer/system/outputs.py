@@ -47,7 +47,7 @@ def _is_stream(path: Path) -> bool:
   return path.exists() and (str(path).startswith('/dev/') or not path.is_file())
 
 
-def check_not_read(flag: str, path: Path, inputs: Iterable[files.StrPath]):
+def check_not_input(flag: str, path: Path, inputs: Iterable[files.StrPath]):
   """Raises `UserError` if an output would overwrite an input, under any name."""
   for name in inputs:
     read = files.as_path(name)

@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.errors import Preempted, UserError
-from transformer.system.machine import named_gpus
+from transformer.system.machine import cuda_visible_devices
 
 # The environment variables that launch/local.py sets for each process.
 COUNT = 'JAX_NUM_PROCESSES'
@@ -27,7 +27,7 @@ _JOIN_SECONDS = 300  # A process waits this long for the others to start.
 _LEAVE_SECONDS = 60  # At the end, process 0 waits this long for the others.
 
 
-def join():
+def initialize():
   """Joins the processes that launch/local.py, Slurm or a TPU slice has started.
 
   Must be called before any device is used.
@@ -38,7 +38,7 @@ def join():
   # On its own timeout, JAX would abort with a stack trace, which Python cannot catch.
   alone = threading.Timer(
     _JOIN_SECONDS,
-    fail,
+    exit_with_error,
     [
       UserError(
         f'the other processes did not start within {_JOIN_SECONDS} seconds; read their output, '
@@ -79,7 +79,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
   By default, JAX assigns one GPU to each process, though there may be more. It also numbers the
   GPUs of the whole node, though Slurm may show a process only its own GPUs.
   """
-  visible = named_gpus(environ)
+  visible = cuda_visible_devices(environ)
   if not visible or 'SLURM_LOCALID' not in environ:
     return None
   indices = list(range(len(visible)))
@@ -110,7 +110,7 @@ def is_first() -> bool:
   return jax.process_index() == 0
 
 
-def from_first(make: Callable[[], Any]) -> Any:
+def broadcast_from_first(make: Callable[[], Any]) -> Any:
   """Calls a function in process 0, and returns its result, JSON data, in all processes.
 
   If the function raises `Preempted`, all processes raise it. If it raises another exception,
@@ -151,14 +151,14 @@ def check_same(content: bytes, what: str):
     )
 
 
-def fail(error: Exception):
+def exit_with_error(error: Exception):
   """Exits at once after an error that the other processes do not have."""
   with contextlib.suppress(OSError):  # The log may be on the same disk.
     print(f'error: {error}', file=sys.stderr, flush=True)
   os._exit(1)  # The others notice within `_GONE_SECONDS`, and exit too.
 
 
-def least(number: int | None) -> int | None:
+def minimum(number: int | None) -> int | None:
   """Returns the minimum over all processes; None if any process passes None."""
   if jax.process_count() == 1:
     return number

@@ -27,7 +27,7 @@ TWICE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def handling(handler: Callable) -> Iterator[None]:
+def handle_signals(handler: Callable) -> Iterator[None]:
   """Handles `SIGNALS` by `handler(number, frame)`, and restores the earlier handlers at the end.
 
   If the process ignores a signal of the terminal, that signal stays ignored.
@@ -47,7 +47,7 @@ def handling(handler: Callable) -> Iterator[None]:
 class Signals(contextlib.ExitStack):
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  At first, a request raises `Preempted` wherever the main thread is. After `hold`, there is state
+  At first, a request raises `Preempted` wherever the main thread is. After `defer`, there is state
   to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
   signals only in the main thread, which may be inside XLA's compiler for minutes. Therefore another
   thread enforces `grace_seconds` and handles the second signal.
@@ -75,14 +75,14 @@ class Signals(contextlib.ExitStack):
     self.callback(watch.join)
     # Ends the thread, since no signal has this number.
     self.callback(os.write, writer, b'\0')
-    self.enter_context(handling(self._handle))
+    self.enter_context(handle_signals(self._handle))
     self.callback(
       signal.set_wakeup_fd, signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     )
     watch.start()
     return self
 
-  def hold(self):
+  def defer(self):
     """Makes later signals only set `requested`; raises `Preempted` if one has arrived already."""
     self._held = True
     self._raises = False

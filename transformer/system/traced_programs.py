@@ -24,7 +24,7 @@ from transformer.errors import UserError
 _CODE = Path(__file__).resolve().parents[1]
 
 
-def register_tuples(*kinds: type):
+def register_named_tuples(*kinds: type):
   """Allows caching of programs whose arguments or results are named tuples of these types."""
   for kind in kinds:
     export.register_namedtuple_serialization(
@@ -32,7 +32,7 @@ def register_tuples(*kinds: type):
     )
 
 
-def keep_traced(
+def cache_traced(
   function: Callable, about: str, modules: Iterable[str], arguments: Sequence
 ) -> Callable:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.

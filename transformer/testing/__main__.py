@@ -16,7 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system import command_line
 
@@ -68,7 +68,7 @@ def main(_):
   )
 
 
-start = command_line.starter(main)
+start = command_line.entry_point(main)
 
 if __name__ == '__main__':
   start()

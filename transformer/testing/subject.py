@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer.config_fields import parse_config
 from transformer.errors import UserError, type_and_message
 from transformer.model.building import Model, build_model
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.ops import linear
-from transformer.settings import freeze
 from transformer.testing.rows import SOURCE_N, N
 from transformer.testing.tolerance import rounding
 
@@ -172,4 +172,4 @@ def read(text: str) -> Subject:
         f'TESTED_MODEL must be MODULE:CLASS, or settings of config.model as JSON: '
         f'{type_and_message(error)}'
       ) from error
-  return subject_of(freeze(ModelConfig, settings, 'model.'))
+  return subject_of(parse_config(ModelConfig, settings, 'model.'))

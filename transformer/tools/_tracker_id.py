@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.runs.run_directory import read_record
-from transformer.system.progress import warn
+from transformer.system.progress import log_warning
 
 
 def identity(workdir: Path) -> dict[str, str]:
@@ -24,12 +24,12 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
     return {}
   original = Path(known['workdir']) / path.name
   if known['started'] != here['started']:
-    warn(
+    log_warning(
       f'{path} belongs to an earlier run in this directory, so the tracker starts a new run'
     )
     return {}
   if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
-    warn(
+    log_warning(
       f'{path.parent} is a copy of {original.parent}, so the tracker starts a new run, without '
       'earlier lines'
     )
@@ -40,7 +40,7 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
 def warn_of_lines(path: Path, step: int, last: int):
   """Warns if a restarted run logs steps that the tracker already has and therefore ignores."""
   if step == 0 < last:
-    warn(
+    log_warning(
       f'the run starts over, but the tracker already has lines up to step {last}, so it '
       f'receives only later ones; to log all lines as a new run, remove {path} before starting'
     )

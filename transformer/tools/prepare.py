@@ -18,7 +18,7 @@ from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer import files
 from transformer.data.text.tfds_sets import languages_of, open_set
-from transformer.errors import UserError, shown, type_and_message
+from transformer.errors import UserError, short_repr, type_and_message
 from transformer.system import command_line
 
 _NAME = flags.DEFINE_string(
@@ -75,7 +75,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
     known = tfds.list_builders(with_community_datasets=False)
     nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
     raise UserError(
-      f'--name must name a TFDS translation dataset; there is no {shown(name)}; the nearest are '
+      f'--name must name a TFDS translation dataset; there is no {short_repr(name)}; the '
+      'nearest are '
       f'{", ".join(nearest)}'
     ) from error
   except (ValueError, AssertionError) as error:
@@ -119,7 +120,7 @@ def _command(name: str, data_dir: str) -> str:
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 
-start = command_line.starter(main)  # `attention-prepare` calls it.
+start = command_line.entry_point(main)  # `attention-prepare` calls it.
 
 if __name__ == '__main__':
   start()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from transformer.data.text.text_files import TextCorpus, TextFile, is_blank, reopened
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 _CHUNK = 20_000  # lines per chunk
 # Language codes, and other words in column names.
@@ -51,7 +51,7 @@ class Table(TextCorpus):
             broken += _write(source, pair[0]) + _write(target, pair[1])
         except ValueError as error:
           raise UserError(
-            f'{table.name}, line {number}: {error}; it is {shown(line)}'
+            f'{table.name}, line {number}: {error}; it is {short_repr(line)}'
           ) from error
       sides = [
         TextFile(table.name, reopened(source)),

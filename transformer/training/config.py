@@ -3,9 +3,9 @@
 import dataclasses
 from math import inf
 
-from transformer import own_code
-from transformer.errors import UserError, shown
-from transformer.settings import check_ranges, setting
+from transformer import plugins
+from transformer.config_fields import check_ranges, config_field
+from transformer.errors import UserError, short_repr
 
 ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
@@ -23,7 +23,7 @@ class OptimizerConfig:
       feed-forward layers, with Adam and Nesterov momentum (Dozat, 2016) for other parameters. Muon
       updates are scaled to the size of Adam's (Liu et al., 2025, "Muon is Scalable for LLM
       Training"), and so use the same learning rate. Or a custom algorithm: MODULE:FUNCTION, or a
-      tuple of MODULE:FUNCTION and its arguments; see docs/own-parts.md.
+      tuple of MODULE:FUNCTION and its arguments; see docs/plugins.md.
     schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
       decays from the peak to zero at `train.steps`, `constant` stays at the peak. All have a
       linear warmup over `warmup_steps`. Or a custom schedule, given as for `algorithm`.
@@ -39,20 +39,20 @@ class OptimizerConfig:
       backward pass. Equals the full-batch step up to rounding and dropout bits.
   """
 
-  algorithm: own_code.Setting = 'adam'
-  schedule: own_code.Setting = 'paper'
-  scale: float = setting(1.0, above=0, below=inf)
-  peak_learning_rate: float = setting(7e-4, above=0, below=inf)
-  warmup_steps: int = setting(4000, least=1)
-  b2: float = setting(0.98, least=0, below=1)
-  weight_decay: float = setting(0.0, least=0, below=inf)
-  clip_norm: float = setting(0.0, least=0, below=inf)
-  accumulate: int = setting(1, least=1)
+  algorithm: plugins.Setting = 'adam'
+  schedule: plugins.Setting = 'paper'
+  scale: float = config_field(1.0, above=0, below=inf)
+  peak_learning_rate: float = config_field(7e-4, above=0, below=inf)
+  warmup_steps: int = config_field(4000, min=1)
+  b2: float = config_field(0.98, min=0, below=1)
+  weight_decay: float = config_field(0.0, min=0, below=inf)
+  clip_norm: float = config_field(0.0, min=0, below=inf)
+  accumulate: int = config_field(1, min=1)
 
   @property
   def ignored_rate_key(self) -> str:
     """The key that a named schedule ignores: `scale` or `peak_learning_rate`; '' if custom."""
-    if own_code.name_of(self.schedule) not in SCHEDULES:
+    if plugins.name_of(self.schedule) not in SCHEDULES:
       return ''
     return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
 
@@ -99,23 +99,23 @@ class TrainConfig:
       are deterministic for the same number of cores.
   """
 
-  steps: int = setting(100_000, least=1)
-  tokens_per_batch: int = setting(25_600, least=1)
-  label_smoothing: float = setting(0.1, least=0, below=1)
-  objective: own_code.Setting = ''
+  steps: int = config_field(100_000, min=1)
+  tokens_per_batch: int = config_field(25_600, min=1)
+  label_smoothing: float = config_field(0.1, min=0, below=1)
+  objective: plugins.Setting = ''
   objective_runs: tuple[str, ...] = ()
-  ema_decay: float = setting(0.0, least=0, below=1)
-  log_every: int = setting(100, least=1)
-  eval_every: int = setting(1000, least=1)
-  checkpoint_every: int = setting(1000, least=1)
-  keep: int = setting(5, least=1)
-  patience: int = setting(0, least=0)
+  ema_decay: float = config_field(0.0, min=0, below=1)
+  log_every: int = config_field(100, min=1)
+  eval_every: int = config_field(1000, min=1)
+  checkpoint_every: int = config_field(1000, min=1)
+  keep: int = config_field(5, min=1)
+  patience: int = config_field(0, min=0)
   best_by: str = ''
   valid_metric: str = ''
   report: tuple[str, ...] = ()
   init_from: str = ''
-  skip_nonfinite: int = setting(0, least=0)
-  grace_seconds: float = setting(25.0, above=0, most=10**9)
+  skip_nonfinite: int = config_field(0, min=0)
+  grace_seconds: float = config_field(25.0, above=0, max=10**9)
   reproducible: bool = False
 
   def __post_init__(self):
@@ -123,7 +123,7 @@ class TrainConfig:
     if not all(self.objective_runs) or (self.objective_runs and not self.objective):
       raise UserError(
         f'train.objective_runs must name the directories of runs, for an objective '
-        f'that reads them; got {shown(self.objective_runs)}'
+        f'that reads them; got {short_repr(self.objective_runs)}'
       )
 
 

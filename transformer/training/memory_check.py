@@ -29,7 +29,7 @@ def compile_within_memory(
     search: the compiled search for the longest validation sentences.
   """
   logging.info('compiling training and evaluation steps (then cached)')
-  capacity = processes.least(device_memory())
+  capacity = processes.minimum(device_memory())
   try:
     compiled = update.compile(shape)
   except jax.errors.JaxRuntimeError as error:

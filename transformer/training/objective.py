@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer import own_code
+from transformer import plugins
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, Batch
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.model.building import Model
 from transformer.ops.losses import smoothed_cross_entropy
 
@@ -68,16 +68,16 @@ def make_objective(config: Config, vocabulary) -> Objective:
   setting = config.train.objective
   if not setting:
     return smoothed(config.train.label_smoothing)
-  spec = own_code.name_of(setting)
-  objective = own_code.build(setting, 'objective', config)
+  spec = plugins.name_of(setting)
+  objective = plugins.build(setting, 'objective', config)
   if callable(objective):
     objective = objective(vocabulary)
   if not isinstance(objective, Objective):
     raise UserError(
       f'the objective {spec} must return an Objective, or a function of the '
-      f'vocabulary that does; got {shown(objective)}'
+      f'vocabulary that does; got {short_repr(objective)}'
     )
-  guarded = own_code.guarded(f'the objective {spec} failed')
+  guarded = plugins.as_user_error(f'the objective {spec} failed')
   return objective._replace(loss=guarded(objective.loss))
 
 

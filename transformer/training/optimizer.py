@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from transformer import own_code
-from transformer.errors import UserError, shown
+from transformer import plugins
+from transformer.errors import UserError, short_repr
 from transformer.training.config import OptimizerConfig
 
 _B1 = 0.9  # Section 5.3.
@@ -97,12 +97,12 @@ def make_schedule(
   config: OptimizerConfig, model_dim: int, steps: int
 ) -> optax.Schedule:
   """Returns the learning rate as a function of the number of completed steps."""
-  name = own_code.name_of(config.schedule)
+  name = plugins.name_of(config.schedule)
   if name in _SCHEDULES:
     return _SCHEDULES[name](config, steps, model_dim)
-  guarded = own_code.guarded(f'the schedule {name} failed')
+  guarded = plugins.as_user_error(f'the schedule {name} failed')
   schedule = guarded(
-    own_code.build(config.schedule, 'schedule', config, steps, model_dim)
+    plugins.build(config.schedule, 'schedule', config, steps, model_dim)
   )
   rate = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
   if getattr(rate, 'shape', None) != ():
@@ -117,7 +117,7 @@ def make_optimizer(
   config: OptimizerConfig, schedule: optax.Schedule
 ) -> optax.GradientTransformation:
   """Returns the optimizer with this schedule, after clipping by global norm if configured."""
-  name = own_code.name_of(config.algorithm)
+  name = plugins.name_of(config.algorithm)
   parts = _ALGORITHMS.get(name, _custom)(config, schedule)
   if config.clip_norm:
     parts = [optax.clip_by_global_norm(config.clip_norm), *parts]
@@ -127,13 +127,14 @@ def make_optimizer(
 def _custom(
   config: OptimizerConfig, schedule: optax.Schedule
 ) -> list[optax.GradientTransformation]:
-  name = own_code.name_of(config.algorithm)
-  algorithm = own_code.build(config.algorithm, 'algorithm', config, schedule)
+  name = plugins.name_of(config.algorithm)
+  algorithm = plugins.build(config.algorithm, 'algorithm', config, schedule)
   if not isinstance(algorithm, optax.GradientTransformation):
     raise UserError(
-      f'the algorithm {name} must return an optax.GradientTransformation; got {shown(algorithm)}'
+      f'the algorithm {name} must return an optax.GradientTransformation; got '
+      f'{short_repr(algorithm)}'
     )
-  guarded = own_code.guarded(f'the algorithm {name} failed')
+  guarded = plugins.as_user_error(f'the algorithm {name} failed')
   return [
     optax.GradientTransformation(guarded(algorithm.init), guarded(algorithm.update))
   ]

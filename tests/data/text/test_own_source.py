@@ -1,4 +1,4 @@
-"""A source of one's own, as docs/own-parts.md shows it, is a corpus like any other."""
+"""A source of one's own, as docs/plugins.md shows it, is a corpus like any other."""
 
 import pytest
 

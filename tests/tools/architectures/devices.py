@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from tests.tiny_training import VOCABULARY, Settings, make_batch
-from transformer import own_code
+from transformer import plugins
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.training.config import MeshConfig
@@ -28,7 +28,7 @@ def main(module, settings):
     positions='rotary',
     dropout=0.2,
   )
-  model = own_code.load(module, 'model')(config, VOCABULARY + 1, **settings)
+  model = plugins.load(module, 'model')(config, VOCABULARY + 1, **settings)
   params = jax.device_get(init_params(model, 3))
   for sizes in MESHES:
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])

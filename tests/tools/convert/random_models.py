@@ -79,12 +79,12 @@ def padded(rows, length):
   )
 
 
-def logits_of(peer, sources, targets):
+def logits_of(hf_model, sources, targets):
   """Returns the logits of a model of Hugging Face's library for batches of `padded`."""
   import torch  # Few machines have it.
 
   with torch.no_grad():
-    return peer(
+    return hf_model(
       input_ids=torch.tensor(sources[0]),
       attention_mask=torch.tensor(sources[1]),
       decoder_input_ids=torch.tensor(targets[0]),

@@ -47,7 +47,7 @@ class Exported(NamedTuple):
   config: Config
   model: Transformer
   params: dict
-  peer: 'transformers.MarianMTModel'
+  hf_model: 'transformers.MarianMTModel'
   tokenizer: 'transformers.MarianTokenizer'
 
 
@@ -75,12 +75,16 @@ def export(vocabulary, tmp_path_factory):
     params = opinionated(model, *arguments)
     folder = tmp_path_factory.mktemp('model')
     huggingface_format.write_model(folder, config, params, vocabulary)
-    peer, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+    hf_model, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
       folder, output_loading_info=True
     )
     assert not any(loading.values()), loading
     return Exported(
-      config, model, params, peer, transformers.AutoTokenizer.from_pretrained(folder)
+      config,
+      model,
+      params,
+      hf_model,
+      transformers.AutoTokenizer.from_pretrained(folder),
     )
 
   return export
@@ -110,11 +114,11 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
   sources = padded([[*ids, EOS_ID] for ids in sentences(39, 7, 0)], 41)
   targets = padded([[BOS_ID, *ids] for ids in sentences(33, 34, 5)], 36)
   # With small norms the logits depend on the epsilon.
-  config, model, params, peer, tokenizer = export(KINDS[kind], 0.4, 0.4)
+  config, model, params, hf_model, tokenizer = export(KINDS[kind], 0.4, 0.4)
   wanted = logits(model, params, sources, targets)
   assert wanted.std() > 0.1
   real_BT = targets[1].astype(bool)
-  theirs = logits_of(peer, sources, targets)
+  theirs = logits_of(hf_model, sources, targets)
   np.testing.assert_allclose(
     theirs[real_BT],
     wanted[real_BT],
@@ -122,14 +126,14 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
     atol=1e-5 if model.config.norm == 'post' else 3e-5,
   )
   # MarianMT is saved without positions, so those that the library makes itself must be right.
-  peer.save_pretrained(tmp_path / 'again')
+  hf_model.save_pretrained(tmp_path / 'again')
   again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / 'again')
   np.testing.assert_array_equal(logits_of(again, sources, targets), theirs)
   with torch.no_grad():
-    for name, weight in peer.named_parameters():
+    for name, weight in hf_model.named_parameters():
       if 'positions' not in name:
         weight.mul_(1.25)  # As if it had trained.
-  peer.save_pretrained(tmp_path)
+  hf_model.save_pretrained(tmp_path)
   tokenizer.save_pretrained(tmp_path)
   vocabulary.save(tmp_path / 'vocabulary.model')
   back = huggingface_reading.read_model(tmp_path)
@@ -139,12 +143,12 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
     Transformer(back.config.model, vocabulary.size), back.params, sources, targets
   )
   np.testing.assert_allclose(
-    ours[real_BT], logits_of(peer, sources, targets)[real_BT], atol=2e-4
+    ours[real_BT], logits_of(hf_model, sources, targets)[real_BT], atol=2e-4
   )
 
 
 def test_the_folder_holds_the_settings_of_the_run(exported):
-  config, _, _, peer, tokenizer = exported
+  config, _, _, hf_model, tokenizer = exported
   wanted = {
     'num_beams': config.decode.beam_size,
     'length_penalty': config.decode.alpha,
@@ -155,8 +159,8 @@ def test_the_folder_holds_the_settings_of_the_run(exported):
     'eos_token_id': EOS_ID,
     'decoder_start_token_id': BOS_ID,
   }
-  assert {name: getattr(peer.generation_config, name) for name in wanted} == wanted
-  assert peer.config.max_position_embeddings == 1024
+  assert {name: getattr(hf_model.generation_config, name) for name in wanted} == wanted
+  assert hf_model.config.max_position_embeddings == 1024
   ids = tokenizer('man ' * LONGEST, truncation=True)
   assert ids.keys() == {'input_ids', 'attention_mask'}
   assert len(ids['input_ids']) == LONGEST and ids['input_ids'][-1] == EOS_ID

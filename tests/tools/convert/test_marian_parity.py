@@ -29,12 +29,12 @@ class Both:
 
   def __init__(self, folder, again, kind):
     by_hand = write_folder(folder, **KINDS[kind])
-    self.peer, loading = transformers.MarianMTModel.from_pretrained(
+    self.hf_model, loading = transformers.MarianMTModel.from_pretrained(
       by_hand, output_loading_info=True
     )
     assert not any(loading.values()), loading
     self.kind = kind
-    self.peer.save_pretrained(again)
+    self.hf_model.save_pretrained(again)
     transformers.MarianTokenizer.from_pretrained(by_hand).save_pretrained(again)
     self.tokenizer = transformers.AutoTokenizer.from_pretrained(again)
     assert type(self.tokenizer) is transformers.MarianTokenizer
@@ -93,10 +93,10 @@ class Both:
     """Returns the library's logits of the same sentences."""
     sources = self.tokenizer(self.sources)['input_ids']
     targets = self.tokenizer(text_target=self.targets)['input_ids']
-    start = self.peer.config.decoder_start_token_id
+    start = self.hf_model.config.decoder_start_token_id
     real_BS = np.arange(LENGTH) < np.array([len(ids) for ids in sources])[:, None]
     return logits_of(
-      self.peer,
+      self.hf_model,
       (padded(sources, LENGTH)[0], real_BS.astype(np.int32)),
       padded([[start, *ids[:-1]] for ids in targets], LENGTH),
     )
@@ -141,7 +141,7 @@ def test_logits_and_probabilities_are_the_same(both):
   # All but rounding comes from the first norms, whose epsilon cannot be made up for.
   norms = [
     stack.layers[0].self_attn_layer_norm
-    for stack in (both.peer.model.encoder, both.peer.model.decoder)
+    for stack in (both.hf_model.model.encoder, both.hf_model.model.decoder)
   ]
   for norm in norms:
     norm.eps = 1e-6
@@ -152,7 +152,7 @@ def test_logits_and_probabilities_are_the_same(both):
     *both.common_logits(logits_BTN, theirs_BTN), rtol=0, atol=1e-5
   )
   # Probabilities are those of the library without padding, which it never writes.
-  theirs_BTN[..., both.peer.config.pad_token_id] = -np.inf
+  theirs_BTN[..., both.hf_model.config.pad_token_id] = -np.inf
   np.testing.assert_allclose(
     *both.common_logits(*map(jax.nn.log_softmax, (logits_BTN, theirs_BTN))),
     rtol=0,

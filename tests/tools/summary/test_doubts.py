@@ -177,7 +177,7 @@ def test_a_validation_that_takes_longer_than_training_is_doubtful():
     ({'train.label_smoothing': 0.5}, 'train.label_smoothing'),
     ({'train.tokens_per_batch': 1792}, 'train.tokens_per_batch'),
     ({'train.patience': 100}, 'train.patience'),
-    # As `Config.doubts` says.
+    # As `Config.warnings` says.
     ({'train.steps': 4000}, ''),
   ],
 )

@@ -1,6 +1,6 @@
 """Augmentations, which change training sentences each time that they are used.
 
-`data.variations` names custom functions; docs/own-parts.md has an example. An augmented pair
+`data.variations` names custom functions; docs/plugins.md has an example. An augmented pair
 depends only on the original text and on its keys, which are functions of (seed, round, pair). So
 a resumed run has the same batches as an uninterrupted one.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer import own_code
+from transformer import plugins
 from transformer.data.batch import Batch
 from transformer.data.batches.packing import Packing
 from transformer.data.batches.shuffling import mix
@@ -58,7 +58,7 @@ def replaced(
 def own_variations(data: DataConfig, vocabulary: RunVocabulary) -> list[tuple]:
   """Returns the augmentations in `data.variations`, each as (name, `Vary`)."""
   return [
-    (own_code.name_of(part), own_code.build(part, 'variation', data, vocabulary))
+    (plugins.name_of(part), plugins.build(part, 'variation', data, vocabulary))
     for part in data.variations
   ]
 
@@ -74,7 +74,7 @@ def vary_pairs(
   for place, (name, vary) in enumerate(variations):
     # With equal keys, augmentations that sample alike would change the same sentences.
     own_keys = mix(keys + np.uint64(place))
-    with own_code.guarded(f'the augmentation {name} failed'):
+    with plugins.as_user_error(f'the augmentation {name} failed'):
       varied = vary(*sides, own_keys)
       sizes = [len(side) for side in varied if isinstance(side, Sentences)]
     if sizes != [len(pairs)] * 2:

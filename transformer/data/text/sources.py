@@ -8,9 +8,9 @@ from pathlib import Path
 
 from absl import logging
 
-from transformer import own_code
+from transformer import plugins
 from transformer.data.config import DataConfig
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 # Importing TFDS takes a second, so each class is imported only when it is used.
 _CLASSES = {
@@ -22,12 +22,12 @@ _CLASSES = {
 class Corpus:
   """Sentence pairs of any source, by index; reading is thread-safe.
 
-  Logs the notes of the source; docs/own-parts.md describes the attributes.
+  Logs the notes of the source; docs/plugins.md describes the attributes.
   """
 
   def __init__(self, config: DataConfig, split: str):
     self._what = f'the source {config.source}, split {split!r},'
-    with own_code.guarded(f'{self._what} cannot be opened'):
+    with plugins.as_user_error(f'{self._what} cannot be opened'):
       pairs = _class_of(config.source)(config, split)
       self.fingerprint = str(pairs.fingerprint)
       self._length = len(pairs)
@@ -50,13 +50,13 @@ class Corpus:
   def __getitem__(self, pairs: slice) -> list[tuple]:
     """Returns a slice of pairs, each (source sentence, target sentence)."""
     wanted = len(range(*pairs.indices(len(self))))
-    with own_code.guarded(f'{self._what} cannot be read'):
+    with plugins.as_user_error(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
     sides = itertools.chain(*sentences)
     if len(sentences) != wanted or not all(isinstance(side, str) for side in sides):
       raise UserError(
         f'{self._what} must hold a source and a target as text for each of its pairs;'
-        f' got {len(sentences)} of {wanted} pairs, such as {shown(sentences[:1])}'
+        f' got {len(sentences)} of {wanted} pairs, such as {short_repr(sentences[:1])}'
       )
     return sentences
 
@@ -64,7 +64,7 @@ class Corpus:
 def _class_of(source: str) -> Callable:
   if source in _CLASSES:
     return pkgutil.resolve_name(_CLASSES[source])
-  return own_code.load(source, 'source')
+  return plugins.load(source, 'source')
 
 
 def open_corpus(

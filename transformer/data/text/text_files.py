@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import BinaryIO
 
-from transformer import files, own_code
+from transformer import files, plugins
 from transformer.data.config import DataConfig
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 STANDARD_INPUT = '-'
 # Lines per stored file offset; a read starts and stops at stored offsets.
@@ -41,7 +41,7 @@ def check_several(lines: Sequence[str]):
   """Raises `UserError` unless `lines` is a sequence (not one string) of texts that UTF-8 holds."""
   try:
     if isinstance(lines, (str, Set, Mapping)):
-      raise TypeError(f'got {shown(lines)}')
+      raise TypeError(f'got {short_repr(lines)}')
     len(''.join(lines).encode()) + len(lines)
   except (TypeError, UnicodeEncodeError) as error:
     raise UserError(
@@ -200,7 +200,7 @@ def _open(name: files.StrPath) -> BinaryIO:
   if path.suffix.lower() != '.gz':
     return file
   with (
-    own_code.guarded(
+    plugins.as_user_error(
       f'{name} cannot be decompressed; if it is damaged, restore it from a copy'
     ),
     gzip.open(file) as text,

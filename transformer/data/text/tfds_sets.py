@@ -8,9 +8,9 @@ from unittest import mock
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import read_only_builder
 
-from transformer import files, own_code
+from transformer import files, plugins
 from transformer.data.config import DataConfig
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 _features = tfds.features.FeatureConnector
 _find_class = _features.cls_from_name
@@ -63,9 +63,9 @@ class TfdsCorpus:
 def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared dataset, or None; an empty `data_dir` is TFDS's default."""
   with (
-    own_code.guarded(
+    plugins.as_user_error(
       'the name of a TFDS dataset must be like dataset/config or dataset/config:version; '
-      f'{shown(name)} cannot be opened'
+      f'{short_repr(name)} cannot be opened'
     ),
     mock.patch.object(_features, 'cls_from_name', staticmethod(_class_of_tfds)),
   ):
@@ -84,7 +84,8 @@ def _class_of_tfds(name: str) -> type:
   """
   if not name.startswith('tensorflow_datasets.'):
     raise UserError(
-      f'the dataset requires {shown(name)}, which is not part of TFDS; prepare the dataset with '
+      f'the dataset requires {short_repr(name)}, which is not part of TFDS; prepare the '
+      'dataset with '
       'only features of TFDS'
     )
   return _find_class(name)

@@ -8,8 +8,8 @@ is `0-0 1-2 …`: each link is a source and a target word, counted from 0.
 
 from absl import flags
 
-from transformer.commands import shared_flags
-from transformer.commands.request import Request
+from transformer.cli import shared_flags
+from transformer.cli.request import Request
 from transformer.errors import UserError
 from transformer.system import command_line
 from transformer.tools.align.links import alignment_lines
@@ -44,7 +44,7 @@ def main(_):
   if not _OUTPUT.value:
     raise UserError('--output is missing; pass the file for links: --output=FILE')
   # Import JAX only now, so that --help and invalid flags respond immediately.
-  from transformer.commands.text_lines import write_lines
+  from transformer.cli.text_lines import write_lines
   from transformer.tools.align.word_alignment import align, check_layer
 
   run = request.load()
@@ -54,7 +54,7 @@ def main(_):
   write_lines(alignment_lines(links), _OUTPUT.value)
 
 
-start = command_line.starter(main)  # `attention-align` calls it.
+start = command_line.entry_point(main)  # `attention-align` calls it.
 
 if __name__ == '__main__':
   start()

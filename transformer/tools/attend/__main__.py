@@ -16,10 +16,10 @@ from pathlib import Path
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
-from transformer.commands.request import check_output
+from transformer.cli import shared_flags
+from transformer.cli.request import check_output
 from transformer.data.text.text_files import is_blank
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.system import command_line, outputs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -51,7 +51,7 @@ def main(_):
 
   run = load(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
   if not translations:
-    options = shared_flags.given(_BEAM_SIZE, _ALPHA)
+    options = shared_flags.explicit_values(_BEAM_SIZE, _ALPHA)
     translations = run.translate(sentences, **options)
   maps = list(map(run.attention, sentences, translations))
   sums = [float(weights.cross.sum()) for weights in maps]
@@ -82,13 +82,13 @@ def _check(sentences: list[str], translations: list[str]):
   for text in [*sentences, *translations]:  # Python decodes other bytes as surrogates.
     if any('\ud800' <= character <= '\udfff' for character in text):
       raise UserError(
-        f'--sentence and --translation must be UTF-8; got {shown(os.fsencode(text))}'
+        f'--sentence and --translation must be UTF-8; got {short_repr(os.fsencode(text))}'
       )
   shared_flags.check_at_least(1, _AVERAGE)
   check_output(_OUTPUT.value, [], _WORKDIR.value)
 
 
-start = command_line.starter(main)  # `attention-attend` calls it.
+start = command_line.entry_point(main)  # `attention-attend` calls it.
 
 if __name__ == '__main__':
   start()

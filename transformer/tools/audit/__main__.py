@@ -19,8 +19,8 @@ from pathlib import Path
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
-from transformer.commands.request import check_output
+from transformer.cli import shared_flags
+from transformer.cli.request import check_output
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary import vocabularies
@@ -77,7 +77,7 @@ def main(_):
     audited[name] = corpus
     print(*report_lines(name, corpus, _EXAMPLES.value), sep='\n', end='\n\n')
   if _JSON.value:
-    outputs.write(files.as_path(_JSON.value), files.as_json(as_json(audited)))
+    outputs.write(files.as_path(_JSON.value), files.json_bytes(as_json(audited)))
   if folder is not None:
     _write(folder, audited, data)
 
@@ -91,7 +91,7 @@ def _write(folder: Path, audited: dict[str, Audited], data: DataConfig):
   print(f'train on it with: {shlex.join(settings)}')
 
 
-start = command_line.starter(main)  # `attention-audit` calls it.
+start = command_line.entry_point(main)  # `attention-audit` calls it.
 
 if __name__ == '__main__':
   start()

@@ -14,8 +14,8 @@ from pathlib import Path
 from absl import flags, logging
 
 from transformer import files
-from transformer.errors import UserError, optional
-from transformer.settings import check_range
+from transformer.config_fields import check_range
+from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 
@@ -37,7 +37,7 @@ def main(argv):
     raise UserError(
       spell_commands('pass one run: python -m transformer.tools.card RUN')
     )
-  check_range('--examples', _EXAMPLES.value, least=0)
+  check_range('--examples', _EXAMPLES.value, min=0)
   from transformer.tools.card import model_card, report, run_facts
 
   if _LICENSE.value is not None:
@@ -48,7 +48,7 @@ def main(argv):
   for name in (model_card.CARD, model_card.REPORT):
     outputs.check_file('output', folder / name)
   run = None
-  with optional('there is no checkpoint to load', logging.warning):
+  with warn_on_error('there is no checkpoint to load', logging.warning):
     # Import JAX only now, so that invalid flags respond immediately.
     from transformer import load
 
@@ -69,7 +69,8 @@ def _write(path: Path, text: str):
   print(f'wrote {path}')
 
 
-start = command_line.starter(main, takes_arguments=True)  # `attention-card` calls it.
+# `attention-card` calls it.
+start = command_line.entry_point(main, takes_arguments=True)
 
 if __name__ == '__main__':
   start()

@@ -113,7 +113,7 @@ def provenance_table(facts: RunFacts) -> Table:
   """Returns the plugins and switches that affect results, and each resume."""
   record = facts.record
   rows = []
-  for name in ('own_code', 'origin', 'frozen', 'jax', 'xla_flags', 'reproducible'):
+  for name in ('plugins', 'origin', 'frozen', 'jax', 'xla_flags', 'reproducible'):
     if name in record:
       rows.append((name, Code(_json(record[name]))))
   for session in record['resumed']:

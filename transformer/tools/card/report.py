@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, warn_on_error
 from transformer.evaluation.results import Result
 from transformer.tools.card.attention_table import attention_table
 from transformer.tools.card.fact_tables import (
@@ -128,7 +128,7 @@ def _attention(run: Any, sentence: dict[str, Any]) -> str:
   if run is None:
     return _missing('no attention: there is no checkpoint to load')
   reasons = []
-  with optional('no attention', reasons.append):  # Some models store no weights.
+  with warn_on_error('no attention', reasons.append):  # Some models store no weights.
     attention = run.attention(sentence['source'], sentence['translation'])
   if reasons:
     return _missing(reasons[0])

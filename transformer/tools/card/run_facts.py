@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer.config import Config
-from transformer.errors import UserError, readable
+from transformer.errors import UserError, one_line
 from transformer.evaluation.results import FIELDS, Result
 from transformer.runs.run_directory import EVALUATIONS, read_record, read_settings
 
@@ -32,7 +32,7 @@ class RunFacts(NamedTuple):
   @property
   def name(self) -> str:
     """The name of the run's folder."""
-    return readable(self.workdir.resolve().name)
+    return one_line(self.workdir.resolve().name)
 
   @property
   def scores_of_steps(self) -> Sequence[Result]:

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
-from transformer.commands.request import check_output
+from transformer.cli import shared_flags
+from transformer.cli.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
 from transformer.tools.compare import comparison, scored_runs, settings
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]):
   check_output(_OUTPUT.value, read)
   compared = comparison.compare(systems, _UNEQUAL.value)
   if _OUTPUT.value:
-    outputs.write(files.as_path(_OUTPUT.value), files.as_json(compared))
+    outputs.write(files.as_path(_OUTPUT.value), files.json_bytes(compared))
   if _FORMAT.value != 'text':  # Only the table, to redirect it to a file.
     print(formatted(compared, _FORMAT.value))
     return
@@ -97,7 +97,7 @@ def _show_examples(baseline: ScoredRun, other: ScoredRun):
 
 
 # `attention-compare` calls it.
-start = command_line.starter(main, takes_arguments=True)
+start = command_line.entry_point(main, takes_arguments=True)
 
 if __name__ == '__main__':
   start()

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import logging
 
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, warn_on_error
 from transformer.evaluation import metrics
 from transformer.tools.compare import significance
 from transformer.tools.compare.scored_runs import (
@@ -135,7 +135,7 @@ def _add_p_values(
   for metric in names:
     if metric not in metrics.NAMES:
       continue
-    with optional(f'p of {metric} is omitted', logging.warning):
+    with warn_on_error(f'p of {metric} is omitted', logging.warning):
       tested = significance.p_values(metric, translations, references, first.tokenizer)
       for name, p in zip(list(systems)[1:], tested, strict=True):
         compared[name]['p'][metric] = p

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.evaluation import results
 from transformer.runs import run_directory
 from transformer.system.installation import spell_commands
@@ -78,7 +78,7 @@ def _result_of(name: str, text: str) -> results.Result:
   if not found:
     others = sorted(other.stem for other in folder.glob('*.step*.json'))
     raise UserError(
-      f'{folder} should hold a result for {shown(text)}; it holds '
+      f'{folder} should hold a result for {short_repr(text)}; it holds '
       f'{", ".join(others) or "nothing"}; {spell_commands("score the run with eval.py")}, or name '
       f'another text by --text'
     )

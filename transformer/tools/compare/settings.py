@@ -1,6 +1,6 @@
 """The settings that differ between two configs."""
 
-from transformer.commands.config_values import ConfigFile
+from transformer.cli.flag_parsers import ConfigFile
 from transformer.config import Config, flatten
 from transformer.system import installation
 

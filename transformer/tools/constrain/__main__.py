@@ -11,8 +11,8 @@ are stored in the same folder as results of eval.py. Flags of eval.py have the s
 
 from absl import flags
 
-from transformer.commands import shared_flags
-from transformer.commands.request import Request, check_output
+from transformer.cli import shared_flags
+from transformer.cli.request import Request, check_output
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.errors import UserError
 from transformer.evaluation import texts
@@ -59,7 +59,7 @@ def main(_):
   request = Request.from_flags(_FLAGS)
   _check(request)
   # Import JAX only now, so that --help and invalid flags respond immediately.
-  from transformer.commands.translating import translate_text
+  from transformer.cli.translating import translate_and_score
   from transformer.tools.constrain.words import Words, warn_of_lacking
 
   run = request.load()
@@ -76,7 +76,7 @@ def main(_):
     raise UserError(
       f'--avoid must name a file with words or phrases, one per line; {_AVOID.value} has none'
     )
-  answers, _ = translate_text(
+  answers, _ = translate_and_score(
     request,
     run,
     text,
@@ -114,7 +114,7 @@ def _check(request: Request):
   check_output(request.output, given, request.workdir)
 
 
-start = command_line.starter(main)  # `attention-constrain` calls it.
+start = command_line.entry_point(main)  # `attention-constrain` calls it.
 
 if __name__ == '__main__':
   start()

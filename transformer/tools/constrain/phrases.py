@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from transformer.ops.search import PAD
 from transformer.ops.selection import take
-from transformer.system.traced_programs import register_tuples
+from transformer.system.traced_programs import register_named_tuples
 
 
 class Reading(NamedTuple):
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
   read_BCJ: jax.Array
 
 
-register_tuples(Reading)
+register_named_tuples(Reading)
 
 
 class Reader(NamedTuple):

@@ -29,11 +29,11 @@ from pathlib import Path
 from absl import flags, logging
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.data.config import NORMALISATIONS
 from transformer.data.vocabulary import vocabularies
-from transformer.errors import UserError, optional
+from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
@@ -158,7 +158,7 @@ def _export(path: Path) -> str:
 
 def _carry_card(workdir: Path, steps: list[int], folder: Path):
   """Copies the card of the run to an export; if there is none, the card tool writes one."""
-  with optional('the export has no card', logging.warning):
+  with warn_on_error('the export has no card', logging.warning):
     from transformer.tools.card.model_card import carry_card
 
     carry_card(workdir, steps, folder)
@@ -208,7 +208,7 @@ def _origin(steps: list[int]) -> str:
   return f'the average of {len(steps)} checkpoints, the last of step {steps[-1]}'
 
 
-start = command_line.starter(main)  # `attention-convert` calls it.
+start = command_line.entry_point(main)  # `attention-convert` calls it.
 
 if __name__ == '__main__':
   start()

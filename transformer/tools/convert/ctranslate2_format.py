@@ -17,7 +17,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, UNK_ID
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import sinusoidal_positions
 from transformer.tools._requirements import requirements
-from transformer.tools.convert.refusals import refuse, refuse_plugins
+from transformer.tools.convert.unsupported import check_no_plugins, check_supported
 
 with requirements(__file__):
   from ctranslate2.specs import (
@@ -41,8 +41,8 @@ _MAX_DISTANCE = 128
 
 def check_model(config: ModelConfig):
   """Raises `UserError` for a model setting that CTranslate2 does not support."""
-  refuse_plugins('CTranslate2', config)
-  refuse(
+  check_no_plugins('CTranslate2', config)
+  check_supported(
     'CTranslate2',
     [
       (
@@ -96,7 +96,7 @@ def write_model(
   spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
   if config.output_bias:
     spec.decoder.projection.bias = given.pop('output_bias')
-  refuse(
+  check_supported(
     'CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')]
   )
   _describe(spec, pieces)

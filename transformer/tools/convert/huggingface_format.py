@@ -24,8 +24,8 @@ from transformer.tools.convert.huggingface_tensors import (
   layout,
   sinusoids,
 )
-from transformer.tools.convert.refusals import refuse, refuse_plugins
 from transformer.tools.convert.safetensors_format import write_tensors
+from transformer.tools.convert.unsupported import check_no_plugins, check_supported
 
 _FEWEST_POSITIONS = 1024  # The library's default.
 ACTIVATIONS = ('relu', 'gelu', 'silu')
@@ -42,11 +42,11 @@ SPECIAL = {
 def check_model(config: ModelConfig):
   """Raises `UserError` for a setting that MarianMT, or Pegasus with `norm=pre`, does not allow."""
   name = MODELS[config.norm][1]
-  refuse_plugins(name, config)
+  check_no_plugins(name, config)
   many_tables = config.norm == 'post'
   width = config.model_dim / config.num_heads
   same_width = 'its heads have model_dim / num_heads dims'
-  refuse(
+  check_supported(
     name,
     [
       (
@@ -164,7 +164,7 @@ def _tensors(
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
   rest = sorted(params.keys() - {place.path for place in places})
-  refuse(
+  check_supported(
     MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')]
   )
   tensors = {'final_logits_bias': bias_N.reshape(1, size)}

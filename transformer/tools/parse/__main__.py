@@ -10,8 +10,8 @@ eval.py:
   python eval.py --workdir=RUN --metric=transformer.tools.parse.scores:evalb
 """
 
-from transformer.commands import shared_flags
-from transformer.commands.request import Request
+from transformer.cli import shared_flags
+from transformer.cli.request import Request
 from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -40,7 +40,7 @@ def main(_):
       'eval.py --metric=transformer.tools.parse.scores:evalb'
     )
   # Import JAX only now, so that --help and invalid flags respond immediately.
-  from transformer.commands.text_lines import write_lines
+  from transformer.cli.text_lines import write_lines
 
   run = request.load()
   if not run.config.data.source.startswith(f'{__package__}.'):
@@ -56,7 +56,7 @@ def main(_):
   write_lines(trees, request.output or '-')
 
 
-start = command_line.starter(main)  # `attention-parse` calls it.
+start = command_line.entry_point(main)  # `attention-parse` calls it.
 
 if __name__ == '__main__':
   start()

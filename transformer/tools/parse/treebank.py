@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from transformer.data.text.text_files import STANDARD_INPUT, read_lines
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 TAG = 'XX'  # Replaces every part-of-speech tag.
 TOP = 'TOP'  # The label of a root that only joins its children.
@@ -140,7 +140,8 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       builder.end()
     else:
       raise UserError(
-        f'{wanted}; line {_line(text, match.start())} has {shown(match[0].strip())} where it is '
+        f'{wanted}; line {_line(text, match.start())} has {short_repr(match[0].strip())} '
+        'where it is '
         f'not allowed, in the tree that begins in line {_line(text, began)}'
       )
     is_empty = label is not None

@@ -15,7 +15,7 @@ import hashlib
 import zlib
 from random import Random
 
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.tools.phrasebook.sentences import Writer
 
 SIZES = {'train': 40_000, 'validation': 500, 'test': 500}
@@ -31,7 +31,7 @@ class Phrasebook:
     if split not in SIZES or {*languages} != {'en', 'fr'}:
       raise UserError(
         f'the phrasebook has the splits {", ".join(SIZES)} in en and fr; got '
-        f'{shown(split)} with data.source_language={languages[0]} and '
+        f'{short_repr(split)} with data.source_language={languages[0]} and '
         f'data.target_language={languages[1]}'
       )
     self.name = f'phrasebook:{split}'

@@ -11,7 +11,7 @@ transformer/tools/plot/requirements.txt
 from absl import flags
 
 from transformer import files
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
@@ -46,16 +46,17 @@ def main(argv):
   )
   if output.suffix.removeprefix('.') not in FORMATS:
     raise UserError(
-      f'--output must end in one of .{", .".join(FORMATS)}; got {shown(_OUTPUT.value)}'
+      f'--output must end in one of .{", .".join(FORMATS)}; got {short_repr(_OUTPUT.value)}'
     )
   outputs.check_file('output', output)
-  outputs.check_not_read('output', output, [workdir / METRICS for workdir in workdirs])
+  outputs.check_not_input('output', output, [workdir / METRICS for workdir in workdirs])
   with requirements(__file__):
     draw(workdirs, output)
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 
-start = command_line.starter(main, takes_arguments=True)  # `attention-plot` calls it.
+# `attention-plot` calls it.
+start = command_line.entry_point(main, takes_arguments=True)
 
 if __name__ == '__main__':
   start()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.errors import UserError, readable
+from transformer.errors import UserError, one_line
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS
 
@@ -69,7 +69,7 @@ def draw(workdirs: Sequence[Path], output: Path):
   import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure
 
-  runs = [(readable(str(workdir)), read_points(workdir)) for workdir in workdirs]
+  runs = [(one_line(str(workdir)), read_points(workdir)) for workdir in workdirs]
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
     figure = Figure(figsize=(11, 7), layout='constrained')
     panels = figure.subplots(2, 2, sharex=True).flat

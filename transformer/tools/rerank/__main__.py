@@ -10,7 +10,7 @@ Line n of the output is the choice for sentence n.
 from absl import flags
 
 from transformer import files
-from transformer.commands.request import check_output
+from transformer.cli.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line
 from transformer.system.machine import usable_cores
@@ -31,14 +31,14 @@ def main(_):
     )
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and invalid flags respond immediately.
-  from transformer.commands.text_lines import write_lines
+  from transformer.cli.text_lines import write_lines
   from transformer.tools.rerank.minimum_risk import choose, read_lists
 
   lists = read_lists(files.as_path(_NBEST.value))
   write_lines(choose(lists, usable_cores()), _OUTPUT.value)
 
 
-start = command_line.starter(main)  # `attention-rerank` calls it.
+start = command_line.entry_point(main)  # `attention-rerank` calls it.
 
 if __name__ == '__main__':
   start()

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from transformer.data.text.text_files import read_lines
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 from transformer.evaluation.metrics import metric_of
 
 _LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| \S+')
@@ -31,7 +31,7 @@ def read_lists(path: Path) -> list[list[str]]:
       raise UserError(
         f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
         f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
-        f'{shown(line)}'
+        f'{short_repr(line)}'
       ) from error
   if not lists:
     raise UserError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -65,7 +65,7 @@ def main(_):
   )
 
 
-start = command_line.starter(main)  # `attention-summary` calls it.
+start = command_line.entry_point(main)  # `attention-summary` calls it.
 
 if __name__ == '__main__':
   start()

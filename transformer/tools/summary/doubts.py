@@ -7,7 +7,7 @@ configs from the issues of other toolkits that exceed them.
 import operator
 from collections.abc import Iterator
 
-from transformer import own_code
+from transformer import plugins
 from transformer.config import Config
 from transformer.tools.summary.job import Job, Text
 
@@ -73,7 +73,7 @@ def doubts(
     )
 
   result = []
-  for sentence in config.doubts():
+  for sentence in config.warnings():
     result.append({'setting': '', 'finding': sentence, 'usual': ''})
   for setting, finding, usual in found:
     value = operator.attrgetter(setting)(config)
@@ -85,7 +85,7 @@ def doubts(
 def peak_rate(config: Config) -> float | None:
   """Returns the peak learning rate; None for a custom schedule."""
   optimizer = config.optimizer
-  if own_code.name_of(optimizer.schedule) == 'paper':
+  if plugins.name_of(optimizer.schedule) == 'paper':
     dims = config.model.model_dim * optimizer.warmup_steps
     return optimizer.scale * dims**-0.5
   return optimizer.peak_learning_rate if optimizer.ignored_rate_key else None

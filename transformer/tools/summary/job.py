@@ -64,7 +64,7 @@ class Job:
     splits = self.devices // mesh.tensor
     if mesh.tensor == -1:
       splits = mesh.data * mesh.fsdp
-    return self.config.rows_at_once // splits
+    return self.config.rows_per_microbatch // splits
 
   @property
   def tokens_per_device(self) -> int:
@@ -85,7 +85,7 @@ def describe(
     # A size of -1 is at least 1.
     devices = math.prod(max(size, 1) for size in (mesh.data, mesh.fsdp, mesh.tensor))
   sentences = config.decode.batch_size
-  check_shares(mesh, config.rows_at_once, sentences, devices, processes=1)
+  check_shares(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
   if prepared:
     job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
     return _with_model(job, prepared.update)
@@ -105,7 +105,7 @@ def _update_without_text(config: Config) -> Update:
   target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
   source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
   vocabulary = types.SimpleNamespace(source=source, target=target)
-  mesh = make_mesh(MeshConfig(data=1), config.rows_at_once, jax.devices()[:1])
+  mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
   return make_update(config, build_model(config.model, vocabulary), mesh)
 
 

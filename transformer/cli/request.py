@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
@@ -27,7 +27,7 @@ _SCORES = ('metric', 'examples', 'bleu_tokenize', 'results')
 class Request:
   """The text to translate or score, the run and the options to use, and the output.
 
-  Each field is the flag of that name in `commands.shared_flags`, whose help documents it. `options`
+  Each field is the flag of that name in `cli.shared_flags`, whose help documents it. `options`
   are the flags that `decoding_for` takes. A command with fewer flags uses the defaults of the
   others.
   """
@@ -50,7 +50,7 @@ class Request:
   @classmethod
   def from_flags(cls, holders: Iterable, **more: Any) -> 'Request':
     """Returns a request with the flags that were set, and with further fields by name."""
-    given = shared_flags.given(*holders)
+    given = shared_flags.explicit_values(*holders)
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     return cls(**given, **more, options=options)
 
@@ -125,7 +125,7 @@ class Request:
     if self.source:
       return [texts.read_files(self.source, self.reference)]
     data = dataclasses.replace(data, dir=self.data_dir or data.dir)
-    splits = chosen_splits(data, self.split, self.output)
+    splits = resolve_splits(data, self.split, self.output)
     return [texts.read_split(data, split) for split in splits]
 
 
@@ -137,10 +137,10 @@ def check_output(
     path = files.as_path(output)
     outputs.check_file(flag, path)
     record = [Path(workdir, name) for name in run_directory.RECORD] if workdir else []
-    outputs.check_not_read(flag, path, [*filter(None, read), *record])
+    outputs.check_not_input(flag, path, [*filter(None, read), *record])
 
 
-def chosen_splits(data: DataConfig, names: Sequence[str], output: str) -> list[str]:
+def resolve_splits(data: DataConfig, names: Sequence[str], output: str) -> list[str]:
   """Returns the names of the splits in the data; the default is the test split.
 
   `test`, `valid` and `train` stand for the names that the data has for them. Raises `UserError` if
@@ -156,7 +156,7 @@ def chosen_splits(data: DataConfig, names: Sequence[str], output: str) -> list[s
       '--reference=FILE'
     )
   if output:
-    outputs.check_not_read(
+    outputs.check_not_input(
       'output', files.as_path(output), texts.split_files(data, *splits)
     )
   return list(splits)

@@ -1,4 +1,4 @@
-"""A run whose text comes from a source of one's own."""
+"""A run whose text comes from a custom source."""
 
 import csv
 import json
@@ -51,7 +51,7 @@ def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(
   assert status == 0 and 'the module of my_tables:Table has changed since' in err, err
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
   before, after = (
-    session['own_code']['my_tables:Table'] for session in (about, about['resumed'][0])
+    session['plugins']['my_tables:Table'] for session in (about, about['resumed'][0])
   )
   assert len(before) == len(after) == 64 and before != after
 
@@ -161,7 +161,7 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
 
   about = files.read_sealed(tmp_path / 'run' / 'run.json', 'the record')
   assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
-    about['own_code'].keys()
+    about['plugins'].keys()
   )
   assert about['flops_per_update'] is None
   run_here('train.py', '--config.train.steps=3')  # It resumes.

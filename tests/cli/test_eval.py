@@ -183,7 +183,7 @@ CALLS = []
 
 
 def second(sources, translations, references):
-  """A metric of one's own that fails when it is called for the first time."""
+  """A custom metric that fails when it is called for the first time."""
   CALLS.append(references)
   return 5.0 if len(CALLS) > 1 else math.nan
 

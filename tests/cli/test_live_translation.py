@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.running_commands import ENGLISH
-from transformer.commands import text_lines
+from transformer.cli import text_lines
 from transformer.decoding.config import decoding_for
 from transformer.trained_run import load
 
@@ -103,7 +103,7 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    text_lines.translate_live(run, decoding)
+    text_lines.translate_stdin(run, decoding)
   finally:
     os.dup2(before, 0)
     os.close(before)

@@ -9,7 +9,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from transformer import files
-from transformer.commands import shared_flags
+from transformer.cli import shared_flags
 from transformer.config import Config
 
 pytestmark = pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer.commands.request import chosen_splits
+from transformer.cli.request import resolve_splits
 from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
@@ -12,7 +12,7 @@ def test_a_file_of_the_split_is_no_output(tmp_path):
     'text', dir=str(tmp_path), source_language='en', target_language='de'
   )
   output = tmp_path / 'test.de'
-  assert chosen_splits(data, (), str(output)) == ['test']
+  assert resolve_splits(data, (), str(output)) == ['test']
   output.write_bytes(b'a\n')
   with pytest.raises(UserError, match='would overwrite'):
-    chosen_splits(data, (), str(output))
+    resolve_splits(data, (), str(output))

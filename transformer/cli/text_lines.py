@@ -43,12 +43,12 @@ def write_lines(lines: Iterable[str], output: str):
     outputs.write(files.as_path(output), text.encode())
 
 
-def arrives_live() -> bool:
+def stdin_is_live() -> bool:
   """Returns whether standard input is a pipe or a terminal, whose lines arrive one by one."""
   return sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
 
 
-def translate_live(run: TrainedRun, decoding: Decoding):
+def translate_stdin(run: TrainedRun, decoding: Decoding):
   """Translates lines of a terminal one by one, or of a pipe several batches at a time.
 
   With `batch_size=1`, the lines of a pipe are also translated one by one.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import side_by_side
 
-from peers import joeynmt
+from baselines import joeynmt
 from transformer.config import flatten
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.errors import UserError

@@ -288,7 +288,7 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
   flags = [
     f'--config.{flag}'
     for flag in flags.format(
-      bad='tests.commands.bad_parts', folder=folder, run=trained
+      bad='tests.cli.bad_parts', folder=folder, run=trained
     ).split(' ')
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags

@@ -1,8 +1,8 @@
-"""Parts of one's own are found, imported and known by their source."""
+"""Plugins are found, imported and known by their source."""
 
 import pytest
 
-from transformer import own_code
+from transformer import plugins
 from transformer.errors import UserError
 
 
@@ -20,12 +20,12 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
   for name in ('__init__', 'inner'):
     (here / f'own_package/{name}.py').write_text('')
   kinds = {'own_module:f': 'metric', 'own_package:f': 'source'}
-  first = own_code.digests(kinds)
+  first = plugins.digests(kinds)
   assert list(first) == list(kinds) and {len(digest) for digest in first.values()} == {
     64
   }
   (here / 'own_package/inner.py').write_text('x = 1')
-  again = own_code.digests(kinds)
+  again = plugins.digests(kinds)
   assert [again[spec] == first[spec] for spec in kinds] == [True, False]
 
 
@@ -40,8 +40,8 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
 )
 def test_a_mistake_is_one_line(here, spec, fact):
   for use in (
-    lambda: own_code.load(spec, 'metric'),
-    lambda: own_code.digests({spec: 'metric'}),
+    lambda: plugins.load(spec, 'metric'),
+    lambda: plugins.digests({spec: 'metric'}),
   ):
     with pytest.raises(UserError) as caught:
       use()
@@ -50,8 +50,8 @@ def test_a_mistake_is_one_line(here, spec, fact):
     )
 
 
-def test_a_part_that_fails_is_one_line_that_names_it():
-  failure = own_code.guarded('the metric m:f failed')
+def test_a_plugin_that_fails_is_one_line_that_names_it():
+  failure = plugins.as_user_error('the metric m:f failed')
   for error, message in (
     (SystemExit('a\nb'), 'the metric m:f failed: SystemExit: a b'),
     (StopIteration(3), 'the metric m:f failed: StopIteration: 3'),
@@ -59,12 +59,12 @@ def test_a_part_that_fails_is_one_line_that_names_it():
   ):
 
     @failure
-    def part(number, error=error):
+    def plugin(number, error=error):
       if number:
         raise error
       return number
 
-    assert part(0) == 0
+    assert plugin(0) == 0
     with pytest.raises(UserError) as caught:
-      part(1)
+      plugin(1)
     assert str(caught.value) == message

@@ -10,8 +10,8 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from transformer import own_code
-from transformer.errors import UserError, shown
+from transformer import plugins
+from transformer.errors import UserError, short_repr
 from transformer.system import installation
 
 
@@ -44,13 +44,13 @@ class ConfigFile(flags.ArgumentParser):
         f'there is no config file {path}; the current folder is {os.getcwd()}; pass the path of '
         f"a file to --config; this project's configs are in {installation.folder()}/configs"
       )
-    with own_code.guarded(f'the config {argument} cannot be loaded'):
+    with plugins.as_user_error(f'the config {argument} cannot be loaded'):
       get_config = runpy.run_path(path).get('get_config')
       config = get_config and get_config(*more)
     if not isinstance(config, ConfigDict):
       raise UserError(
         f'{path} must define get_config(), which returns an '
-        f'ml_collections.ConfigDict; got {shown(config)}'
+        f'ml_collections.ConfigDict; got {short_repr(config)}'
       )
     return config.lock()
 

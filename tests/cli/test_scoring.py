@@ -40,12 +40,12 @@ def test_parameters_that_are_not_finite_are_refused(change_params):
 
 
 def words(sources, translations, references):
-  """A metric of one's own: the words of each translation."""
+  """A custom metric: the words of each translation."""
   return [len(line.split()) for line in translations]
 
 
 def leave(sources, translations, references):
-  """A metric of one's own that ends the process that calls it."""
+  """A custom metric that ends the process that calls it."""
   raise SystemExit('no more memory')
 
 
@@ -58,8 +58,8 @@ def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
     '--output=-',
     '--beam_size=1',
     '--bleu_tokenize=char',
-    '--metric=tests.commands.test_scoring:leave',
-    '--metric=tests.commands.test_scoring:words',
+    '--metric=tests.cli.test_scoring:leave',
+    '--metric=tests.cli.test_scoring:words',
   )
   assert status == 0, err
   (warning,) = (line for line in err.splitlines() if 'no more memory' in line)

@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from transformer.commands import text_lines
+from transformer.cli import text_lines
 from transformer.config import Config
 from transformer.decoding.config import Decoding
 from transformer.decoding.sentences import nbest_of
@@ -56,7 +56,7 @@ def test_lines_of_a_pipe_keep_their_numbers(
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
-    text_lines.translate_live(
+    text_lines.translate_stdin(
       run, Decoding(beam_size=2, batch_size=batch_size, nbest=2)
     )
   finally:

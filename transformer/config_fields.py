@@ -10,22 +10,22 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from transformer.errors import UserError, shown
+from transformer.errors import UserError, short_repr
 
 # Larger than any useful number, and small enough that sums fit into 32 bits.
 _LARGEST = 10**9
 _BOUNDS = {
-  'least': ('at least', operator.ge),
+  'min': ('at least', operator.ge),
   'above': ('above', operator.gt),
   'below': ('below', operator.lt),
-  'most': ('at most', operator.le),
+  'max': ('at most', operator.le),
 }
 # Unicode categories that break a line or a file name: controls, separators, surrogates.
 _FORBIDDEN = {'Cc', 'Cs', 'Zl', 'Zp'}
 
 
-def setting(default: Any, **limits: Any) -> Any:
-  """Returns a config field with its `choices`, or `least`, `above`, `below` and `most`.
+def config_field(default: Any, **limits: Any) -> Any:
+  """Returns a config field with its `choices`, or `min`, `above`, `below` and `max`.
 
   `below=inf` requires a finite number.
   """
@@ -33,7 +33,7 @@ def setting(default: Any, **limits: Any) -> Any:
 
 
 def check_ranges(group: Any, prefix: str = ''):
-  """Raises `UserError` if a `setting` of a group violates its limits; None is always valid.
+  """Raises `UserError` if a `config_field` of a group violates its limits; None is always valid.
 
   `prefix` precedes the names of settings in errors, such as `train.`.
   """
@@ -42,51 +42,51 @@ def check_ranges(group: Any, prefix: str = ''):
 
 
 def check_range(name: str, value: Any, **limits: Any):
-  """Raises `UserError` if a value violates the limits of `setting`; None is always valid."""
+  """Raises `UserError` if a value violates the limits of `config_field`; None is always valid."""
   if 'choices' in limits and value not in limits['choices']:
     raise UserError(
-      f'{name} must be one of {", ".join(limits["choices"])}; got {shown(value)}'
+      f'{name} must be one of {", ".join(limits["choices"])}; got {short_repr(value)}'
     )
   if not isinstance(value, int | float) or isinstance(value, bool):
     return
-  if value > _LARGEST and not {'below', 'most'} & limits.keys():
-    limits['most'] = _LARGEST
+  if value > _LARGEST and not {'below', 'max'} & limits.keys():
+    limits['max'] = _LARGEST
   if not all(_BOUNDS[limit][1](value, bound) for limit, bound in limits.items()):
     wanted = ' and '.join(
       'finite' if bound == math.inf else f'{_BOUNDS[limit][0]} {bound}'
       for limit, bound in limits.items()
     )
-    raise UserError(f'{name} must be {wanted}; got {shown(value)}')
+    raise UserError(f'{name} must be {wanted}; got {short_repr(value)}')
 
 
-def freeze(cls: type, tree: Any, prefix: str = '') -> Any:
+def parse_config(cls: type, tree: Any, prefix: str = '') -> Any:
   """Returns a group, with nested groups, from nested dicts; missing keys take their defaults."""
   if not isinstance(tree, Mapping):
     raise UserError(
-      f'config.{prefix.rstrip(".")} must be a group of keys; got {shown(tree)}'
+      f'config.{prefix.rstrip(".")} must be a group of keys; got {short_repr(tree)}'
     )
   values = {}
   for name, value in tree.items():
-    kind = kind_of(cls, name, prefix)
+    kind = type_of_field(cls, name, prefix)
     values[name] = (
-      freeze(kind, value, f'{prefix}{name}.')
+      parse_config(kind, value, f'{prefix}{name}.')
       if dataclasses.is_dataclass(kind)
-      else converted(kind, value, f'config.{prefix}{name}')
+      else coerce(kind, value, f'config.{prefix}{name}')
     )
   return cls(**values)
 
 
-def kind_of(cls: type, name: str, prefix: str = '') -> Any:
+def type_of_field(cls: type, name: str, prefix: str = '') -> Any:
   """Returns the type of a field; if it is unknown, the `UserError` suggests the nearest name."""
   kinds = typing.get_type_hints(cls)
   if name not in kinds:
     raise UserError(
-      f'there is no key config.{prefix}{name}; {nearest_name(name, kinds, f"config.{prefix}")}'
+      f'there is no key config.{prefix}{name}; {did_you_mean(name, kinds, f"config.{prefix}")}'
     )
   return kinds[name]
 
 
-def nearest_name(name: str, known: Collection[str], prefix: str = '') -> str:
+def did_you_mean(name: str, known: Collection[str], prefix: str = '') -> str:
   """Returns a hint for an unknown name: the nearest known name, or all of them."""
   nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
   return (
@@ -96,7 +96,7 @@ def nearest_name(name: str, known: Collection[str], prefix: str = '') -> str:
   )
 
 
-def converted(kind: Any, value: Any, name: str) -> Any:
+def coerce(kind: Any, value: Any, name: str) -> Any:
   """Returns a value as a field's type; raises `UserError` if the conversion loses information."""
   kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
   if hasattr(value, 'dtype') and not value.shape:  # A NumPy or JAX scalar.
@@ -105,12 +105,12 @@ def converted(kind: Any, value: Any, name: str) -> Any:
     if typing.get_origin(kind) is tuple:
       if isinstance(value, (tuple, list)):
         item = typing.get_args(kind)[0]
-        return tuple(converted(item, part, f'an item of {name}') for part in value)
+        return tuple(coerce(item, part, f'an item of {name}') for part in value)
     elif kind is float and type(value) is int and abs(value) <= _LARGEST:
       return float(value)
     elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
       if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
-        raise UserError(f'{name} must be text on one line; got {shown(value)}')
+        raise UserError(f'{name} must be text on one line; got {short_repr(value)}')
       return value
   wanted = ' or '.join(
     'a tuple' if typing.get_origin(kind) is tuple else f'of type {kind.__name__}'
@@ -123,4 +123,4 @@ def converted(kind: Any, value: Any, name: str) -> Any:
     if str in kinds and type(value) in (int, float)
     else ''
   )
-  raise UserError(f'{name} must be {wanted}; got {shown(value)}{advice}')
+  raise UserError(f'{name} must be {wanted}; got {short_repr(value)}{advice}')

@@ -6,7 +6,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 
 
-def refuse(program: str, rules: Iterable[tuple[object, str, str]]):
+def check_supported(program: str, rules: Iterable[tuple[object, str, str]]):
   """Raises `UserError` if a rule is not met; a rule is (is supported, setting, reason)."""
   for fits, part, reason in rules:
     if not fits:
@@ -15,9 +15,9 @@ def refuse(program: str, rules: Iterable[tuple[object, str, str]]):
       )
 
 
-def refuse_plugins(program: str, config: ModelConfig):
+def check_no_plugins(program: str, config: ModelConfig):
   """Raises `UserError` for a custom model or a custom attention."""
-  refuse(
+  check_supported(
     program,
     [
       (not config.module, f'model.module={config.module}', 'it is a custom model'),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.errors import UserError, shown, type_and_message
+from transformer.errors import UserError, short_repr, type_and_message
 
 # A setting that names a plugin: MODULE:NAME, or a tuple of MODULE:NAME, its numeric arguments, and
 # at the end a dict of its keyword arguments.
@@ -24,15 +24,15 @@ def load(spec: str, kind: str) -> Callable:
   `kind` is the human-readable kind of plugin, such as `metric`.
   """
   module = _module_of(spec, kind)
-  with guarded(
+  with as_user_error(
     f'the {kind} {spec} cannot be imported; its module must be installed, or be in {os.getcwd()}'
   ):
-    part = getattr(importlib.import_module(module), spec.partition(':')[2], None)
-  if not callable(part):
+    plugin = getattr(importlib.import_module(module), spec.partition(':')[2], None)
+  if not callable(plugin):
     raise UserError(
-      f'the {kind} {spec} must be a function or a class of {module}; got {shown(part)}'
+      f'the {kind} {spec} must be a function or a class of {module}; got {short_repr(plugin)}'
     )
-  return part
+  return plugin
 
 
 def digests(kinds: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +40,7 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   found = {}
   for spec, kind in kinds.items():
     module = _module_of(spec, kind)
-    with guarded(f'the source of the {kind} {spec} cannot be read'):
+    with as_user_error(f'the source of the {kind} {spec} cannot be read'):
       if (place := importlib.util.find_spec(module)) is None:
         raise ModuleNotFoundError(f'no module named {module}')
       path = Path(place.origin)
@@ -56,7 +56,7 @@ def _module_of(spec: str, kind: str) -> str:
   module, colon, name = spec.partition(':')
   if not (module and colon and name):
     raise UserError(
-      f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; got {shown(spec)}'
+      f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; got {short_repr(spec)}'
     )
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
@@ -68,18 +68,18 @@ def name_of(setting: Setting) -> str:
   return setting if isinstance(setting, str) else setting[0]
 
 
-def check(key: str, setting: Setting, named: Iterable[str] = ()):
-  """Raises `UserError` unless a setting is one of `named` or well-formed; imports nothing."""
-  if setting in tuple(named):  # A tuple with a dict is not hashable.
+def check(key: str, setting: Setting, builtin: Iterable[str] = ()):
+  """Raises `UserError` unless a setting is one of `builtin` or well-formed; imports nothing."""
+  if setting in tuple(builtin):  # A tuple with a dict is not hashable.
     return
   spec, numbers, by_name = _taken_apart(setting or ('',))
   if not (
     isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))
   ):
-    choices = f'one of {", ".join(named)}, or ' if any(named) else ''
+    choices = f'one of {", ".join(builtin)}, or ' if any(builtin) else ''
     raise UserError(
       f'{key} must be {choices}MODULE:NAME, or a tuple of it, its positional numbers, and a '
-      f'dict of its keyword arguments; got {shown(setting)}'
+      f'dict of its keyword arguments; got {short_repr(setting)}'
     )
   for name, value in by_name.items():
     if not (
@@ -88,7 +88,7 @@ def check(key: str, setting: Setting, named: Iterable[str] = ()):
     ):
       raise UserError(
         f'keyword arguments of {key} must be numbers, strings, booleans or None; got '
-        f'{shown(name)}: {shown(value)}'
+        f'{short_repr(name)}: {short_repr(value)}'
       )
 
 
@@ -108,12 +108,12 @@ def build(setting: Setting, kind: str, *arguments) -> Any:
   """Imports a plugin, and calls it with `arguments` and with the arguments in its setting."""
   spec, numbers, by_name = _taken_apart(setting)
   make = load(spec, kind)
-  with guarded(f'the {kind} {setting} cannot be built'):
+  with as_user_error(f'the {kind} {setting} cannot be built'):
     return make(*arguments, *numbers, **by_name)
 
 
 @contextlib.contextmanager
-def guarded(failure: str) -> Iterator[None]:
+def as_user_error(failure: str) -> Iterator[None]:
   """Turns an exception of a plugin into a `UserError`; a context manager or a decorator."""
   try:
     yield

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer import files
-from transformer.commands.request import Request
-from transformer.commands.text_lines import as_lines, write_lines
+from transformer.cli.request import Request
+from transformer.cli.text_lines import as_lines, write_lines
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.evaluation import report, results
@@ -18,7 +18,7 @@ from transformer.system import outputs
 from transformer.trained_run import TrainedRun
 
 
-def translate_text(
+def translate_and_score(
   request: Request,
   run: TrainedRun,
   text: Text,

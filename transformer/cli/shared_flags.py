@@ -1,6 +1,6 @@
 """Flags that several commands share, defined once; each command defines those that it needs.
 
-`commands.request` validates their values, and `decoding.config` the ranges of search settings.
+`cli.request` validates their values, and `decoding.config` the ranges of search settings.
 """
 
 import ast
@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from transformer.settings import check_range
+from transformer.config_fields import check_range
 
 # absl then attributes the flags to the module that calls `define`, so its --help lists them.
 flags.disclaim_key_flags()
@@ -119,7 +119,7 @@ def define(*names: str) -> list[flags.FlagHolder]:
   return holders
 
 
-def given(*holders: flags.FlagHolder) -> dict:
+def explicit_values(*holders: flags.FlagHolder) -> dict:
   """Returns the values of the flags that were set, by name."""
   return {flag.name: flag.value for flag in holders if flag.value is not None}
 
@@ -129,9 +129,9 @@ def define_config() -> flags.FlagHolder:
   """Defines `--config`, and a flag for each key of the config that `--config` names."""
   from ml_collections import config_flags  # Not every command has a config.
 
-  from transformer.commands import config_values
+  from transformer.cli import flag_parsers
 
-  config_values.register()
+  flag_parsers.register()
   holder = config_flags.DEFINE_config_file(
     'config',
     None,
@@ -139,11 +139,11 @@ def define_config() -> flags.FlagHolder:
     '--config.GROUP.KEY=VALUE overrides a setting, such as --config.train.steps=100; '
     'transformer/*/config.py lists all settings.',
   )
-  flags.FLAGS[holder.name].parser = config_values.ConfigFile()
+  flags.FLAGS[holder.name].parser = flag_parsers.ConfigFile()
   return holder
 
 
 def check_at_least(least: int, *holders: flags.FlagHolder):
   """Raises `UserError` if the value of a flag is below `least`."""
   for flag in holders:
-    check_range(f'--{flag.name}', flag.value, least=least)
+    check_range(f'--{flag.name}', flag.value, min=least)
