@@ -72,9 +72,9 @@ def main(_):
     logging.warning('%s', warning)
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
-    from transformer.training.mesh import check_shares
+    from transformer.training.mesh import check_even_sharding
 
-    check_shares(
+    check_even_sharding(
       config.mesh,
       config.rows_per_microbatch,
       config.decode.batch_size,

@@ -39,10 +39,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from side_by_side import machine, peak_bytes
 
 from transformer.data import encoded_cache
+from transformer.data.batches.augmentation import AugmentedBatches
 from transformer.data.batches.training_batches import TrainingBatches, batch_shape
-from transformer.data.batches.variations import VariedBatches
 from transformer.data.config import DataConfig
-from transformer.data.encoding import Sentences, encode_in_memory, keep_for_training
+from transformer.data.encoding import Sentences, encode_in_memory, filter_for_training
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.tools.phrasebook import pairs_of
@@ -127,11 +127,11 @@ def time_encoding(folder: Path, text, vocabulary: Vocabulary) -> dict[str, list[
 
 def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   """Returns target tokens per second with and without BPE-dropout; both take turns."""
-  pairs = keep_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
+  pairs = filter_for_training(*encode_in_memory(text, vocabulary), _LENGTH)
   plain = TrainingBatches(
     [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
   )
-  dropped = VariedBatches(
+  dropped = AugmentedBatches(
     plain,
     [('bpe_dropout', bpe_dropout(DataConfig(), vocabulary, _DROPOUT))],
     seed=0,
@@ -144,11 +144,11 @@ def time_dropout(text, vocabulary: Vocabulary) -> dict[str, list[float]]:
   for number in range(_REPEATS.value):
     for name, batches in systems.items():
       # A whole window, because its first batch encodes all of it.
-      start = number * dropped.real
+      start = number * dropped.batches_per_window
       began = time.perf_counter()
       real = sum(
         np.count_nonzero(batch.target_segments)
-        for batch in batches.iterate(start, start + dropped.real)
+        for batch in batches.iterate(start, start + dropped.batches_per_window)
       )
       speeds[name].append(real / (time.perf_counter() - began))
   return speeds
@@ -160,7 +160,7 @@ def write_synthetic(place: Path):
 
   def sentences(lengths):
     lengths = np.clip(lengths.round(), 2, _LENGTH).astype(np.int32)
-    return Sentences.end_to_end(
+    return Sentences.from_lengths(
       rng.integers(4, _VOCABULARY, lengths.sum(), np.uint16), lengths
     )
 
@@ -172,12 +172,14 @@ def write_synthetic(place: Path):
         sentences(source * rng.lognormal(0.02, 0.25, len(source))),
       )
 
-  encoded_cache.write(place, chunks(), _PAIRS.value)
+  encoded_cache.write_encoding(place, chunks(), _PAIRS.value)
 
 
 def open_batches(place: Path) -> TrainingBatches:
   """Returns the batches of an encoding, as in `train.py`."""
-  pairs = keep_for_training(*encoded_cache.read(place, np.dtype(np.uint16)), _LENGTH)
+  pairs = filter_for_training(
+    *encoded_cache.read_encoding(place, np.dtype(np.uint16)), _LENGTH
+  )
   return TrainingBatches(
     [pairs], [1.0], batch_shape(_TOKENS_PER_BATCH, _LENGTH, [pairs]), seed=0
   )

@@ -16,7 +16,7 @@ from transformer.system import machine
 from transformer.system.machine import set_reproducible_flags
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.mesh import sentence_mesh
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_train_step
 
@@ -66,7 +66,7 @@ def parts_of_update(work: Work):
         optimizer,
         TrainConfig(),
         seed=0,
-        objective=smoothed(work.label_smoothing),
+        objective=cross_entropy(work.label_smoothing),
         mesh=sentence_mesh(1),
       ),
       donate_argnums=0,

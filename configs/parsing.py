@@ -76,7 +76,7 @@ def get_config(size: str = 'paper'):
     config.data.vocabulary_size = 4000
     config.data.max_length = 256
     config.data.source = 'transformer.tools.parse.source:TreesInOrder'
-    config.data.symbols = tuple(
+    config.data.user_defined_symbols = tuple(
       f'▁{bracket}'
       for label in _LABELS.split()
       for bracket in (f'{label}(', f'){label}')

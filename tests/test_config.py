@@ -124,7 +124,7 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
         'train': ['x', 'y'],
         'train_weights': [2, 0.25],
         'max_length': 17,
-        'variations': ['m:f', ['m:g', 1, 0.5]],
+        'augmentations': ['m:f', ['m:g', 1, 0.5]],
       },
       'model': {'key_dim': 11, 'value_dim': None, 'dropout': 0},
       'train': {'tokens_per_batch': 17 * 35},
@@ -138,8 +138,8 @@ def test_settings_come_back_and_only_lossless_conversions_are_made():
   assert type(config.model.dropout) is float and config.model.value_dim is None
   assert config.data.train == ('x', 'y') and config.data.train_weights == (2.0, 0.25)
   assert [type(weight) for weight in config.data.train_weights] == [float, float]
-  assert config.data.variations == ('m:f', ('m:g', 1.0, 0.5))
-  assert config.plugin_kinds == {'m:f': 'variation', 'm:g': 'variation'}
+  assert config.data.augmentations == ('m:f', ('m:g', 1.0, 0.5))
+  assert config.plugin_kinds == {'m:f': 'augmentation', 'm:g': 'augmentation'}
 
 
 def test_defaults_are_the_base_model_of_the_paper():
@@ -215,7 +215,10 @@ def test_of_a_long_name_both_ends_are_kept():
         'must be MODULE:NAME, or a tuple of it, its positional numbers',
       )
       for part in ('b', ['b', 1.0], [1.0, 'a:b'], ['a:b', 'c'], ['a:b', INF], [])
-      for settings in ({'train': {'objective': part}}, {'data': {'variations': [part]}})
+      for settings in (
+        {'train': {'objective': part}},
+        {'data': {'augmentations': [part]}},
+      )
     ),
     ({'train': {'objective_runs': ['a']}}, 'directories of runs, for an objective'),
     (
@@ -230,9 +233,9 @@ def test_of_a_long_name_both_ends_are_kept():
       {
         'data': {'max_length': 100},
         'train': {'tokens_per_batch': 700},
-        'optimizer': {'accumulate': 2},
+        'optimizer': {'num_microbatches': 2},
       },
-      'optimizer.accumulate must divide',
+      'optimizer.num_microbatches must divide',
     ),
     (
       {'model': {'positions': 'learned', 'max_positions': 305}},
@@ -278,7 +281,7 @@ def test_settings_that_contradict_each_other_are_refused(changes, fact):
     {
       'data': {'max_length': 100},
       'train': {'tokens_per_batch': 700},
-      'optimizer': {'accumulate': 7},
+      'optimizer': {'num_microbatches': 7},
     },
     {
       'model': {

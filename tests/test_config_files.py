@@ -113,7 +113,7 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
   }
   assert paper.items() >= section.items()
   assert cpu['data.source'] == f'{section["data.source"]}InOrder'
-  assert {'▁NP(', '▁)NP', '▁VP(', '▁)VP'} <= {*cpu['data.symbols']}
+  assert {'▁NP(', '▁)NP', '▁VP(', '▁)VP'} <= {*cpu['data.user_defined_symbols']}
   assert cpu['model.model_dim'] < 1024
 
 

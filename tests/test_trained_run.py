@@ -36,7 +36,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.trained_run import TrainedRun
 from transformer.training.mesh import sentence_mesh
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 from transformer.training.step import init_state, make_train_step
 
 LONG = 'the cat ' * MAX_LENGTH
@@ -101,7 +101,7 @@ def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
       run.model,
       optimizer,
       run.config.train,
-      objective=smoothed(run.config.train.label_smoothing),
+      objective=cross_entropy(run.config.train.label_smoothing),
       seed=0,
       mesh=sentence_mesh(1),
     )

@@ -139,7 +139,7 @@ def train_tiny(
     if run.ended:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
     mesh = mesh or make_mesh(
-      settings.mesh, batches.shape[0] // settings.optimizer.accumulate
+      settings.mesh, batches.shape[0] // settings.optimizer.num_microbatches
     )
     update = make_update(settings, model, mesh, objective)
     compiled = CompiledUpdate(

@@ -44,7 +44,7 @@ BLEU_TOKENIZERS = {
 # without built-in values names several plugins.
 _PLUGIN_SETTINGS = (
   ('data.source', 'source', SOURCES),
-  ('data.variations', 'variation', ()),
+  ('data.augmentations', 'augmentation', ()),
   ('model.module', 'model', ('',)),
   ('model.attention', 'attention', ('reference', 'cudnn')),
   ('optimizer.algorithm', 'algorithm', ALGORITHMS),
@@ -92,10 +92,10 @@ class Config:
         'train.tokens_per_batch must be a multiple of data.max_length, the target positions per '
         f'row; got tokens_per_batch={tokens}, max_length={length}'
       )
-    if tokens // length % self.optimizer.accumulate:
+    if tokens // length % self.optimizer.num_microbatches:
       raise UserError(
-        f'optimizer.accumulate must divide the rows of a batch, tokens_per_batch / '
-        f'max_length = {tokens // length}; got {self.optimizer.accumulate}'
+        f'optimizer.num_microbatches must divide the rows of a batch, tokens_per_batch / '
+        f'max_length = {tokens // length}; got {self.optimizer.num_microbatches}'
       )
     reach = length + self.decode.max_extra_length
     if model.positions == 'learned' and model.max_positions < reach:
@@ -170,7 +170,9 @@ class Config:
   def rows_per_microbatch(self) -> int:
     """The rows of a microbatch, which go through the model at a time."""
     return (
-      self.train.tokens_per_batch // self.data.max_length // self.optimizer.accumulate
+      self.train.tokens_per_batch
+      // self.data.max_length
+      // self.optimizer.num_microbatches
     )
 
   @classmethod

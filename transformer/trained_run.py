@@ -14,7 +14,7 @@ from absl import logging
 
 from transformer.config_fields import check_range, coerce
 from transformer.data.batch import Batch, check_batch
-from transformer.data.text.text_files import check_several
+from transformer.data.text.text_files import check_lines
 from transformer.decoding import pairs
 from transformer.decoding.config import Decoding, decoding_for
 from transformer.decoding.constraint import FREE, Constraint
@@ -23,15 +23,15 @@ from transformer.decoding.likelihoods import token_log_probs
 from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError
 from transformer.model import inspection
-from transformer.model.attention_weights import Attention, attention_weights
-from transformer.model.inspection import Embeddings, Hidden
+from transformer.model.attention_weights import SentenceAttention, attention_weights
+from transformer.model.inspection import Embeddings, HiddenStates
 from transformer.runs.loading import Run, check_finite
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import (
   Objective,
+  cross_entropy,
   make_objective,
   model_inputs,
-  smoothed,
 )
 
 
@@ -125,33 +125,33 @@ class TrainedRun(Run):
     sums = [sum(score for _, score in line) if line else np.nan for line in lines]
     return np.array(sums)
 
-  def encode(self, lines: Sequence[str], layers: bool = False) -> Hidden:
+  def encode(self, lines: Sequence[str], layers: bool = False) -> HiddenStates:
     """Returns the encoder outputs for lines, which form one batch, and their mask.
 
     With `layers`, the outputs are a dict by layer name: `embedding`, `encoder_0` and so on, before
     the final norm.
     """
-    check_several(lines)
+    check_lines(lines)
     batch = self.batch(lines, [''] * len(lines))
     inputs = model_inputs(batch)[:3]
-    return inspection.hidden(self.model, self.params, *inputs, layers=layers)
+    return inspection.hidden_states(self.model, self.params, *inputs, layers=layers)
 
   def decode(
     self, sources: Sequence[str], targets: Sequence[str], layers: bool = False
-  ) -> Hidden:
+  ) -> HiddenStates:
     """Returns the decoder outputs for sentence pairs by teacher forcing; `layers` as in `encode`.
 
     Position t predicts token t of the target from BOS and the tokens before t.
     """
     batch = self.batch(sources, targets)
     inputs = model_inputs(batch)
-    return inspection.hidden(self.model, self.params, *inputs, layers=layers)
+    return inspection.hidden_states(self.model, self.params, *inputs, layers=layers)
 
   def logits(self, x_BTD: Any) -> jax.Array:
     """Maps a decoder layer output [..., D] to float32 logits [..., N], with the final norm."""
     return inspection.layer_logits(self.model, self.params, x_BTD)
 
-  def attention(self, source: str, target: str) -> Attention:
+  def attention(self, source: str, target: str) -> SentenceAttention:
     """Returns the attention weights of all layers and heads for a source and its translation.
 
     Source and target are truncated, with a warning, if they are too long for a search. This can
@@ -169,7 +169,7 @@ class TrainedRun(Run):
     (sources,), (targets,) = encoded
     s = slice(len(sources))
     t = slice(len(targets))
-    return Attention(
+    return SentenceAttention(
       list(map(self.vocabulary.source.piece, sources)),
       list(map(self.vocabulary.target.piece, targets)),
       encoder[:, 0, :, s, s],
@@ -200,7 +200,7 @@ class TrainedRun(Run):
     check_batch(batch)
     smoothing = coerce(float | None, smoothing, 'smoothing')
     check_range('smoothing', smoothing, min=0, below=1)
-    objective = self._objective if smoothing is None else smoothed(smoothing)
+    objective = self._objective if smoothing is None else cross_entropy(smoothing)
     frozen = objective.frozen
     sums = objective.loss(self.model, params, batch, dropout_key, frozen=frozen)
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
@@ -217,7 +217,7 @@ class TrainedRun(Run):
     shapes = jax.tree.map(jnp.shape, jax.eval_shape(self.embed, batch))
     if jax.tree.map(jnp.shape, given) != shapes:
       raise UserError(f'embeddings must be as run.embed returns them: {shapes}')
-    with inspection.given_embeddings(self.params, given, self.config.model.dtype):
+    with inspection.override_embeddings(self.params, given, self.config.model.dtype):
       return self.loss(self.params, batch, smoothing=smoothing)
 
   @functools.cached_property

@@ -17,7 +17,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.ops.attention import dot_product_attention
 from transformer.ops.fused_attention import fused_attention
 from transformer.ops.masks import causal_mask, combine_masks, segment_mask
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 
 _KEY_DIM = 64
 # The kernel's error may be this multiple of the reference's bfloat16 error, plus the slack.
@@ -185,7 +185,7 @@ def _compare_models(rows: int, length: int) -> dict[str, Any]:
 
   def gradient(config):
     def loss(params):
-      sums = smoothed(0.1).loss(
+      sums = cross_entropy(0.1).loss(
         Transformer(config, work.vocabulary_size), params, batch
       )
       return sums['loss'] / sums['weight']

@@ -15,12 +15,12 @@ from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
-from transformer.data.vocabulary.making import VOCABULARY_PAIRS
+from transformer.data.vocabulary.building import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilisation
 from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook import pairs_of
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 
 _LENGTH = 256  # maximum target positions in a row
 _RESIDENT = 8  # batches that stay on the device
@@ -46,7 +46,7 @@ def measure(
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
     speed = utilisation(
-      Transformer(work.model, vocabulary.size), 1, smoothed(work.label_smoothing)
+      Transformer(work.model, vocabulary.size), 1, cross_entropy(work.label_smoothing)
     )
 
     def train(stream, seconds):

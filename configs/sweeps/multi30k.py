@@ -19,7 +19,7 @@ def suggest(trial):
   return {
     'train.objective': ('transformer.tools.r_drop:r_drop', alpha) if alpha else '',
     'model.dropout': trial.suggest_float('dropout', 0.1, 0.5, step=0.05),
-    'data.variations': (('transformer.tools.subwords:bpe_dropout', rate),)
+    'data.augmentations': (('transformer.tools.subwords:bpe_dropout', rate),)
     if rate
     else (),
     'optimizer.peak_learning_rate': trial.suggest_float(

@@ -46,7 +46,7 @@ def compare(config, pairs, vocabulary: int) -> dict:
   compiled = make_update(config, model, mesh).compile(batches.shape)
   before = tiny.random_params(model)
   state = compiled.update.first_state(before)
-  valid = compiled.eval_step(state.params, compiled.update.place(batches[0]))
+  valid = compiled.eval_step(state.params, compiled.update.shard_batch(batches[0]))
   state, metrics = jax.device_get(compiled.train_step(state, batches[0]))
   adam = state.optimizer[0]
 

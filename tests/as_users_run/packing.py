@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.as_users_run import tiny
-from transformer.data.batches.packing import Rows
-from transformer.data.batches.training_batches import Shape, assemble
+from transformer.data.batches.packing import PackedRows
+from transformer.data.batches.training_batches import BatchShape, assemble_batch
 from transformer.model.transformer import Transformer
 from transformer.system.processes import place
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
@@ -37,9 +37,9 @@ def measure(folder):
   params = jax.device_put(tiny.random_params(model), replicated(mesh))
   log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
 
-  def of_pairs(rows: Rows, shape: Shape):
+  def of_pairs(rows: PackedRows, shape: BatchShape):
     """Returns log-probabilities for each pair, and the sum of the compiled evaluation."""
-    batch = assemble(batches.corpora, rows, shape)
+    batch = assemble_batch(batches.corpora, rows, shape)
     found = np.asarray(log_probs(params, batch))
     starts = np.split(rows.pairs, np.cumsum(rows.sizes)[:-1])
     of_pair = {
@@ -53,13 +53,13 @@ def measure(folder):
       update.eval_step(params, place(batch, batch_sharding(mesh)))['nll']
     )
 
-  rows = batches.deal(0)[0]
+  rows = batches.packed_rows(0)[0]
   packed, whole = of_pairs(rows, batches.shape)
-  otherwise, _ = of_pairs(batches.deal(1)[0], batches.shape)
+  otherwise, _ = of_pairs(batches.packed_rows(1)[0], batches.shape)
   some = np.sort(rows.pairs)[: batches.shape.rows]
-  single = Rows(some, np.ones_like(some))
+  single = PackedRows(some, np.ones_like(some))
   alone, of_some = of_pairs(single, batches.shape)
-  longer, _ = of_pairs(single, Shape(batches.shape.rows, 83, 97))
+  longer, _ = of_pairs(single, BatchShape(batches.shape.rows, 83, 97))
 
   def difference(other):
     return max(

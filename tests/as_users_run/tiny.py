@@ -46,7 +46,7 @@ def random_pairs(
 
   def side(lengths):
     first = UNK_ID + 1
-    return Sentences.join(
+    return Sentences.from_lists(
       [
         *(first + (vocabulary - first) * rng.random(length - 1) ** 3).astype(int),
         EOS_ID,
@@ -85,5 +85,5 @@ def pairs_of(
   (pairs,) = batches.corpora
   return [
     (pairs.source[number], pairs.target[number])
-    for number in batches.deal(step)[0].pairs
+    for number in batches.packed_rows(step)[0].pairs
   ]

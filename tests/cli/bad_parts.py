@@ -26,5 +26,5 @@ def loss(config):
   return Objective(sums)
 
 
-def vary(data, vocabulary):
+def augment(data, vocabulary):
   raise KeyError('letters')

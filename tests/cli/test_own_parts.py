@@ -163,7 +163,7 @@ def test_a_run_has_its_own_model_attention_and_search(folder, own_parts, tmp_pat
   assert {'my_balance:Balanced', 'my_attentions:cosine', 'my_searches:diverse'} <= (
     about['plugins'].keys()
   )
-  assert about['flops_per_update'] is None
+  assert about['flops_per_step'] is None
   run_here('train.py', '--config.train.steps=3')  # It resumes.
   before = run_here('eval.py', f'--source={folder}/test.en', '--beam_size=3')
   other = run_here(

@@ -203,7 +203,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   assert {path: path.stat().st_mtime_ns for path in trained.rglob('*')} == before
 
 
-@pytest.mark.long(but=['vocabulary', 'variation'])
+@pytest.mark.long(but=['vocabulary', 'augmentation'])
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
@@ -242,7 +242,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ('loss', 'train.objective={bad}:loss', ':loss failed'),
       ('schedule', 'optimizer.schedule={bad}:schedule', ':schedule cannot be built'),
       ('algorithm', 'optimizer.algorithm={bad}:algorithm', ':algorithm'),
-      ('variation', "data.variations=('{bad}:vary',)", 'KeyError'),
+      ('augmentation', "data.augmentations=('{bad}:augment',)", 'KeyError'),
       ('no vocabulary', 'data.vocabulary=/nowhere', '/nowhere'),
       (
         'vocabulary',

@@ -73,7 +73,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ),
     *(
       (
-        {'symbols': symbols},
+        {'user_defined_symbols': symbols},
         f'symbols must be distinct, without whitespace, and no names'
         f' of control symbols or bytes, such as </s> or <0x41>; got {symbols[-1]!r}',
       )
@@ -90,8 +90,8 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ),
     ({'vocabulary_kind': 'word'}, 'data.vocabulary_kind must be one of bpe, unigram'),
     (
-      {'normalisation': 'nfc'},
-      'data.normalisation must be one of identity, nmt_nfkc, nfkc',
+      {'normalization': 'nfc'},
+      'data.normalization must be one of identity, nmt_nfkc, nfkc',
     ),
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
   ],
@@ -110,7 +110,7 @@ def test_invalid_settings_are_refused(changes, message):
     {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY},
     {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
-    {'symbols': ('<a>', '\u2581a', '</s', '<0x4>', 'a,b', '"')},
+    {'user_defined_symbols': ('<a>', '\u2581a', '</s', '<0x4>', 'a,b', '"')},
     {'train': ('a', 'b'), 'train_weights': (0.0, 1.0)},
   ],
 )

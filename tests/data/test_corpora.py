@@ -6,7 +6,7 @@ import pytest
 
 from tests.data.batches.test_training_batches import recover
 from transformer.data import corpora as corpora_module
-from transformer.data.batches.variations import replaced
+from transformer.data.batches.augmentation import replace_sentences
 from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.text.sources import open_corpus
@@ -30,17 +30,17 @@ LONG = ' '.join(WORDS * 3)
 
 
 def backwards(data, vocabulary):
-  """Returns the variation that reverses the words of sources."""
+  """Returns the augmentation that reverses the words of sources."""
 
-  def vary(source, target, keys):
+  def augment(source, target, keys):
     del keys
     numbers = np.arange(len(source))
     texts = [
       ' '.join(vocabulary.decode(source[number]).split()[::-1]) for number in numbers
     ]
-    return replaced(source, numbers, texts, vocabulary.source), target
+    return replace_sentences(source, numbers, texts, vocabulary.source), target
 
-  return vary
+  return augment
 
 
 def text(count, seed):
@@ -246,10 +246,12 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     assert pairs_in(epoch(batches)) == pairs
 
 
-def test_a_variation_is_in_training_alone(folder, vocabulary):
+def test_an_augmentation_is_in_training_alone(folder, vocabulary):
   config = config_of(folder)
   plain = encode(config, vocabulary)
-  noisy = encode(config_of(folder, variations=(f'{__name__}:backwards',)), vocabulary)
+  noisy = encode(
+    config_of(folder, augmentations=(f'{__name__}:backwards',)), vocabulary
+  )
   chex.assert_trees_all_equal(noisy.valid_batches, plain.valid_batches)
 
   def ids(batches, count):
@@ -265,6 +267,6 @@ def test_a_variation_is_in_training_alone(folder, vocabulary):
     for pair in open_corpus(config, name)[:]
     if all(0 < len(vocabulary.encode(side)) < MAX_LENGTH for side in pair)
   }
-  after = ids(noisy.batches, 2 * noisy.batches.real)
+  after = ids(noisy.batches, 2 * noisy.batches.batches_per_window)
   wanted = {(' '.join(source.split()[::-1]), target) for source, target in before}
   assert said(after) == wanted != before

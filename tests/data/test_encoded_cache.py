@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from transformer.data import encoded_cache, encoding
-from transformer.data.batches.training_batches import Shape, TrainingBatches
+from transformer.data.batches.training_batches import BatchShape, TrainingBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
-from transformer.data.encoding import encode_in_memory, keep_for_training
+from transformer.data.encoding import encode_in_memory, filter_for_training
 from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -105,9 +105,11 @@ def test_one_encoding_serves_every_limit_as_it_was_encoded(
   assert_same(read, wanted)
   assert len(encodings(folder)) == 1
   for limits in ((19,), (2,), (7, 1.5)):
-    pairs = [keep_for_training(*sides, *limits) for sides in (read, wanted)]
+    pairs = [filter_for_training(*sides, *limits) for sides in (read, wanted)]
     assert pairs[0].counts == pairs[1].counts and all(pairs[0].counts.values())
-    batches = [TrainingBatches([kept], [1.0], Shape(3, 24, 19), 0) for kept in pairs]
+    batches = [
+      TrainingBatches([kept], [1.0], BatchShape(3, 24, 19), 0) for kept in pairs
+    ]
     for step in (0, 1009):
       chex.assert_trees_all_equal(batches[0][step], batches[1][step])
 

@@ -13,9 +13,9 @@ from transformer.data import encoding
 from transformer.data.batch import EOS_ID
 from transformer.data.encoding import (
   Sentences,
-  encode_for_scoring,
+  encode_for_validation,
   encode_in_memory,
-  keep_for_training,
+  filter_for_training,
 )
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 
@@ -33,7 +33,7 @@ class Spelling:
 
 
 def encode_for_training(corpus, vocabulary, *limits):
-  return keep_for_training(*encode_in_memory(corpus, vocabulary), *limits)
+  return filter_for_training(*encode_in_memory(corpus, vocabulary), *limits)
 
 
 def sentence(length, first=11):
@@ -63,7 +63,7 @@ SHAPES = st.lists(
 @settings(max_examples=25, deadline=None)
 def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
   corpus = pairs_of(*lengths)
-  encoded = encode_for_scoring(corpus, Spelling(), MAX_LENGTH)
+  encoded = encode_for_validation(corpus, Spelling(), MAX_LENGTH)
   assert (
     len(encoded.source) == len(encoded.target) == encoded.counts['kept'] == len(corpus)
   )
@@ -110,7 +110,7 @@ def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
   } == +counts | ({'kept': len(kept)} if kept else {})
 
 
-@pytest.mark.parametrize('encode', [encode_for_training, encode_for_scoring])
+@pytest.mark.parametrize('encode', [encode_for_training, encode_for_validation])
 def test_chunks_change_nothing(monkeypatch, encode):
   corpus = pairs_of(*((i % 9, (i * 5) % 11) for i in range(29)))
   whole = encode(corpus, Spelling(), MAX_LENGTH)
@@ -131,8 +131,8 @@ def test_chunks_change_nothing(monkeypatch, encode):
 )
 @settings(max_examples=20, deadline=None)
 def test_sentences_come_back_from_the_flat_array(first, second):
-  joined = Sentences.join(first)
-  both = Sentences.concatenate([joined, Sentences.join(second)])
+  joined = Sentences.from_lists(first)
+  both = Sentences.concatenate([joined, Sentences.from_lists(second)])
   chex.assert_type([joined.tokens, both.tokens], np.int32)
   assert [both[i].tolist() for i in range(len(both))] == first + second
   assert both.lengths.tolist() == [len(tokens) for tokens in first + second]

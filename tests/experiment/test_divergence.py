@@ -17,7 +17,7 @@ from transformer.experiment.divergence import check_update
 from transformer.model.transformer import init_params
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import sentence_mesh
-from transformer.training.objective import Objective, smoothed
+from transformer.training.objective import Objective, cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import Skips, init_state, make_train_step
 
@@ -46,7 +46,7 @@ class SomePoisoned(NumberedBatches):
 
 def poisonous(*arguments, **more):
   """A loss that is NaN for a poisoned batch, or its gradient, or both."""
-  totals = smoothed(0.1).loss(*arguments, **more)
+  totals = cross_entropy(0.1).loss(*arguments, **more)
   bad = jnp.any(arguments[2].source_tokens == UNK_ID, axis=1)
   value = totals['loss'] * jnp.where(bad[BOTH], jnp.nan, 1.0)
   value += jax.lax.stop_gradient(jnp.where(bad[LOSS], jnp.nan, 0.0))

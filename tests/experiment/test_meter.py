@@ -9,7 +9,7 @@ import pytest
 from transformer.experiment import meter as meter_file
 from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.config import ModelConfig
-from transformer.model.flops import update_flops
+from transformer.model.flops import train_step_flops
 from transformer.model.transformer import Transformer
 from transformer.training.objective import Objective
 
@@ -84,7 +84,7 @@ def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
   assert meter_file.utilisation(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
-  of_source, of_target = update_flops(model, 2, [other])
+  of_source, of_target = train_step_flops(model, 2, [other])
   assert meter_file.utilisation(model, 4, objective) == pytest.approx(
     (of_source / 4e6, of_target / 4e6)
   )

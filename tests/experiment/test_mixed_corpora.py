@@ -48,7 +48,7 @@ def config_of(folder, train=('news', 'web'), factors=(1.0, 0.5)) -> Config:
         'checkpoint_every': STEPS,
         'objective': ('my_mixture:by_corpus', *factors),
       },
-      'optimizer': {'accumulate': 2},
+      'optimizer': {'num_microbatches': 2},
       'decode': {'max_extra_length': 2, 'batch_size': 4},
     }
   )

@@ -12,14 +12,14 @@ from tests.model.formulas import exact, layer_norm
 from transformer.data.batch import Batch
 from transformer.model.inspection import (
   embeddings,
-  given_embeddings,
   layer_logits,
-  outputs,
+  layer_outputs,
+  override_embeddings,
 )
 from transformer.model.layers import Embedding
 from transformer.model.transformer import Transformer
 from transformer.ops.positions import sinusoidal_positions
-from transformer.training.objective import model_inputs, smoothed
+from transformer.training.objective import cross_entropy, model_inputs
 
 FORMS = [
   {'norm': 'post'},
@@ -47,7 +47,7 @@ def test_a_layer_has_the_output_of_a_model_that_ends_there(
 ):
   tiny = build(**changes)
   arrays = batch[:inputs]
-  found = outputs(tiny.model, tiny.params, *arrays, layers=True)
+  found = layer_outputs(tiny.model, tiny.params, *arrays, layers=True)
   assert list(found) == ['embedding', f'{side}_0', f'{side}_1']
   assert {array.shape for array in found.values()} == {
     (2, S if side == 'encoder' else T, D)
@@ -57,7 +57,7 @@ def test_a_layer_has_the_output_of_a_model_that_ends_there(
   setting = 'num_layers' if side == 'encoder' else 'decoder_layers'
   for depth in (1, 2):
     config = dataclasses.replace(tiny.model.config, **{setting: depth})
-    final = outputs(Transformer(config, N), tiny.params, *arrays, layers=False)
+    final = layer_outputs(Transformer(config, N), tiny.params, *arrays, layers=False)
     wanted = exact(found[f'{side}_{depth - 1}'])
     if norms:
       wanted = layer_norm(wanted, norms)
@@ -84,7 +84,7 @@ def test_the_embedding_of_a_token_is_its_scaled_row_plus_its_position(batch, cha
 def test_the_logits_of_the_last_layer_are_the_models(batch, changes):
   tiny = build(**changes)
   _, wanted = tiny.forward(tiny.params, *batch)
-  *_, last = outputs(tiny.model, tiny.params, *batch, layers=True).values()
+  *_, last = layer_outputs(tiny.model, tiny.params, *batch, layers=True).values()
   found = layer_logits(tiny.model, tiny.params, last)
   is_token = batch[4][..., None] > 0
   np.testing.assert_allclose(found * is_token, wanted * is_token, rtol=1e-4, atol=1e-3)
@@ -94,7 +94,7 @@ def test_layers_are_in_order_also_beyond_ten(batch):
   config = dataclasses.replace(build().model.config, num_layers=11)
   model = Transformer(config, N)
   variables = jax.eval_shape(model.init, jax.random.key(0), *batch)
-  found = outputs.eval_shape(model, variables['params'], *batch[:3], layers=True)
+  found = layer_outputs.eval_shape(model, variables['params'], *batch[:3], layers=True)
   assert list(found)[-3:] == ['encoder_8', 'encoder_9', 'encoder_10']
 
 
@@ -113,9 +113,9 @@ def test_gradients_of_a_tokens_embeddings_add_up_to_its_row_in_the_table(
 
   def loss(params, given=None):
     if given is None:
-      return smoothed(0.1).loss(model, params, batch)['loss']
-    with given_embeddings(params, given, 'float32'):
-      return smoothed(0.1).loss(model, params, batch)['loss']
+      return cross_entropy(0.1).loss(model, params, batch)['loss']
+    with override_embeddings(params, given, 'float32'):
+      return cross_entropy(0.1).loss(model, params, batch)['loss']
 
   given = embeddings(model, tiny.params, *inputs)
   plain, slopes_of = jax.jit(jax.value_and_grad(loss))(tiny.params)
@@ -144,7 +144,7 @@ def test_other_embeddings_are_read_under_jit_and_only_in_their_context(batch):
 
   @jax.jit
   def run(given):
-    with given_embeddings(tiny.params, given, 'float32'):
+    with override_embeddings(tiny.params, given, 'float32'):
       return tiny.model.apply({'params': tiny.params}, *batch)[0]
 
   plain, _ = tiny.forward(tiny.params, *batch)

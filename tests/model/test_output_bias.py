@@ -58,12 +58,12 @@ def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
 
 def test_the_loss_of_16_bits_has_the_bias_of_32():
   bias_N = jnp.array([10.03, -3.3, 0.1])
-  x, output = linear.with_bias(
+  x, output = linear.fold_bias(
     jnp.zeros((2, D), jnp.bfloat16), jnp.ones((3, D)), bias_N
   )
   found, gradient = jax.jit(
     jax.value_and_grad(
-      lambda bias_N: linear.logits(*linear.with_bias(x[:, :D], output[:, :D], bias_N))[
+      lambda bias_N: linear.logits(*linear.fold_bias(x[:, :D], output[:, :D], bias_N))[
         0, 0
       ]
     )

@@ -10,7 +10,7 @@ import pytest
 from tests.tiny_training import VOCABULARY, make_batch
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 
 
 def twins(**shape):
@@ -53,7 +53,7 @@ def test_a_deep_model_needs_less_than_half_the_memory():
   for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
 
     def loss(params, key, model=model):
-      return smoothed(0.1).loss(model, params, batch, key)['loss']
+      return cross_entropy(0.1).loss(model, params, batch, key)['loss']
 
     shapes = jax.eval_shape(lambda model=model: init_params(model, 3))
     program = jax.jit(jax.grad(loss)).lower(shapes, jax.random.key(1)).compile()

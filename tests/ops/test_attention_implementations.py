@@ -11,7 +11,7 @@ import pytest
 from tests.ops.attention_arrays import EMPTY, H, K, S, T, arrays
 from transformer.ops import attention
 from transformer.ops.attention import (
-  WeightDropout,
+  AttentionDropout,
   attention_with_weights,
   cached_attention,
   dot_product_attention,
@@ -208,7 +208,7 @@ def test_weight_dropout_drops_weights_and_scales_the_others(monkeypatch, at_once
   # Values that are the identity give the weights.
   own = jnp.broadcast_to(jnp.eye(S)[:, None], (3, S, H, S))
   _, weights = attention_with_weights(q, k, own, mask)
-  drop = WeightDropout(jax.random.key(0), 0.25)
+  drop = AttentionDropout(jax.random.key(0), 0.25)
   dropped = jnp.moveaxis(dot_product_attention(q, k, own, mask, dropout=drop), -2, 1)
   kept = dropped != 0
   assert 0.6 < float(kept.sum() / (weights != 0).sum()) < 0.9

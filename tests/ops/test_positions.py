@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from transformer.ops.positions import (
+  apply_rotary,
   relative_buckets,
-  rotate,
   sinusoidal_encoding,
   sinusoidal_positions,
 )
@@ -53,24 +53,26 @@ def heads(seed):
 
 def test_rotary_positions_rotate_pairs_of_dims_by_the_published_angles():
   x, places = heads(0), jnp.asarray([[0, 1, 2, 3, 0, 1, 2], [5, 5, 40, 3, 1, 0, 2]])
-  result = rotate(x, places)
+  result = apply_rotary(x, places)
   for b, t, h, i in np.ndindex(2, T, H, K // 2):
     angle = float(places[b, t]) / 10_000 ** (2 * i / K)
     wanted = complex(x[b, t, h, 2 * i], x[b, t, h, 2 * i + 1]) * np.exp(1j * angle)
     assert complex(result[b, t, h, 2 * i], result[b, t, h, 2 * i + 1]) == pytest.approx(
       wanted, abs=1e-5
     )
-  chex.assert_trees_all_equal(rotate(x, jnp.zeros(T)), x)
-  chex.assert_trees_all_close(jax.vmap(rotate)(x, places), result, atol=1e-6)
+  chex.assert_trees_all_equal(apply_rotary(x, jnp.zeros(T)), x)
+  chex.assert_trees_all_close(jax.vmap(apply_rotary)(x, places), result, atol=1e-6)
   # bfloat16 cannot hold all positions beyond 256.
   short = x.astype(jnp.bfloat16)
-  exact = rotate(short.astype(jnp.float32), places + 257)
-  chex.assert_trees_all_equal(rotate(short, places + 257), exact.astype(jnp.bfloat16))
+  exact = apply_rotary(short.astype(jnp.float32), places + 257)
+  chex.assert_trees_all_equal(
+    apply_rotary(short, places + 257), exact.astype(jnp.bfloat16)
+  )
 
 
 def test_angles_are_not_rounded_where_products_are():
   # A TPU rounds the factors of a product to bfloat16 by default.
-  program = jax.export.export(jax.jit(rotate), platforms=['tpu'])(
+  program = jax.export.export(jax.jit(apply_rotary), platforms=['tpu'])(
     heads(0), jnp.arange(T)
   )
   products = re.findall('dot_general %.*', program.mlir_module())
@@ -82,11 +84,15 @@ def test_rotary_products_depend_on_distances_alone():
 
   def products(shift):
     return jnp.einsum(
-      'BTHK,BSHK->BHTS', rotate(q, places + shift), rotate(k, places + shift)
+      'BTHK,BSHK->BHTS',
+      apply_rotary(q, places + shift),
+      apply_rotary(k, places + shift),
     )
 
   chex.assert_trees_all_close(products(50), products(0), atol=1e-4)
-  moved = jnp.einsum('BTHK,BSHK->BHTS', rotate(q, places + 1), rotate(k, places))
+  moved = jnp.einsum(
+    'BTHK,BSHK->BHTS', apply_rotary(q, places + 1), apply_rotary(k, places)
+  )
   assert np.max(np.abs(moved - products(0))) > 0.1
 
 

@@ -23,9 +23,9 @@ from tests.ops.toy_language import (
 )
 from transformer.ops.sampling import (
   SamplingOptions,
+  apply_sampling_options,
   greedy_search,
   sample_search,
-  truncate,
 )
 from transformer.ops.search import PAD, SearchOptions, run_search
 
@@ -73,7 +73,7 @@ def drawn(result, b):
 
 
 def slow_truncated(log_probs_N, temperature, top_k, top_p):
-  """Does the work of `truncate` by sorting, in float64; no two tokens may be equally likely."""
+  """Mimics `apply_sampling_options` by sorting, in float64; no two tokens may be equally likely."""
   scaled_N = np.asarray(log_probs_N, np.float64) / temperature
   order = np.argsort(-scaled_N)[: top_k or None]
   probs = np.exp(scaled_N[order] - scaled_N[order[0]])
@@ -105,7 +105,7 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
   logits = np.random.default_rng(3).normal(size=(2, 3, 211)) * 2.0
   log_probs = jax.nn.log_softmax(jnp.asarray(logits, jnp.float32))
   options = {'temperature': temperature, 'top_k': top_k, 'top_p': top_p}
-  result = truncate(log_probs, SamplingOptions(**options))
+  result = apply_sampling_options(log_probs, SamplingOptions(**options))
   chex.assert_shape(result, log_probs.shape)
   for place in np.ndindex(2, 3):
     np.testing.assert_allclose(
@@ -139,7 +139,9 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
 )
 def test_what_top_k_and_top_p_keep(probs, options, wanted):
   left = np.exp(
-    truncate(jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options))
+    apply_sampling_options(
+      jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)
+    )
   )
   assert left.sum() == pytest.approx(1.0, rel=1e-5)
   assert np.flatnonzero(left).tolist() == wanted
@@ -160,7 +162,7 @@ def test_impossible_tokens_stay_impossible():
   )
   for options in ({}, {'temperature': 0.1}, {'top_k': 4}, {'top_p': 0.9999}, NARROWER):
     np.testing.assert_allclose(
-      truncate(log_probs, SamplingOptions(**options)), wanted, atol=1e-6
+      apply_sampling_options(log_probs, SamplingOptions(**options)), wanted, atol=1e-6
     )
 
 

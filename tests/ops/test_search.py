@@ -29,12 +29,12 @@ from transformer.ops.search import (
   PAD,
   Hypotheses,
   StateArray,
-  arrays,
   cache_lengths,
+  plain_arrays,
   run_search,
   with_arrays,
 )
-from transformer.ops.selection import add_terms, normalised
+from transformer.ops.selection import add_terms, log_softmax_terms
 
 ALPHAS = [0.0, 0.6, 1.5]
 
@@ -258,13 +258,13 @@ def test_a_beam_search_needs_no_log_probabilities_that_are_added_up(vocabulary):
   def search(adds_up):
     step, cache, options = toy(logits, B, 3)
 
-    def normalised_step(tokens_BW, t, cache):
+    def normalized_step(tokens_BW, t, cache):
       logits_BWN, cache = step(tokens_BW, t, cache)
-      parts = normalised(logits_BWN)
+      parts = log_softmax_terms(logits_BWN)
       return (add_terms(*parts) if adds_up else parts), cache
 
     return run_search(
-      beam_search(normalised_step, cache, limits_B, options, beam_size=3, nbest=3)
+      beam_search(normalized_step, cache, limits_B, options, beam_size=3, nbest=3)
     )
 
   chex.assert_trees_all_equal(
@@ -272,12 +272,14 @@ def test_a_beam_search_needs_no_log_probabilities_that_are_added_up(vocabulary):
   )
 
 
-def test_normalised_logits_are_log_probabilities():
+def test_log_softmax_terms_add_up_to_log_probabilities():
   logits_BWN = 30.0 * np.random.default_rng(0).normal(size=(2, 3, 211)).astype(
     np.float32
   )
   logits_BWN[0, 0, 7] = -np.inf
-  log_probs_BWN = jax.jit(lambda logits: add_terms(*normalised(logits)))(logits_BWN)
+  log_probs_BWN = jax.jit(lambda logits: add_terms(*log_softmax_terms(logits)))(
+    logits_BWN
+  )
   wanted_BWN = jax.nn.log_softmax(logits_BWN)
   chex.assert_trees_all_close(log_probs_BWN, wanted_BWN, rtol=1e-6, atol=1e-6)
 
@@ -285,7 +287,7 @@ def test_normalised_logits_are_log_probabilities():
 def test_a_plain_array_of_a_state_is_replaced_too():
   state = {'kept': StateArray(jnp.zeros(3)), 'plain': jnp.zeros(2)}
   new = with_arrays(state, {'kept': jnp.ones(3), 'plain': jnp.ones(2)})
-  assert jax.tree.map(float, jax.tree.map(jnp.sum, arrays(new))) == {
+  assert jax.tree.map(float, jax.tree.map(jnp.sum, plain_arrays(new))) == {
     'kept': 3,
     'plain': 2,
   }

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.ops.search import SearchOptions, StateArray, arrays, with_arrays
+from transformer.ops.search import SearchOptions, StateArray, plain_arrays, with_arrays
 
 BEGIN, END = 1, 2
 B, N, MAX_LENGTH, STATES = 3, 5, 7, 97
@@ -52,7 +52,7 @@ def toy(
   """
 
   def step(tokens_BW, t, cache):
-    state_BW, history_BWT = arrays(cache)
+    state_BW, history_BWT = plain_arrays(cache)
     history_BWT = history_BWT.at[:, :, t].set(tokens_BW)
     state_BW = next_state(state_BW, tokens_BW, history_BWT[:, :, t // 2], t)
     log_probs = jnp.take_along_axis(table_BXN, state_BW[:, :, None], axis=1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.data.batch import EOS_ID
-from transformer.data.batches.shuffling import mix
+from transformer.data.batches.shuffling import mix_bits
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabulary import Vocabulary
@@ -33,11 +33,13 @@ def vocabulary():
 
 
 def encoded(vocabulary, lines):
-  return Sentences.join([*ids, EOS_ID] for ids in vocabulary.encode_batch(lines))
+  return Sentences.from_lists([*ids, EOS_ID] for ids in vocabulary.encode_batch(lines))
 
 
 def keys(count, seed=0):
-  return np.stack([mix(np.arange(count, dtype=np.uint64) + np.uint64(1000 * seed))] * 2)
+  return np.stack(
+    [mix_bits(np.arange(count, dtype=np.uint64) + np.uint64(1000 * seed))] * 2
+  )
 
 
 def said(vocabulary, sentences):
@@ -47,8 +49,8 @@ def said(vocabulary, sentences):
 def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
   lines = [LINES[0]] * 4000
   sentences = encoded(vocabulary, lines)
-  vary = source_noise(None, vocabulary, 0.1, 0.2, 0.3)
-  source, target = vary(sentences, sentences, keys(4000))
+  augment = source_noise(None, vocabulary, 0.1, 0.2, 0.3)
+  source, target = augment(sentences, sentences, keys(4000))
   assert target is sentences
   counts = collections.Counter(
     'upper'
@@ -72,15 +74,16 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
 
 def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
   lines = LINES * 20
-  vary = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
-  whole = said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120))[0])
+  augment = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
+  whole = said(vocabulary, augment(encoded(vocabulary, lines), None, keys(120))[0])
   order = np.random.default_rng(0).permutation(120)[:50]
-  some, _ = vary(
+  some, _ = augment(
     encoded(vocabulary, [lines[i] for i in order]), None, keys(120)[:, order]
   )
   assert said(vocabulary, some) == [whole[i] for i in order]
   assert (
-    said(vocabulary, vary(encoded(vocabulary, lines), None, keys(120, 1))[0]) != whole
+    said(vocabulary, augment(encoded(vocabulary, lines), None, keys(120, 1))[0])
+    != whole
   )
   # Sentences without noise keep their pieces, and all lie end to end.
   assert np.array_equal(some.starts, np.cumsum(some.lengths) - some.lengths)
@@ -97,19 +100,21 @@ def test_placeholders_stay_as_they_are():
   own = Vocabulary.train(
     [f'{line} <ort>' for line in LINES] * 5,
     380,
-    config=DataConfig(symbols=('<ort>', 'zahl', 'zahlen')),
+    config=DataConfig(user_defined_symbols=('<ort>', 'zahl', 'zahlen')),
   )
   line = 'mandos zahlen<ort> <ort> zahl'
   for shares in ((1,), (0, 1), (0, 0, 1)):
-    vary = source_noise(None, own, *shares)
-    for text in said(own, vary(encoded(own, [line] * 40), None, keys(40))[0]):
+    augment = source_noise(None, own, *shares)
+    for text in said(own, augment(encoded(own, [line] * 40), None, keys(40))[0]):
       assert text.endswith(' zahlen<ort> <ort> zahl') and (
         text != line or shares[-1:] == (1,)
       )
   assert 'MANDOS zahlen<ort> <ort> zahl' in said(
     own, source_noise(None, own, 1)(encoded(own, [line]), None, keys(1))[0]
   )
-  spaced = Vocabulary.train(LINES * 5, 380, config=DataConfig(symbols=('▁zahl',)))
+  spaced = Vocabulary.train(
+    LINES * 5, 380, config=DataConfig(user_defined_symbols=('▁zahl',))
+  )
   assert said(
     spaced,
     source_noise(None, spaced, 1)(encoded(spaced, ['zahl mzahl zahl']), None, keys(1))[

@@ -13,7 +13,7 @@ from transformer.errors import UserError
 from transformer.model.transformer import init_params
 from transformer.ops.losses import chunked_loss, smoothed_cross_entropy, token_losses
 from transformer.tools.r_drop import r_drop, with_divergence
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 
 
 def twins():
@@ -82,7 +82,7 @@ def test_the_objective_compares_two_passes_of_each_sentence():
     (rate, alpha): r_drop(Config(), alpha).loss(Bigrams(rate), params, batch, key)
     for rate, alpha in ((0.0, 5.0), (0.2, 1.0), (0.2, 5.0))
   }
-  plain = smoothed(Config().train.label_smoothing).loss(
+  plain = cross_entropy(Config().train.label_smoothing).loss(
     Bigrams(0.0), params, batch, key
   )
   chex.assert_trees_all_close(sums[0.0, 5.0], plain, rtol=1e-5)

@@ -16,7 +16,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.ops.linear import logits
 from transformer.ops.losses import chunked_loss
 from transformer.tools.simcut import cut_inputs, cut_loss, simcut
-from transformer.training.objective import forward, smoothed, twins
+from transformer.training.objective import cross_entropy, duplicate_batch, forward
 
 SHAPES = {
   'tied': {'output_bias': True},
@@ -83,7 +83,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(
 def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
   model, params = tiny(**SHAPES[shape])
   batch = make_batch(0)
-  doubled, _ = twins(batch)
+  doubled, _ = duplicate_batch(batch)
   wider, padded, cut = cut_inputs(model, params, doubled, jax.random.key(3), 0.5)
   for name in ('source_tokens', 'target_tokens'):
     before, after = getattr(doubled, name), getattr(cut, name)
@@ -130,7 +130,7 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
       model, params, batch, key
     )
 
-  plain = jax.jit(smoothed(Config().train.label_smoothing).loss, static_argnums=0)(
+  plain = jax.jit(cross_entropy(Config().train.label_smoothing).loss, static_argnums=0)(
     model, params, batch
   )
   chex.assert_trees_all_close(sums(3.0, None), plain, rtol=1e-4)

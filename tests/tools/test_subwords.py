@@ -7,13 +7,13 @@ import pytest
 import sentencepiece
 
 from tests.data.vocabulary.test_kinds import KINDS, LINES, SIZE, TEXT
-from transformer.data.batches.shuffling import mix
+from transformer.data.batches.shuffling import mix_bits
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.subwords import bpe_dropout, sample_cuts
+from transformer.tools.subwords import bpe_dropout, sample_segmentations
 
 # A function, its number, and a kind of vocabulary.
 CASES = [
@@ -21,7 +21,7 @@ CASES = [
   (bpe_dropout, 0.3, 'symbols with their space'),
   (bpe_dropout, 0.3, 'folded symbols'),
   (bpe_dropout, 0.3, 'digits'),
-  (sample_cuts, 0.1, 'all'),
+  (sample_segmentations, 0.1, 'all'),
 ]
 
 
@@ -36,9 +36,9 @@ def case(request):
 
 
 def cut(function, number, vocabulary, lines, side=0, order=slice(None)):
-  keys = mix(np.arange(len(lines), dtype=np.uint64))[order]
-  sentences = Sentences.ended(vocabulary.encode_batch(lines))
-  sentences = Sentences.join(
+  keys = mix_bits(np.arange(len(lines), dtype=np.uint64))[order]
+  sentences = Sentences.from_lists_with_eos(vocabulary.encode_batch(lines))
+  sentences = Sentences.from_lists(
     sentences[number] for number in np.arange(len(lines))[order]
   )
   both = np.stack([~keys, ~keys])  # Those of the other side do not count.
@@ -53,11 +53,11 @@ def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
   drawn = cut(*case, lines)
   plain = vocabulary.encode_batch(lines)
   assert [vocabulary.decode(ids) for ids in drawn] == list(
-    map(vocabulary.written, lines)
+    map(vocabulary.round_trip, lines)
   )
   differ = sum(ids[:-1] != whole for ids, whole in zip(drawn, plain, strict=True))
   assert differ > len(lines) / 5
-  for symbol in vocabulary.symbols.values():
+  for symbol in vocabulary.user_defined_symbols.values():
     assert [ids.count(symbol) for ids in drawn] == [ids.count(symbol) for ids in plain]
   assert cut(*case, lines, side=1) == drawn
   assert cut(*case, lines, order=slice(None, None, -3)) == drawn[::-3]
@@ -67,7 +67,7 @@ def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
   ('function', 'number', 'kind', 'text'),
   [
     (bpe_dropout, 0.3, 'usual', 'the women run and the men'),
-    (sample_cuts, 0.4, 'unigram', 'wet rocks'),
+    (sample_segmentations, 0.4, 'unigram', 'wet rocks'),
   ],
 )
 def test_cuts_are_as_frequent_as_those_of_sentencepiece(function, number, kind, text):
@@ -100,10 +100,10 @@ def test_each_side_is_cut_by_its_own_vocabulary():
   )
   texts = TEXT[:8:2], TEXT[1:8:2]
   sides = [
-    Sentences.ended(vocabulary.encode_batch(lines))
+    Sentences.from_lists_with_eos(vocabulary.encode_batch(lines))
     for vocabulary, lines in zip(own, texts, strict=True)
   ]
-  keys = mix(np.arange(8, dtype=np.uint64)).reshape(2, 4)
+  keys = mix_bits(np.arange(8, dtype=np.uint64)).reshape(2, 4)
   drawn = bpe_dropout(None, own, 0.3)(*sides, keys)
   for vocabulary, lines, side in zip(own, texts, drawn, strict=True):
     assert [vocabulary.decode(side[number]) for number in range(4)] == lines
@@ -114,12 +114,12 @@ def test_what_cannot_be_sampled_is_refused():
   unigram = learned('unigram')
   for number in (0, -1, 1.1, float('nan')):
     with pytest.raises(UserError, match='must be above 0 and at most 1; got'):
-      sample_cuts(None, unigram, number)
+      sample_segmentations(None, unigram, number)
     with pytest.raises(UserError, match='must be above 0 and at most 1; got'):
       bpe_dropout(None, bpe, number)
   with pytest.raises(UserError, match=r'kind bpe, use .*:bpe_dropout'):
-    sample_cuts(None, bpe, 0.1)
-  with pytest.raises(UserError, match=r'kind unigram, use .*:sample_cuts'):
+    sample_segmentations(None, bpe, 0.1)
+  with pytest.raises(UserError, match=r'kind unigram, use .*:sample_segmentations'):
     bpe_dropout(None, SeparateVocabularies(bpe, unigram), 0.1)
 
 
@@ -130,5 +130,5 @@ def test_a_vocabulary_of_another_kind_is_refused_by_a_check_too(
   assert 'requires a vocabulary of the kind unigram' in train.refuses_alike(
     f'--config={folder}/tiny.py',
     f'--workdir={tmp_path}/run',
-    "--config.data.variations=(('transformer.tools.subwords:sample_cuts', 0.1),)",
+    "--config.data.augmentations=(('transformer.tools.subwords:sample_segmentations', 0.1),)",
   )

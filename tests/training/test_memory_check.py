@@ -21,7 +21,7 @@ from transformer.training import memory_check
 from transformer.training.config import MeshConfig
 from transformer.training.memory_check import compile_within_memory, device_memory
 from transformer.training.mesh import make_mesh
-from transformer.training.objective import Objective, smoothed
+from transformer.training.objective import Objective, cross_entropy
 from transformer.training.update import CompiledUpdate, Update, make_update
 
 LENGTHS, MODEL = (SOURCE_LENGTH, TARGET_LENGTH), Bigrams()
@@ -120,8 +120,8 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
 @pytest.mark.parametrize(
   ('need', 'search', 'facts'),
   [
-    (60_003, 0, ['the training step needs 60.0 MB', 'optimizer.accumulate']),
-    (math.inf, 0, ['a training step needs more', 'optimizer.accumulate']),
+    (60_003, 0, ['the training step needs 60.0 MB', 'optimizer.num_microbatches']),
+    (math.inf, 0, ['a training step needs more', 'optimizer.num_microbatches']),
     (1, 70_000, ['the search needs 70.0 MB', 'lower decode.batch_size']),
   ],
 )
@@ -142,7 +142,7 @@ def test_unknown_memory_is_logged_and_not_checked(monkeypatch, need, has):
 def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
   # 6.25 MB on each device, in an update of 10.
   frozen = jnp.zeros(25_000_000 // 4 // 4)
-  taught = Objective(smoothed(0.0).loss, frozen=frozen)
+  taught = Objective(cross_entropy(0.0).loss, frozen=frozen)
   fakes = Fakes(monkeypatch, 10_000, has=4_000)
   fakes.run(objective=taught)
   with pytest.raises(UserError, match='needs 10'):

@@ -18,13 +18,13 @@ from transformer.runs.metrics_file import read_metrics
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import (
-  TAKEN,
+  RESERVED_METRICS,
   Objective,
   check_sums,
+  cross_entropy,
+  duplicate_batch,
   make_objective,
-  smoothed,
   token_weights,
-  twins,
 )
 from transformer.training.update import make_update
 
@@ -77,7 +77,7 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_
     value(make_objective(settings('my_losses:focal', gamma), None))
     for gamma in (2.0, 0.0)
   )
-  chex.assert_trees_all_close(plain, value(smoothed(0.0)), rtol=1e-3, atol=1e-4)
+  chex.assert_trees_all_close(plain, value(cross_entropy(0.0)), rtol=1e-3, atol=1e-4)
   assert 0 < focal[0] < 0.99 * plain[0]
 
 
@@ -100,18 +100,20 @@ def test_a_run_minimises_its_objective(own_parts, tmp_path):
 
 def with_targets(model, params, batch, dropout_key=None, **more):
   """Cross entropy, and the sum of the ids of all targets."""
-  sums = smoothed(0.0).loss(model, params, batch, dropout_key, **more)
+  sums = cross_entropy(0.0).loss(model, params, batch, dropout_key, **more)
   return {**sums, 'ids': jnp.sum(batch.target_tokens * token_weights(batch))}
 
 
-@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (2, 1), (4, 2)])
+@pytest.mark.parametrize(
+  ('devices', 'num_microbatches'), [(1, 1), (1, 2), (2, 1), (4, 2)]
+)
 def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(
-  devices, accumulate
+  devices, num_microbatches
 ):
   model, meter, sums = Bigrams(rate=0.0), Meter({}, positions=88), np.zeros(2)
-  mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
+  mesh = make_mesh(MeshConfig(), 8 // num_microbatches, jax.devices()[:devices])
   update = make_update(
-    Settings(optimizer=OptimizerConfig(accumulate=accumulate)),
+    Settings(optimizer=OptimizerConfig(num_microbatches=num_microbatches)),
     model,
     mesh,
     Objective(with_targets),
@@ -132,25 +134,25 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(
   assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)
   assert {*values} - {'train/ids', 'train/loss'} <= {
     *WALL_CLOCK,
-    *(f'train/{name}' for name in TAKEN),
+    *(f'train/{name}' for name in RESERVED_METRICS),
   }
 
 
 def with_corpora(model, params, batch, dropout_key=None, **more):
   """Cross entropy, and the numbers of tokens of the corpora; twins halve each token."""
-  sums = smoothed(0.0).loss(model, params, batch, dropout_key, **more)
-  doubled, halves_BT = twins(batch)
+  sums = cross_entropy(0.0).loss(model, params, batch, dropout_key, **more)
+  doubled, halves_BT = duplicate_batch(batch)
   for number in range(3):
     sums[f'tokens/{number}'] = jnp.sum(token_weights(batch) * (batch.corpora == number))
     sums[f'halves/{number}'] = jnp.sum(halves_BT * (doubled.corpora == number))
   return sums
 
 
-@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 1), (1, 2), (4, 2)])
-def test_an_objective_sees_the_corpora_of_a_mixture(devices, accumulate):
-  mesh = make_mesh(MeshConfig(), 8 // accumulate, jax.devices()[:devices])
+@pytest.mark.parametrize(('devices', 'num_microbatches'), [(1, 1), (1, 2), (4, 2)])
+def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
+  mesh = make_mesh(MeshConfig(), 8 // num_microbatches, jax.devices()[:devices])
   mixed = Settings(
-    optimizer=OptimizerConfig(accumulate=accumulate),
+    optimizer=OptimizerConfig(num_microbatches=num_microbatches),
     data=DataConfig(train=('a', 'b', 'c'), max_length=11),
   )
   update = make_update(mixed, Bigrams(rate=0.0), mesh, Objective(with_corpora))
@@ -203,4 +205,4 @@ def test_a_number_is_a_sum_as_well():
 def test_an_objective_may_be_made_for_a_vocabulary():
   objective = make_objective(settings(f'{__name__}:of_vocabulary'), 5)
   assert objective.arguments[0].shape == (5,)
-  assert smoothed(0.1).arguments == ()
+  assert cross_entropy(0.1).arguments == ()

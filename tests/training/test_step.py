@@ -19,7 +19,7 @@ from transformer.ops import losses
 from transformer.ops.dropout import random_key
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, sentence_mesh, state_shardings
-from transformer.training.objective import Objective, shift_right, smoothed
+from transformer.training.objective import Objective, cross_entropy, shift_right
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_eval_step, make_train_step
 from transformer.training.update import make_update
@@ -36,7 +36,9 @@ def initial(model):
   return jax.jit(lambda: init_params(model, 3))()
 
 
-def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=None):
+def make(
+  model, *, objective=None, seed=0, num_microbatches=1, optimizer=None, mesh=None
+):
   optimizer = optimizer or make_optimizer(
     CONSTANT, make_schedule(CONSTANT, model.config.model_dim, 100)
   )
@@ -45,9 +47,9 @@ def make(model, *, objective=None, seed=0, accumulate=1, optimizer=None, mesh=No
     model,
     optimizer,
     TrainConfig(),
-    objective=objective or smoothed(0.1),
+    objective=objective or cross_entropy(0.1),
     seed=seed,
-    accumulate=accumulate,
+    num_microbatches=num_microbatches,
     mesh=mesh or sentence_mesh(1),
   )
   return step, state
@@ -75,7 +77,7 @@ def test_step_is_pure_and_numbered_dropout_is_not_repeated():
 
 def test_gradient_is_of_the_mean_over_real_tokens():
   model, batch = Bigrams(rate=0.0), make_batch(0)
-  step, state = make(model, objective=smoothed(0.0))
+  step, state = make(model, objective=cross_entropy(0.0))
 
   def mean_loss(params):
     x, output = model.apply(
@@ -114,7 +116,7 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
   whole, accumulated = (
     jax.jit(step)(state, UNEQUAL)
     for step, state in (
-      make(Bigrams(rate=0.0), accumulate=number, optimizer=optax.sgd(1.0))
+      make(Bigrams(rate=0.0), num_microbatches=number, optimizer=optax.sgd(1.0))
       for number in (1, parts)
     )
   )
@@ -127,12 +129,14 @@ def test_accumulated_update_is_that_of_the_whole_batch(parts):
 def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
   model, params = Bigrams(), initial(Bigrams())
   whole, parts = (
-    jax.jit(make_eval_step(model, sentence_mesh(1), accumulate=number))(params, UNEQUAL)
+    jax.jit(make_eval_step(model, sentence_mesh(1), num_microbatches=number))(
+      params, UNEQUAL
+    )
     for number in (1, 2)
   )
   chex.assert_trees_all_close(parts, whole, rtol=1e-6)
   assert float(whole['loss']) == float(whole['nll'])
-  smooth = smoothed(0.3).loss(model, params, UNEQUAL)
+  smooth = cross_entropy(0.3).loss(model, params, UNEQUAL)
   assert float(smooth['loss']) != float(smooth['nll'])
   assert float(smooth['nll']) == pytest.approx(float(whole['nll']))
 
@@ -158,13 +162,13 @@ def test_the_seed_of_a_run_decides_what_its_updates_draw():
 
 def test_every_part_has_its_own_dropout():
   model, row = Bigrams(), jax.tree.map(lambda x: x[:1], make_batch(0))
-  step, state = make(model, seed=5, accumulate=4)
+  step, state = make(model, seed=5, num_microbatches=4)
   _, metrics = jax.jit(step)(
     state, jax.tree.map(lambda x: np.repeat(x, 4, axis=0), row)
   )
   key = jax.random.fold_in(random_key(5), state.step)
   loss_of = jax.jit(
-    lambda key: smoothed(0.1).loss(model, state.params, row, key)['loss']
+    lambda key: cross_entropy(0.1).loss(model, state.params, row, key)['loss']
   )
   losses = [float(loss_of(jax.random.fold_in(key, part))) for part in range(4)]
   assert len(set(losses)) == 4
@@ -273,9 +277,9 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
     wanted = decay * wanted + (1 - decay) * current
     np.testing.assert_allclose(state.params['layer']['a'], current, rtol=1e-6)
     np.testing.assert_allclose(state.average['layer']['a'], wanted, rtol=1e-6)
-  assert state.best_params is state.average
+  assert state.eval_params is state.average
   plain = init_state(params, optimizer, TrainConfig())
-  assert plain.average is None and plain.best_params is plain.params
+  assert plain.average is None and plain.eval_params is plain.params
 
 
 def test_initial_parameters_depend_on_the_seed_alone():

@@ -10,7 +10,7 @@ from transformer.errors import UserError, short_repr
 
 SOURCES = ('tfds', 'text')
 # SentencePiece's normalization rules, which are applied before segmentation.
-NORMALISATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
+NORMALIZATIONS = ('identity', 'nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'nfkc_cf')
 # No whitespace except a leading U+2581, no name of a control symbol or byte, and none of the
 # characters that vocabulary.py escapes or probes models with.
 _SYMBOL = re.compile(
@@ -55,15 +55,15 @@ class DataConfig:
     source_vocabulary: with separate vocabularies, the file of the source vocabulary.
     vocabulary_kind: the algorithm that trains a vocabulary; `unigram` is by Kudo (2018).
     split_digits: whether each digit is a separate piece.
-    normalisation: SentencePiece's normalization rule, applied before segmentation; `_cf` folds
+    normalization: SentencePiece's normalization rule, applied before segmentation; `_cf` folds
       case. It must match the rule of a given `vocabulary`.
-    symbols: user-defined symbols, strings that are always one token, such as placeholders,
+    user_defined_symbols: strings that are always one token, such as placeholders,
       `('<name>',)`; with U+2581 first, `▁<name>`, only after a space or at the start.
     max_length: maximum tokens per sentence, EOS included; also target positions per row of a
       batch.
     max_length_ratio: maximum ratio, at least 1, of the lengths of a training pair's two sides in
       tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
-    variations: augmentations, custom functions that change training sentences at each use, such as
+    augmentations: custom functions that change training sentences at each use, such as
       noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a
       tuple of that and the numbers that it takes; see docs/plugins.md.
   """
@@ -84,11 +84,11 @@ class DataConfig:
   source_vocabulary: str = ''
   vocabulary_kind: str = config_field('bpe', choices=('bpe', 'unigram'))
   split_digits: bool = False
-  normalisation: str = config_field('identity', choices=NORMALISATIONS)
-  symbols: tuple[str, ...] = ()
+  normalization: str = config_field('identity', choices=NORMALIZATIONS)
+  user_defined_symbols: tuple[str, ...] = ()
   max_length: int = config_field(256, min=2)
   max_length_ratio: float = config_field(0.0, min=0)
-  variations: tuple[plugins.Setting, ...] = ()
+  augmentations: tuple[plugins.Setting, ...] = ()
 
   @property
   def valid_sets(self) -> dict[str, str]:
@@ -145,10 +145,10 @@ class DataConfig:
         'data.train_weights must have one weight per corpus of data.train, all at least 0 and '
         f'one above 0; got {short_repr(weights)}'
       )
-    for symbol in self.symbols:
-      if not _SYMBOL.fullmatch(symbol) or self.symbols.count(symbol) > 1:
+    for symbol in self.user_defined_symbols:
+      if not _SYMBOL.fullmatch(symbol) or self.user_defined_symbols.count(symbol) > 1:
         raise UserError(
-          'data.symbols must be distinct, without whitespace, and no names of control symbols '
+          'data.user_defined_symbols must be distinct, without whitespace, and no names of control symbols '
           f'or bytes, such as </s> or <0x41>; got {short_repr(symbol)}'
         )
     if self.shared_vocabulary and (

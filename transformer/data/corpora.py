@@ -7,16 +7,16 @@ from typing import NamedTuple
 from absl import logging
 
 from transformer.data.batch import Batch
+from transformer.data.batches.augmentation import AugmentedBatches, load_augmentations
 from transformer.data.batches.training_batches import (
   BatchesByStep,
   TrainingBatches,
   batch_shape,
-  scoring_batches,
+  validation_batches,
 )
-from transformer.data.batches.variations import VariedBatches, own_variations
 from transformer.data.config import DataConfig
 from transformer.data.encoded_cache import load_or_encode
-from transformer.data.encoding import encode_for_scoring, keep_for_training
+from transformer.data.encoding import encode_for_validation, filter_for_training
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 
@@ -91,9 +91,9 @@ def encode_corpora(
   train = {}
   for key, corpus in corpora.train.items():
     sides = load_or_encode(corpus, vocabulary, keep)
-    train[key] = keep_for_training(*sides, config.max_length, config.max_length_ratio)
+    train[key] = filter_for_training(*sides, config.max_length, config.max_length_ratio)
   valid = {
-    key: encode_for_scoring(corpus, vocabulary, config.max_length)
+    key: encode_for_validation(corpus, vocabulary, config.max_length)
     for key, corpus in corpora.valid.items()
   }
   counts = {key: pairs.counts for key, pairs in (train | valid).items()}
@@ -114,7 +114,9 @@ def encode_corpora(
   pairs = list(train.values())
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
   batches = TrainingBatches(pairs, config.weights, shape, seed)
-  if variations := own_variations(config, vocabulary):
-    batches = VariedBatches(batches, variations, seed)
-  valid_batches = {key: scoring_batches(scored, shape) for key, scored in valid.items()}
+  if augmentations := load_augmentations(config, vocabulary):
+    batches = AugmentedBatches(batches, augmentations, seed)
+  valid_batches = {
+    key: validation_batches(scored, shape) for key, scored in valid.items()
+  }
   return EncodedCorpora(batches, valid_batches, counts)

@@ -41,7 +41,7 @@ def load_or_encode(
   identity = [_FORMAT, corpus.fingerprint, dtype.str, fingerprints(vocabulary)]
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / 'encoded' / key
-  sides = read(place, dtype)
+  sides = read_encoding(place, dtype)
   if keep and not sides:
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +50,9 @@ def load_or_encode(
           'encoding %s into %s, unless another process does', corpus.name, place
         )
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not read(place, dtype):
-          write(place, encode(corpus, vocabulary), len(corpus))
-      sides = read(place, dtype)
+        if not read_encoding(place, dtype):
+          write_encoding(place, encode(corpus, vocabulary), len(corpus))
+      sides = read_encoding(place, dtype)
     except (OSError, UserError) as error:  # Errors in the text are raised again below.
       logging.warning(
         '%s is encoded in memory, only for this run: %s', corpus.name, error
@@ -60,7 +60,7 @@ def load_or_encode(
   return sides or encode_in_memory(corpus, vocabulary)
 
 
-def write(place: Path, chunks: Iterable[tuple], pairs: int):
+def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
   """Writes an encoding from chunks (source, target) of all pairs; renamed once complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged; encoding it again', place)
@@ -83,7 +83,7 @@ def write(place: Path, chunks: Iterable[tuple], pairs: int):
     files.write_sealed(folder / _ABOUT, _digests(folder))
 
 
-def read(place: Path, dtype: np.dtype) -> list[Sentences] | None:
+def read_encoding(place: Path, dtype: np.dtype) -> list[Sentences] | None:
   """Returns both sides of an encoding, tokens memory-mapped; None if missing or corrupted."""
   try:
     if files.read_sealed(place / _ABOUT, 'digests') != _digests(place):
@@ -94,7 +94,7 @@ def read(place: Path, dtype: np.dtype) -> list[Sentences] | None:
   for side in ('source', 'target'):
     tokens = np.asarray(np.memmap(place / f'{side}.tokens', dtype, 'r'))
     lengths = np.fromfile(place / f'{side}.lengths', np.int32)
-    sides.append(Sentences.end_to_end(tokens, lengths))
+    sides.append(Sentences.from_lengths(tokens, lengths))
   return sides
 
 

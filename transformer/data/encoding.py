@@ -30,29 +30,29 @@ class Sentences:
   lengths: np.ndarray
 
   @classmethod
-  def end_to_end(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
+  def from_lengths(cls, tokens: np.ndarray, lengths: np.ndarray) -> 'Sentences':
     """Wraps sentences that are stored in `tokens` in order, without gaps."""
     starts = np.cumsum(lengths, dtype=np.int64)
     starts -= lengths
     return cls(tokens, starts, lengths)
 
   @classmethod
-  def join(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
+  def from_lists(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Concatenates lists of ids."""
     sentences = list(sentences)
     tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
-    return cls.end_to_end(tokens, np.array([len(ids) for ids in sentences], np.int32))
+    return cls.from_lengths(tokens, np.array([len(ids) for ids in sentences], np.int32))
 
   @classmethod
-  def ended(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
+  def from_lists_with_eos(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
     """Concatenates lists of ids, with EOS after each."""
-    return cls.join(([*ids, EOS_ID] for ids in sentences), dtype)
+    return cls.from_lists(([*ids, EOS_ID] for ids in sentences), dtype)
 
   @classmethod
   def concatenate(cls, parts: Sequence['Sentences']) -> 'Sentences':
     """Concatenates collections whose sentences are stored in order, without gaps."""
     tokens = np.concatenate([part.tokens for part in parts])
-    return cls.end_to_end(tokens, np.concatenate([part.lengths for part in parts]))
+    return cls.from_lengths(tokens, np.concatenate([part.lengths for part in parts]))
 
   def __len__(self) -> int:
     return len(self.lengths)
@@ -65,11 +65,11 @@ class Sentences:
     """Returns some sentences, given by index or mask; their tokens are not copied."""
     return Sentences(self.tokens, self.starts[sentences], self.lengths[sentences])
 
-  def take(self, sentences: np.ndarray) -> 'Sentences':
+  def gather(self, sentences: np.ndarray) -> 'Sentences':
     """Returns some sentences, with their tokens copied in order, without gaps."""
     lengths = self.lengths[sentences]
-    places = np.repeat(self.starts[sentences], lengths) + count_from_zero(lengths)
-    return Sentences.end_to_end(self.tokens[places], lengths)
+    places = np.repeat(self.starts[sentences], lengths) + concatenated_ranges(lengths)
+    return Sentences.from_lengths(self.tokens[places], lengths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def encode_lines(
 ) -> Sentences:
   """Returns lines encoded with EOS, on all cores; a blank line is only EOS."""
   shown = ['' if is_blank(line) else line for line in lines]
-  return Sentences.ended(vocabulary.encode_batch(shown), dtype)
+  return Sentences.from_lists_with_eos(vocabulary.encode_batch(shown), dtype)
 
 
 def encode_in_memory(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
@@ -115,7 +115,7 @@ def token_dtype(vocabulary: RunVocabulary) -> np.dtype:
   return np.dtype(np.uint16 if size <= 1 << 16 else np.int32)
 
 
-def keep_for_training(
+def filter_for_training(
   source: Sentences, target: Sentences, max_length: int, max_length_ratio: float = 0.0
 ) -> EncodedPairs:
   """Drops pairs with an empty side, a long side or a large length ratio; counts one reason each."""
@@ -125,7 +125,7 @@ def keep_for_training(
     'target too long': target.lengths > max_length,
   }
   if max_length_ratio:
-    wrong['length ratio'] = differ_in_length(
+    wrong['length ratio'] = exceed_length_ratio(
       source.lengths, target.lengths, max_length_ratio
     )
   counts = {'kept': 0}
@@ -137,12 +137,14 @@ def keep_for_training(
   return EncodedPairs(source.select(kept), target.select(kept), counts)
 
 
-def differ_in_length(source: np.ndarray, target: np.ndarray, most: float) -> np.ndarray:
+def exceed_length_ratio(
+  source: np.ndarray, target: np.ndarray, most: float
+) -> np.ndarray:
   """Returns for each pair whether one length is more than `most` times the other."""
   return np.maximum(source, target) > most * np.minimum(source, target)
 
 
-def encode_for_scoring(
+def encode_for_validation(
   corpus: Corpus, vocabulary: RunVocabulary, max_length: int
 ) -> EncodedPairs:
   """Encodes a corpus, keeping every pair; truncates and counts sides above `max_length` tokens."""
@@ -158,10 +160,10 @@ def encode_for_scoring(
 
 
 def _truncated(sentences: Sentences, max_length: int) -> Sentences:
-  return Sentences.ended(ids[:-1][: max_length - 1] for ids in sentences)
+  return Sentences.from_lists_with_eos(ids[:-1][: max_length - 1] for ids in sentences)
 
 
-def count_from_zero(sizes: np.ndarray) -> np.ndarray:
+def concatenated_ranges(sizes: np.ndarray) -> np.ndarray:
   """Returns 0 … size − 1 for each of `sizes`, concatenated."""
   firsts = np.cumsum(sizes) - sizes
   return np.arange(np.sum(sizes)) - np.repeat(firsts, sizes)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from transformer.ops.beam_search import Policy
-from transformer.ops.search import StateArray, arrays, with_arrays
+from transformer.ops.search import StateArray, plain_arrays, with_arrays
 
 
 class Constraint:
@@ -78,7 +78,7 @@ def obeying(
     inner, state = cache
     log_probs_BWN, inner = step(tokens_BW, t, inner)
     log_probs_BWN, new = constraint.allow(
-      rows, tables, t, tokens_BW, arrays(state), log_probs_BWN
+      rows, tables, t, tokens_BW, plain_arrays(state), log_probs_BWN
     )
     return log_probs_BWN, (inner, with_arrays(state, new))
 

@@ -19,8 +19,8 @@ from transformer.errors import UserError, short_repr
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, greedy_search, sample_search
-from transformer.ops.search import Search, SearchOptions, arrays, with_arrays
-from transformer.ops.selection import add_terms, normalised
+from transformer.ops.search import Search, SearchOptions, plain_arrays, with_arrays
+from transformer.ops.selection import add_terms, log_softmax_terms
 
 
 class Inputs(NamedTuple):
@@ -99,16 +99,18 @@ class ModelSearch:
     return beam_search(*parts, beam_size=beams, nbest=decoding.nbest, policy=policy)
 
   def _step(self, params, sources: tuple, whole: bool):
-    """Returns the models' step function; unless `whole`, one model returns `normalised` pairs."""
+    """Returns the models' step function; without `whole`, one model returns `log_softmax_terms`."""
     applies = self._applies(params)
-    sources = arrays(sources)
+    sources = plain_arrays(sources)
 
     def step(tokens_BW, t, states):
       log_probs = []
       new_states = []
       for apply, state, source in zip(applies, states, sources, strict=True):
-        logits_BWN, new = apply(tokens_BW, t, arrays(state), source, method='step')
-        log_probs.append(normalised(logits_BWN))
+        logits_BWN, new = apply(
+          tokens_BW, t, plain_arrays(state), source, method='step'
+        )
+        log_probs.append(log_softmax_terms(logits_BWN))
         new_states.append(with_arrays(state, new))
       if len(log_probs) == 1 and not whole:
         return log_probs[0], tuple(new_states)

@@ -16,16 +16,16 @@ from jax.sharding import NamedSharding
 from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.decoding.model_search import Inputs, ModelSearch
-from transformer.model.building import modules_of
-from transformer.model.search_state import DecoderState, KVCache, Source
+from transformer.model.building import python_modules
+from transformer.model.search_state import DecoderState, EncodedSource, KVCache
 from transformer.ops.beam_search import Beams
 from transformer.ops.sampling import RollOut
 from transformer.ops.search import (
   Hypotheses,
   add_tokens,
   cache_lengths,
-  grown,
-  padded_sources,
+  grow_state,
+  pad_sources,
 )
 from transformer.system import processes
 from transformer.system.traced_programs import cache_traced, register_named_tuples
@@ -49,10 +49,10 @@ class BatchState(NamedTuple):
 
 
 register_named_tuples(
-  KVCache, Source, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
+  KVCache, EncodedSource, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
 )
 # Runs between two calls of `advance` if the length of the cache changes.
-_grow = jax.jit(grown, static_argnums=1)
+_grow = jax.jit(grow_state, static_argnums=1)
 
 
 def encoded_length(length: int, longest: int) -> int:
@@ -76,7 +76,7 @@ class SearchPrograms:
     self._about = repr((search, longest, PAD_ID, BOS_ID, EOS_ID))
     self._modules = [search.constraint.__module__]
     for model in search.models:
-      self._modules += modules_of(model)
+      self._modules += python_modules(model)
     if search.decoding.search != 'default':
       self._modules.append(plugins.name_of(search.decoding.search).partition(':')[0])
     self._programs: dict = {}
@@ -125,7 +125,7 @@ class SearchPrograms:
 
     def largest(params, inputs):
       (inputs, search), _ = self._begin(length, params, inputs, (), shared)
-      return inputs, grown(search, self._max_length(length))
+      return inputs, grow_state(search, self._max_length(length))
 
     arguments = params, *jax.eval_shape(largest, params, inputs), shared
     key, program = self._program(self._advance, length, arguments)
@@ -142,11 +142,11 @@ class SearchPrograms:
   def _begin(self, length: int, params, inputs: Inputs, _, shared):
     tables, _ = shared
     sources, states = self._search.start(params, inputs.sources)
-    inputs = inputs._replace(sources=padded_sources(sources, length))
+    inputs = inputs._replace(sources=pad_sources(sources, length))
     most = self._max_length(length)
     search = self._search.plan(params, inputs, states, most, tables)
     first, *_ = cache_lengths(most)
-    return BatchState(inputs, grown(search.start, first)), ()
+    return BatchState(inputs, grow_state(search.start, first)), ()
 
   def _advance(self, length: int, params, inputs: Inputs, state, shared):
     tables, until = shared

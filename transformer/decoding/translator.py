@@ -26,7 +26,7 @@ from transformer.model.building import Model
 from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
 from transformer.training.mesh import (
-  gathering,
+  gathered_shardings,
   replicated,
   sentence_mesh,
   sentence_sharding,
@@ -161,7 +161,7 @@ class Translator:
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""
     pairs = zip(params, self.models, strict=True)
-    return [gathering(self.mesh, own, model) for own, model in pairs]
+    return [gathered_shardings(self.mesh, own, model) for own, model in pairs]
 
   def _programs(
     self, decoding: Decoding, constraint: type[Constraint]

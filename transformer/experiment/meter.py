@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import jax
 
 from transformer.model.building import Model
-from transformer.model.flops import peak_flops, update_flops
-from transformer.training.objective import SUMS, TAKEN, Objective
+from transformer.model.flops import peak_flops, train_step_flops
+from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS, Objective
 
 # Wall-clock metrics, which differ between runs that are otherwise bit-identical.
 WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
@@ -87,7 +87,7 @@ class Meter:
       'train/fill': weight / (steps * self._positions),
     }
     for name, total in sums.items():
-      if name not in (*SUMS, *TAKEN):
+      if name not in (*REQUIRED_SUMS, *RESERVED_METRICS):
         values[f'train/{name}'] = total / tokens
     if seconds := self._timed['seconds']:
       source_speed = self._timed['source_tokens'] / seconds
@@ -117,7 +117,7 @@ def utilisation(
   Returns None if the peak of the devices, or the FLOPs of the model, are unknown.
   """
   peak = peak_flops(jax.devices()[0].device_kind)
-  by_token = update_flops(model, objective.passes, objective.extra_models)
+  by_token = train_step_flops(model, objective.passes, objective.extra_models)
   if peak is None or by_token is None:
     return None
   of_source, of_target = by_token

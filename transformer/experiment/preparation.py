@@ -10,14 +10,14 @@ from jax.sharding import Mesh
 
 from transformer import files, plugins
 from transformer.config import Config
-from transformer.data.batches.training_batches import Shape
+from transformer.data.batches.training_batches import BatchShape
 from transformer.data.corpora import (
   Corpora,
   EncodedCorpora,
   encode_corpora,
   open_corpora,
 )
-from transformer.data.vocabulary import making, vocabularies
+from transformer.data.vocabulary import building, vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.evaluation.scores import OwnMetric, load_metric
@@ -30,7 +30,7 @@ from transformer.experiment.init_from import (
 from transformer.experiment.open_run import OpenRun, read_run
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
-from transformer.model.flops import update_flops
+from transformer.model.flops import train_step_flops
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import Run
@@ -94,7 +94,7 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
   facts = {
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
     'origin': origin and describe_origin(origin),
-    'frozen': list(objective.sources),
+    'frozen': list(objective.provenance),
     'plugins': plugins.digests(config.plugin_kinds),
   }
   if run.begun:
@@ -113,7 +113,7 @@ def _vocabulary(
     return vocabularies.load(run.workdir, about['data'])
 
   def make():
-    made = making.make_vocabulary(config.data, corpora, origin and origin.vocabulary)
+    made = building.build_vocabulary(config.data, corpora, origin and origin.vocabulary)
     return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
 
   models = processes.broadcast_from_first(make)
@@ -140,16 +140,16 @@ def record_start(run: OpenRun, prepared: Preparation):
     reproducible,
     parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
     counts=prepared.encoded.counts,
-    flops_per_update=_flops(update, prepared.encoded.batches.shape),
+    flops_per_step=_flops(update, prepared.encoded.batches.shape),
     **prepared.facts,
   )
 
 
-def _flops(update: Update, shape: Shape) -> float | None:
+def _flops(update: Update, shape: BatchShape) -> float | None:
   """Returns the FLOPs of a training step, including padded positions; None if unknown."""
   rows, source_length, target_length = shape
   objective = update.objective
-  by_token = update_flops(
+  by_token = train_step_flops(
     update.model, objective.passes, objective.extra_models, source_length, target_length
   )
   if by_token is None:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from transformer import files, plugins
 from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.data.batches.training_batches import Shape
+from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import warn_on_error
 from transformer.experiment.divergence import check_update
 from transformer.experiment.meter import Meter, utilisation
@@ -48,7 +48,7 @@ class Report:
     update: Update,
     step: int,
     history: Mapping,
-    shape: Shape,
+    shape: BatchShape,
   ):
     """Opens the files and starts the trackers; `shape` is the shape of each batch."""
     rows, _, length = shape

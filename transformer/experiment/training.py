@@ -33,7 +33,7 @@ from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
-from transformer.training.mesh import check_shares, make_mesh
+from transformer.training.mesh import check_even_sharding, make_mesh
 from transformer.training.step import TrainState
 from transformer.training.update import CompiledUpdate
 
@@ -51,7 +51,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
     update = prepared.update
-    name, search = _compile_search(validation, update.state.best_params)
+    name, search = _compile_search(validation, update.state.eval_params)
     compiled = compile_within_memory(update, batches.shape, name, search)
     processes.broadcast_from_first(lambda: record_start(run, prepared))
     if not run.begun:
@@ -100,7 +100,7 @@ def train(
     while unfinished or not done:
       if not unfinished:
         batch = next(arriving)
-        placed = update.place(batch)
+        placed = update.shard_batch(batch)
         state, metrics = compiled.train_step(state, placed, *update.objective.arguments)
         step += 1
         report.add(step, batch, metrics)
@@ -118,7 +118,7 @@ def train(
       if evaluating and step not in [evaluation['step'] for evaluation in evaluations]:
         report.settle()
         try:
-          evaluation = evaluate(compiled.eval_step, state.best_params)
+          evaluation = evaluate(compiled.eval_step, state.eval_params)
           evaluations = [*evaluations, _judged(step, evaluation, config.best_by)]
         except (Exception, Preempted):
           if is_alone:
@@ -146,7 +146,9 @@ def _validation(config: Config, prepared: Preparation) -> Validation:
   translate = Translator((update.model,), prepared.vocabulary, length, update.mesh)
   sets = []
   for key, corpus in prepared.corpora.valid.items():
-    batches = [update.place(batch) for batch in prepared.encoded.valid_batches[key]]
+    batches = [
+      update.shard_batch(batch) for batch in prepared.encoded.valid_batches[key]
+    ]
     sources, targets = zip(*corpus[:], strict=True)
     sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
@@ -184,7 +186,7 @@ def _check_machine(config: Config):
       f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for it as the '
       'README says; elsewhere, set --config.model.attention=reference'
     )
-  check_shares(
+  check_even_sharding(
     config.mesh,
     config.rows_per_microbatch,
     config.decode.batch_size,

@@ -14,16 +14,16 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.search_state import KVCache
 from transformer.ops.attention import (
-  WeightDropout,
+  AttentionDropout,
   attention_with_weights,
   cached_attention,
   dot_product_attention,
 )
 from transformer.ops.fused_attention import fused_attention
-from transformer.ops.positions import NUM_BUCKETS, relative_buckets, rotate
+from transformer.ops.positions import NUM_BUCKETS, apply_rotary, relative_buckets
 
 # The Flax collection of attention weights; they are stored if it is mutable in `apply`.
-WEIGHTS = 'attention'
+WEIGHTS_COLLECTION = 'attention'
 _matrix_init = nn.initializers.xavier_uniform()
 
 
@@ -107,27 +107,27 @@ class MultiHeadAttention(nn.Module):
     initializing = (
       self.is_initializing()
     )  # Parameters are initialized without a GPU, too.
-    if self.is_mutable_collection(WEIGHTS) and not initializing:
+    if self.is_mutable_collection(WEIGHTS_COLLECTION) and not initializing:
       if self._custom:
         raise UserError(
           f'the attention {config.attention} returns no attention weights; set '
           'model.attention=reference'
         )
       out, weights_BHTS = attention_with_weights(*given)
-      self.sow(WEIGHTS, 'weights', weights_BHTS)
+      self.sow(WEIGHTS_COLLECTION, 'weights', weights_BHTS)
     elif config.attention == 'cudnn' and not initializing:
       out = fused_attention(*given)
     else:
       attend = self._custom or dot_product_attention
       dropout = None
       if config.attention_dropout > 0.0 and not deterministic:
-        dropout = WeightDropout(self.make_rng('dropout'), config.attention_dropout)
+        dropout = AttentionDropout(self.make_rng('dropout'), config.attention_dropout)
       out = attend(*given, dropout=dropout)
     return self.output(out)
 
   def cache(self, x_BSD, layout=PLAIN) -> KVCache:
     """Projects inputs [..., S, D] to a cache for all decoding steps."""
-    return KVCache.of(*self.keys_values(x_BSD, layout))
+    return KVCache.from_keys_values(*self.keys_values(x_BSD, layout))
 
   def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
     """Attends from the W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
@@ -183,7 +183,7 @@ class MultiHeadAttention(nn.Module):
     if self.config.query_key_norm:
       x_BTHK = getattr(self, f'{name}_norm')(x_BTHK)
     if self.config.positions == 'rotary' and layout.positions_BT is not None:
-      x_BTHK = rotate(x_BTHK, layout.positions_BT)
+      x_BTHK = apply_rotary(x_BTHK, layout.positions_BT)
     return x_BTHK
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.model.attention import WEIGHTS
+from transformer.model.attention import WEIGHTS_COLLECTION
 from transformer.model.building import Model
 
 
@@ -28,7 +28,7 @@ class AttentionWeights(NamedTuple):
   cross: jax.Array
 
 
-class Attention(NamedTuple):
+class SentenceAttention(NamedTuple):
   """Attention weights of a source of S tokens and its translation of T tokens; rows sum to one.
 
   Row t of `decoder` and `cross` predicts piece t of the target from BOS and the pieces before t.
@@ -48,8 +48,8 @@ def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   The weights are from the reference implementation, also if `config.attention` is `cudnn`. Raises
   `UserError` if the model does not store attention weights.
   """
-  _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS])
-  stored = variables.get(WEIGHTS, {})
+  _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS_COLLECTION])
+  stored = variables.get(WEIGHTS_COLLECTION, {})
 
   def weights_of(stack, depth, attention):
     return jnp.stack(

@@ -22,7 +22,7 @@ Optional:
   once instead of at every step.
 - `flops(source_length, target_length)` returns FLOPs as `flops.train_flops` does. Without it, no
   FLOPs are reported.
-- `splits` is a mapping such as `splits.SPLITS`. Without it, parameters are replicated.
+- `splits` is a mapping such as `SHARDING_RULES`. Without it, parameters are replicated.
 - A scalar sown into the collection `losses` is added to the training loss of each token, and
   logged as `train/NAME`. Scalars with the same name are summed.
 """
@@ -64,11 +64,11 @@ def build_model(config: ModelConfig, vocabulary: Any) -> Model:
     raise UserError(
       f'the model {spec} must be a class of Flax modules; got {short_repr(model)}'
     )
-  check_has(model, 'start', 'step')
+  check_methods(model, 'start', 'step')
   return model
 
 
-def check_has(model: Model, *methods: str):
+def check_methods(model: Model, *methods: str):
   """Raises `UserError` if the model lacks one of `methods`."""
   missing = [name for name in methods if not callable(getattr(model, name, None))]
   if missing:
@@ -79,7 +79,7 @@ def check_has(model: Model, *methods: str):
     )
 
 
-def modules_of(model: Model) -> list[str]:
+def python_modules(model: Model) -> list[str]:
   """Returns the names of the Python modules of the model class and of its custom attention."""
   attention, colon, _ = model.config.attention.partition(':')
   return [type(model).__module__, *([attention] if colon else [])]

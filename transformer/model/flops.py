@@ -41,7 +41,7 @@ def train_flops(
   return 6.0 * source, 6.0 * target
 
 
-def update_flops(
+def train_step_flops(
   model: Any,
   passes: int = 1,
   extra_models: Sequence[Any] = (),

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.model.building import Model, check_has
+from transformer.model.building import Model, check_methods
 
 _PART = re.compile(r'(source|target)_embedding|(encoder|decoder)_\d+')
 
@@ -33,7 +33,7 @@ class Embeddings(NamedTuple):
   target: Any
 
 
-class Hidden(NamedTuple):
+class HiddenStates(NamedTuple):
   """Encoder or decoder outputs for lines of at most T tokens, EOS included."""
 
   output: (
@@ -43,7 +43,7 @@ class Hidden(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames='layers')
-def outputs(model: Model, params, *inputs, layers: bool) -> Any:
+def layer_outputs(model: Model, params, *inputs, layers: bool) -> Any:
   """Returns the outputs of the encoder, or of the decoder by teacher forcing, [B, T, D].
 
   Args:
@@ -58,7 +58,7 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
   """
   encoding = len(inputs) == 3
   method = 'encode' if encoding else '__call__'
-  check_has(model, method)
+  check_methods(model, method)
   output, variables = model.apply(
     {'params': params}, *inputs, method=method, capture_intermediates=_is_part
   )
@@ -82,16 +82,16 @@ def outputs(model: Model, params, *inputs, layers: bool) -> Any:
   return found
 
 
-def hidden(model: Model, params, *inputs, layers: bool) -> Hidden:
-  """Returns `outputs` on the host, with positions that are padding in all lines removed."""
-  found = jax.device_get(outputs(model, params, *inputs, layers=layers))
+def hidden_states(model: Model, params, *inputs, layers: bool) -> HiddenStates:
+  """Returns `layer_outputs` on the host, with positions that are padding in all lines removed."""
+  found = jax.device_get(layer_outputs(model, params, *inputs, layers=layers))
   mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the source, or of the target.
   used_T = np.any(mask_BT, axis=0)
 
   def trimmed(x_BTD):
     return np.where(mask_BT[..., None], x_BTD, 0)[:, used_T].astype(np.float32)
 
-  return Hidden(jax.tree.map(trimmed, found), mask_BT[:, used_T])
+  return HiddenStates(jax.tree.map(trimmed, found), mask_BT[:, used_T])
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -100,7 +100,7 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
 
   Raises `UserError` if the model has no method `layer_logits`, or D is not `model_dim`.
   """
-  check_has(model, 'layer_logits')
+  check_methods(model, 'layer_logits')
   width = model.config.model_dim
   if x_BTD.shape[-1] != width:
     raise UserError(
@@ -113,14 +113,14 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
 def embeddings(model: Model, params, *batch) -> Embeddings:
   """Returns the float32 embeddings of a batch; `batch` is the six model arguments.
 
-  Raises `UserError` as `outputs` does.
+  Raises `UserError` as `layer_outputs` does.
   """
-  source = outputs(model, params, *batch[:3], layers=True)['embedding']
-  target = outputs(model, params, *batch, layers=True)['embedding']
+  source = layer_outputs(model, params, *batch[:3], layers=True)['embedding']
+  target = layer_outputs(model, params, *batch, layers=True)['embedding']
   return Embeddings(source.astype(jnp.float32), target.astype(jnp.float32))
 
 
-def given_embeddings(params, given: Embeddings, dtype: str) -> Any:
+def override_embeddings(params, given: Embeddings, dtype: str) -> Any:
   """Returns a context manager in which a model uses `given` instead of its token embeddings."""
   calls = {('target_embedding',): itertools.cycle(given)}
   if 'source_embedding' in params:

@@ -28,7 +28,7 @@ def _dot_general(x, kernel, dimension_numbers, precision=None):
   return linear(x, kernel)
 
 
-def normalisation(config: ModelConfig) -> nn.Module:
+def make_norm(config: ModelConfig) -> nn.Module:
   """Returns a layer norm (Ba et al., 2016) or RMS norm (Zhang and Sennrich, 2019) module."""
   kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
   return kind(epsilon=1e-6, dtype=config.dtype)
@@ -92,7 +92,7 @@ class Residual(nn.Module):
   config: ModelConfig
 
   def setup(self):
-    self.layer_norm = normalisation(self.config)
+    self.layer_norm = make_norm(self.config)
     self.dropout = Dropout(self.config.dropout)
 
   def __call__(self, x_BTD, sublayer, *, deterministic) -> jax.Array:

@@ -17,17 +17,17 @@ class KVCache(NamedTuple):
   values: Any
 
   @classmethod
-  def of(cls, keys_BSHK, values_BSHV) -> 'KVCache':
+  def from_keys_values(cls, keys_BSHK, values_BSHV) -> 'KVCache':
     """Returns a cache of keys [..., S, H, K] and values [..., S, H, V]."""
     return cls(jnp.moveaxis(keys_BSHK, -3, -1), jnp.moveaxis(values_BSHV, -3, -2))
 
-  def of_source(self) -> 'KVCache':
+  def source_state(self) -> 'KVCache':
     """Returns the keys and values of source positions as `StateArray`s."""
     return KVCache(
       StateArray(self.keys, source_axis=-1), StateArray(self.values, source_axis=-2)
     )
 
-  def of_target(self, beams: int) -> 'KVCache':
+  def target_state(self, beams: int) -> 'KVCache':
     """Returns the keys and values of W hypotheses at each target position as `StateArray`s."""
     return KVCache(
       StateArray(self.keys, time_axis=-1, slots=beams),
@@ -35,7 +35,7 @@ class KVCache(NamedTuple):
     )
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
   """The source arrays that decoding steps read."""
 
   is_token_BS: Any  # boolean, False at padding

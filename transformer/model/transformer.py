@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from transformer.model.attention import Layout, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
-from transformer.model.layers import Embedding, Layer, Positions, normalisation
-from transformer.model.search_state import DecoderState, KVCache, Source
-from transformer.model.splits import SPLITS, convert_matrices
+from transformer.model.layers import Embedding, Layer, Positions, make_norm
+from transformer.model.search_state import DecoderState, EncodedSource, KVCache
+from transformer.model.sharding_rules import SHARDING_RULES, convert_matrices
 from transformer.ops import linear
 from transformer.ops.dropout import random_key
 from transformer.ops.masks import causal_mask, combine_masks, lineage_mask, segment_mask
@@ -32,7 +32,7 @@ class Transformer(nn.Module):
   vocabulary_size: int
   source_vocabulary_size: int | None = None
 
-  splits = SPLITS
+  splits = SHARDING_RULES
 
   def setup(self):
     config = self.config
@@ -48,8 +48,8 @@ class Transformer(nn.Module):
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
     # With `norm=post`, each layer ends with a norm.
-    self.encoder_norm = normalisation(config) if config.norm == 'pre' else lambda x: x
-    self.decoder_norm = normalisation(config) if config.norm == 'pre' else lambda x: x
+    self.encoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
+    self.decoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
     shape = (self.vocabulary_size, config.model_dim)
     if not config.tie_output:
       init = nn.initializers.normal(config.model_dim**-0.5)
@@ -166,11 +166,11 @@ class Transformer(nn.Module):
     source, target = batch[:3], batch[3:]
     memory_BSD = self.encode(*source, deterministic=deterministic)
     x_BTD = self.decode(*target, memory_BSD, source[1], deterministic=deterministic)
-    return linear.with_bias(x_BTD, self.output_ND, self.output_bias)
+    return linear.fold_bias(x_BTD, self.output_ND, self.output_bias)
 
   def start(
     self, tokens_BS, segments_BS, positions_BS, beams
-  ) -> tuple[Source, DecoderState]:
+  ) -> tuple[EncodedSource, DecoderState]:
     """Encodes sources for a search; returns source and initial state, pytrees of `StateArray`s.
 
     Args:
@@ -179,7 +179,7 @@ class Transformer(nn.Module):
     """
     memory = self.source_caches(tokens_BS, segments_BS, positions_BS)
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
-    source = Source(is_token_BS, tuple(cache.of_source() for cache in memory))
+    source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in memory))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
     nothing_BTD = jnp.zeros(
       (len(tokens_BS), 0, self.config.model_dim), self.config.dtype
@@ -187,7 +187,7 @@ class Transformer(nn.Module):
     empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True),
-      tuple(cache.of_target(beams) for cache in empty),
+      tuple(cache.target_state(beams) for cache in empty),
     )
     return source, state
 
@@ -197,7 +197,7 @@ class Transformer(nn.Module):
     return [layer.cross_attention.cache(memory_BSD) for layer in self.decoder]
 
   def step(
-    self, tokens_BW, index, state: DecoderState, source: Source
+    self, tokens_BW, index, state: DecoderState, source: EncodedSource
   ) -> tuple[jax.Array, DecoderState]:
     """Decodes the latest token of W hypotheses for each of B sources.
 

@@ -34,12 +34,12 @@ def masked_softmax(scores, mask=None) -> jax.Array:
   # The lowest finite number, not -inf: -inf - (-inf) is NaN, in the gradient too.
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
   peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
-  total = jnp.sum(unnormalised, axis=-1, keepdims=True)
-  return unnormalised / jnp.where(total > 0.0, total, 1.0)
+  unnormalized = jnp.where(mask, jnp.exp(scores - peak), 0.0)
+  total = jnp.sum(unnormalized, axis=-1, keepdims=True)
+  return unnormalized / jnp.where(total > 0.0, total, 1.0)
 
 
-class WeightDropout(NamedTuple):
+class AttentionDropout(NamedTuple):
   """Dropout of attention weights: a JAX random key, and the rate as a Python float."""
 
   key: jax.Array
@@ -54,7 +54,7 @@ def dot_product_attention(
   bias_BHTS=None,
   *,
   scale=None,
-  dropout: WeightDropout | None = None,
+  dropout: AttentionDropout | None = None,
 ) -> jax.Array:
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 

@@ -14,11 +14,11 @@ from transformer.ops.search import (
   Hypotheses,
   Search,
   SearchOptions,
-  best,
   length_penalty,
-  reordered,
+  reorder_state,
+  top_hypotheses,
 )
-from transformer.ops.selection import take, top_k, top_sums, where_rows
+from transformer.ops.selection import gather_beams, top_k, top_sums, where_rows
 
 
 class Extensions(NamedTuple):
@@ -88,7 +88,7 @@ def beam_search(
 
   Args:
     step: a step function (see `ops.search`), called with W = `beam_size`. Without a policy, its
-      log-probabilities may be the pair that `ops.selection.normalised` returns.
+      log-probabilities may be the pair that `ops.selection.log_softmax_terms` returns.
     cache, limits_B, options: as in `greedy_search`.
     beam_size: W.
     nbest: number of best hypotheses, at most W, that must be final before early stopping.
@@ -98,17 +98,19 @@ def beam_search(
     The search, whose `Hypotheses` are sorted by score.
   """
   limits_B = jnp.minimum(limits_B, options.max_length)
-  policy = policy or _likeliest(beam_size, options.end_id)
+  policy = policy or _likeliest(beam_size, options.eos_id)
 
   def add_token(beams: Beams) -> Beams:
     t = beams.t
     last_BW = jnp.where(
-      t == 0, options.begin_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
+      t == 0, options.bos_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
     )
     log_probs, cache = step(last_BW, t, beams.cache)
     leading, live, state = policy.choose(log_probs, beams.live_log_probs, beams.state)
-    cache = reordered(cache, live.origin)
-    live_tokens = take(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
+    cache = reorder_state(cache, live.origin)
+    live_tokens = (
+      gather_beams(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
+    )
     ended = _with_ending(beams, leading, options)
     # Upper bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
@@ -148,8 +150,10 @@ def _with_ending(
 ) -> Hypotheses:
   """Returns the W best finished hypotheses, those that finish at this step included."""
   t = beams.t
-  tokens_BWT = take(beams.live_tokens, leading.origin).at[:, :, t].set(options.end_id)
-  ends_BW = (leading.token == options.end_id) & jnp.isfinite(leading.log_probs)
+  tokens_BWT = (
+    gather_beams(beams.live_tokens, leading.origin).at[:, :, t].set(options.eos_id)
+  )
+  ends_BW = (leading.token == options.eos_id) & jnp.isfinite(leading.log_probs)
   scores_BW = leading.log_probs / length_penalty(t + 1, options.alpha)
   ending = Hypotheses(
     tokens_BWT,
@@ -160,14 +164,14 @@ def _with_ending(
   both = jax.tree.map(
     lambda *leaves: jnp.concatenate(leaves, axis=1), beams.ended, ending
   )
-  return best(both, scores_BW.shape[1])
+  return top_hypotheses(both, scores_BW.shape[1])
 
 
 def _exists(hypotheses: Hypotheses) -> jax.Array:
   return hypotheses.scores > -jnp.inf
 
 
-def _likeliest(beam_size, end_id) -> Policy:
+def _likeliest(beam_size, eos_id) -> Policy:
   def choose(log_probs, live_log_probs_BW, state):
     x_BWN, terms = log_probs if isinstance(log_probs, tuple) else (log_probs, [])
     # Each hypothesis has one extension by EOS, so at least W of 2W candidates stay live.
@@ -176,11 +180,13 @@ def _likeliest(beam_size, end_id) -> Policy:
       x_BWN, [*terms, live_log_probs_BW], candidates
     )
     live_BW, chosen_BW = top_k(
-      jnp.where(token_BC == end_id, -jnp.inf, totals_BC), beam_size
+      jnp.where(token_BC == eos_id, -jnp.inf, totals_BC), beam_size
     )
     return Choice(
       Extensions(*(leaf[:, :beam_size] for leaf in (totals_BC, origin_BC, token_BC))),
-      Extensions(live_BW, take(origin_BC, chosen_BW), take(token_BC, chosen_BW)),
+      Extensions(
+        live_BW, gather_beams(origin_BC, chosen_BW), gather_beams(token_BC, chosen_BW)
+      ),
       state,
     )
 
@@ -199,7 +205,7 @@ def _result(
   scores_BW = beams.live_log_probs / length_penalty(lengths_BW, options.alpha)
   scores_BW = jnp.where(exists_BW, scores_BW, -jnp.inf)
   live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs, scores_BW)
-  live = best(live, scores_BW.shape[1])
+  live = top_hypotheses(live, scores_BW.shape[1])
   result = where_rows(_exists(beams.ended)[:, 0], beams.ended, live)
   exists_BW = _exists(result)
   return Hypotheses(

@@ -58,7 +58,7 @@ def logits(x_BTD, output_ND) -> jax.Array:
   )
 
 
-def with_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
+def fold_bias(x_BTD, output_ND, bias_N) -> tuple[jax.Array, jax.Array]:
   """Returns factors whose product is x · outputᵀ + bias; without a bias, x and output unchanged.
 
   The bias becomes one more column of the output projection, with ones in x. So the loss, which

@@ -31,13 +31,13 @@ def _token_losses(logits, targets, smoothing):
   peak, total, logits_sum = jax.lax.platform_dependent(
     logits, cuda=softmax_sums_in_one_pass, default=softmax_sums
   )
-  log_normaliser = peak + jnp.log(total)
+  log_normalizer = peak + jnp.log(total)
   nll = (
-    log_normaliser - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    log_normalizer - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
   )
   loss = nll
   if smoothing:
-    uniform = log_normaliser - logits_sum / logits.shape[-1]
+    uniform = log_normalizer - logits_sum / logits.shape[-1]
     loss = (1.0 - smoothing) * nll + smoothing * uniform
   return (loss, nll), (jnp.exp(logits - peak[..., None]) / total[..., None], targets)
 

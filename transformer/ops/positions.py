@@ -37,7 +37,7 @@ def sinusoidal_encoding(positions, dim) -> np.ndarray:
   )
 
 
-def rotate(x_BTHK, positions_BT) -> jax.Array:
+def apply_rotary(x_BTHK, positions_BT) -> jax.Array:
   """Rotates queries or keys by their positions: Su et al., 2021, "RoFormer", equations 14, 15, 34.
 
   Dims 2i and 2i + 1 of a head are rotated by the angle p / 10000^(2i/K). The dot product of a

@@ -14,8 +14,8 @@ from transformer.ops.search import (
   Hypotheses,
   Search,
   SearchOptions,
-  best,
   length_penalty,
+  top_hypotheses,
 )
 
 # The smallest normal float32; smaller numbers may be flushed to 0.
@@ -74,7 +74,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     tokens_BWT = tokens_BWT.at[:, :, t].set(jnp.where(done_BW, PAD, token_BW))
     lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
     log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
-    done_BW |= (token_BW == options.end_id) | (t + 1 >= limits_B)[:, None]
+    done_BW |= (token_BW == options.eos_id) | (t + 1 >= limits_B)[:, None]
     return RollOut(
       t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
     )
@@ -83,11 +83,11 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
     scores_BW = log_probs_BW / length_penalty(state.lengths, options.alpha)
     found = Hypotheses(state.tokens, state.lengths, log_probs_BW, scores_BW)
-    return best(found, width)
+    return top_hypotheses(found, width)
 
   start = RollOut(
     jnp.int32(0),
-    jnp.full(shape, options.begin_id, jnp.int32),
+    jnp.full(shape, options.bos_id, jnp.int32),
     cache,
     jnp.full((*shape, options.max_length), PAD, jnp.int32),
     jnp.zeros(shape, jnp.int32),
@@ -147,12 +147,14 @@ def sample_search(
     def draw(key, log_probs_N):
       return jax.random.categorical(jax.random.fold_in(key, t), log_probs_N)
 
-    return jax.vmap(jax.vmap(draw))(keys_BW, truncate(log_probs_BWN, sampling))
+    return jax.vmap(jax.vmap(draw))(
+      keys_BW, apply_sampling_options(log_probs_BWN, sampling)
+    )
 
   return roll_out(choose, step, cache, limits_B, samples, options)
 
 
-def truncate(log_probs_BWN, options: SamplingOptions) -> jax.Array:
+def apply_sampling_options(log_probs_BWN, options: SamplingOptions) -> jax.Array:
   """Applies temperature, top-k and top-p to log-probabilities, and renormalizes them.
 
   Any leading axes are allowed. Removed tokens, and tokens that had −inf, get −inf.

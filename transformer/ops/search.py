@@ -16,8 +16,8 @@ import jax
 import jax.export
 import jax.numpy as jnp
 
-from transformer.ops.axes import padded_axis
-from transformer.ops.selection import take, top_k
+from transformer.ops.axes import pad_axis
+from transformer.ops.selection import gather_beams, top_k
 
 PAD = 0
 # Initial length of a growing cache, in tokens.
@@ -71,7 +71,7 @@ def _map(function: Callable, state: Any) -> Any:
   return jax.tree.map(apply, state, is_leaf=_is_state_array)
 
 
-def arrays(state: Any) -> Any:
+def plain_arrays(state: Any) -> Any:
   """Returns the state with plain arrays instead of `StateArray`s."""
   return _map(lambda leaf: leaf.array, state)
 
@@ -85,23 +85,23 @@ def with_arrays(state: Any, new: Any) -> Any:
   return jax.tree.map(replace, state, new, is_leaf=_is_state_array)
 
 
-def padded_sources(state: Any, source_length: int) -> Any:
+def pad_sources(state: Any, source_length: int) -> Any:
   """Returns the state with source axes padded to `source_length`."""
   return _map(lambda leaf: _with_axis(leaf, leaf.source_axis, source_length), state)
 
 
-def grown(state: Any, length: int) -> Any:
+def grow_state(state: Any, length: int) -> Any:
   """Returns the state with capacity for `length` target positions, its contents kept."""
   return _map(lambda leaf: _with_axis(leaf, leaf.time_axis, length * leaf.slots), state)
 
 
-def reordered(state: Any, origin_BW) -> Any:
+def reorder_state(state: Any, origin_BW) -> Any:
   """Returns the state in which hypothesis [b, w] continues the earlier hypothesis origin[b, w]."""
 
   def reorder(leaf):
     if not leaf.by_hypothesis:
       return leaf
-    return dataclasses.replace(leaf, array=take(leaf.array, origin_BW))
+    return dataclasses.replace(leaf, array=gather_beams(leaf.array, origin_BW))
 
   return _map(reorder, state)
 
@@ -110,7 +110,7 @@ def _with_axis(leaf: StateArray, axis: int | None, length: int) -> StateArray:
   """Returns the array with one axis zero-padded to `length`; unchanged if `axis` is None."""
   if axis is None:
     return leaf
-  return dataclasses.replace(leaf, array=padded_axis(leaf.array, axis, length))
+  return dataclasses.replace(leaf, array=pad_axis(leaf.array, axis, length))
 
 
 class Hypotheses(NamedTuple):
@@ -131,14 +131,14 @@ class SearchOptions(NamedTuple):
 
   Attributes:
     max_length: T, the length of the returned token arrays, and the maximum limit of an input.
-    begin_id: BOS, the input of the first step.
-    end_id: EOS, the token that finishes a hypothesis.
+    bos_id: BOS, the input of the first step.
+    eos_id: EOS, the token that finishes a hypothesis.
     alpha: exponent of the length penalty in the scores; with 0, a score is the log-probability.
   """
 
   max_length: int
-  begin_id: int
-  end_id: int
+  bos_id: int
+  eos_id: int
   alpha: float = 0.6
 
 
@@ -167,7 +167,7 @@ def run_search(search: Search) -> Hypotheses:
   """
   state = search.start
   for length in cache_lengths(search.options.max_length):
-    state = add_tokens(search, grown(state, length), length)
+    state = add_tokens(search, grow_state(state, length), length)
   return search.finish(state)
 
 
@@ -191,7 +191,7 @@ def length_penalty(length, alpha) -> jax.Array:
   return ((5.0 + length) / 6.0) ** alpha
 
 
-def best(hypotheses: Hypotheses, count) -> Hypotheses:
+def top_hypotheses(hypotheses: Hypotheses, count) -> Hypotheses:
   """Returns the `count` best hypotheses by descending score; ties keep their order."""
   _, chosen = top_k(hypotheses.scores, count)
-  return jax.tree.map(lambda leaf: take(leaf, chosen), hypotheses)
+  return jax.tree.map(lambda leaf: gather_beams(leaf, chosen), hypotheses)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from transformer.ops.axes import padded_axis
+from transformer.ops.axes import pad_axis
 
 
 def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
@@ -43,19 +43,19 @@ def top_sums(
     )
     return values_BC, where_BC // width, where_BC % width
   blocks = -(-width // block)
-  x_BWX = padded_axis(x_BWX, 2, blocks * block, -jnp.inf)
+  x_BWX = pad_axis(x_BWX, 2, blocks * block, -jnp.inf)
   x_BMX = x_BWX.reshape(batch, -1, block)
   maxima_BWM = add_terms(jnp.max(x_BMX, axis=-1).reshape(batch, rows, blocks), terms)
   _, chosen_BC = top_k(maxima_BWM.reshape(batch, -1), count)
   # Sort the selected blocks by index, so that ties keep their order.
   chosen_BC = jnp.sort(chosen_BC, axis=-1)
   row_BC = chosen_BC // blocks
-  terms = [take(term_BW, row_BC) for term_BW in terms]
-  values_BC, block_BC, where_BC = top_sums(take(x_BMX, chosen_BC), terms, count)
+  terms = [gather_beams(term_BW, row_BC) for term_BW in terms]
+  values_BC, block_BC, where_BC = top_sums(gather_beams(x_BMX, chosen_BC), terms, count)
   return (
     values_BC,
-    take(row_BC, block_BC),
-    take(chosen_BC % blocks, block_BC) * block + where_BC,
+    gather_beams(row_BC, block_BC),
+    gather_beams(chosen_BC % blocks, block_BC) * block + where_BC,
   )
 
 
@@ -66,7 +66,7 @@ def add_terms(x_BWX, terms: Sequence[jax.Array]) -> jax.Array:
   return x_BWX
 
 
-def normalised(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
+def log_softmax_terms(logits_BWN) -> tuple[jax.Array, list[jax.Array]]:
   """Returns float32 [B, W, N] and terms [B, W], which add up to the log-probabilities of logits.
 
   On a CPU, a beam search then need not write all log-probabilities to memory; the barriers keep XLA
@@ -104,7 +104,7 @@ def _block_size(rows, width, count):
   return min(sizes, key=lambda size: abs(math.log(size / ideal)), default=1)
 
 
-def take(leaf, origin_BW) -> jax.Array:
+def gather_beams(leaf, origin_BW) -> jax.Array:
   """Gathers along axis 1 of [B, W, ...]: the result at [b, w] is leaf[b, origin[b, w]]."""
   return jnp.take_along_axis(
     leaf, origin_BW.reshape(*origin_BW.shape, *[1] * (leaf.ndim - 2)), axis=1

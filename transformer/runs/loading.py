@@ -19,7 +19,7 @@ from transformer.config import Config
 from transformer.data.vocabulary import vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError, short_repr
-from transformer.model.building import Model, build_model, modules_of
+from transformer.model.building import Model, build_model, python_modules
 from transformer.model.transformer import init_params
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
@@ -193,7 +193,7 @@ def _shapes_of(model: Model) -> Any:
     cache_traced(
       lambda: init_params(model, 0),
       f'parameters, {model!r}',
-      modules_of(model),
+      python_modules(model),
       (),
     )
   )

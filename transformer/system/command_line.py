@@ -29,7 +29,7 @@ from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 _OUT_OF_MEMORY = (
   'error: out of memory; in training, lower train.tokens_per_batch or decode.batch_size, or '
-  'raise optimizer.accumulate; in eval.py, lower --batch_size or --beam_size'
+  'raise optimizer.num_microbatches; in eval.py, lower --batch_size or --beam_size'
 )
 
 

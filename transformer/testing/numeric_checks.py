@@ -10,7 +10,7 @@ from transformer.ops.dropout import random_key
 from transformer.testing.rows import full_batch, inputs, pack, pair
 from transformer.testing.subject import Broken, Subject, require
 from transformer.testing.tolerance import rounding
-from transformer.training.objective import smoothed
+from transformer.training.objective import cross_entropy
 
 
 def eager_jit_and_vmap_agree(subject: Subject):
@@ -85,7 +85,7 @@ def empty_rows_have_finite_gradients(subject: Subject):
   @jax.jit
   @jax.value_and_grad
   def gradient(params, batch):
-    return smoothed(0.1).loss(subject.model, params, batch)['loss']
+    return cross_entropy(0.1).loss(subject.model, params, batch)['loss']
 
   one = pair(5, 7, 0)
   for rows, what in (([[one], []], 'a row'), ([[], []], 'a batch')):

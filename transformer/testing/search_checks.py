@@ -15,10 +15,10 @@ from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   Hypotheses,
   Search,
-  arrays,
-  grown,
-  padded_sources,
-  reordered,
+  grow_state,
+  pad_sources,
+  plain_arrays,
+  reorder_state,
   run_search,
   with_arrays,
 )
@@ -65,20 +65,20 @@ def _steps(subject, reorders: bool):
   no_targets_BT = np.zeros((B, T), np.int32)
   rows = forced_rows(sources, no_targets_BT)
   source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
-  source = arrays(padded_sources(source, S))
-  state = grown(state, _FIRST_ROOM)
+  source = plain_arrays(pad_sources(source, S))
+  state = grow_state(state, _FIRST_ROOM)
   tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
   for index in range(T):
     if index == _FIRST_ROOM:
-      state = grown(state, T)
+      state = grow_state(state, T)
     if index and reorders:
       origin_BW = rng.integers(0, W, (B, W))
       tokens_BWT = np.take_along_axis(tokens_BWT, origin_BW[..., None], axis=1)
-      state = reordered(state, origin_BW)
+      state = reorder_state(state, origin_BW)
     if index:
       tokens_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
     newest_BW = tokens_BWT[:, :, index]
-    before = arrays(state)
+    before = plain_arrays(state)
     logits_BWN, after = step(newest_BW, jnp.int32(index), before, source)
     require(
       logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,

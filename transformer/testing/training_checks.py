@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.data.batches.training_batches import Shape
+from transformer.data.batches.training_batches import BatchShape
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, type_and_message
@@ -113,7 +113,7 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
   try:
     config = Config(_DATA, subject.config, _OPTIMIZER, _TRAIN, _DECODE, seed=7)
     update = make_update(config, subject.model, mesh)
-    step = update.lower(Shape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+    step = update.lower(BatchShape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA raise several types.
     raise Broken(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '

@@ -1,6 +1,6 @@
 """Noise in training sources: upper case, title case or typos, sampled again every epoch.
 
-  --config.data.variations="(('transformer.tools.noise:source_noise', 0.05, 0.05, 0.1),)"
+  --config.data.augmentations="(('transformer.tools.noise:source_noise', 0.05, 0.05, 0.1),)"
 
 The noise of a sentence is a function of only the sentence and its key. User-defined symbols of the
 vocabulary, such as placeholders, stay unchanged.
@@ -13,8 +13,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from transformer.data.batches.shuffling import mix
-from transformer.data.batches.variations import Vary, fractions, replaced
+from transformer.data.batches.augmentation import Augment, replace_sentences, uniform
+from transformer.data.batches.shuffling import mix_bits
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
@@ -33,7 +33,7 @@ def source_noise(
   upper_case: float,
   title_case: float = 0.0,
   typing_errors: float = 0.0,
-) -> Vary:
+) -> Augment:
   """Returns an augmentation that changes the given fractions of source sentences.
 
   A sentence gets at most one kind of change. Raises `UserError` if a fraction is negative or their
@@ -46,14 +46,14 @@ def source_noise(
       f'and at most 1 together; got {", ".join(map(str, shares))}'
     )
   ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
-  symbols = _pattern_of(vocabulary.source.symbols)
+  symbols = _pattern_of(vocabulary.source.user_defined_symbols)
   bounds = np.cumsum(shares)
 
-  def vary(
+  def augment(
     source: Sentences, target: Sentences, keys: np.ndarray
   ) -> tuple[Sentences, Sentences]:
-    keys = mix(keys[0] ^ _OTHER)
-    kinds = np.searchsorted(bounds, fractions(keys), side='right')
+    keys = mix_bits(keys[0] ^ _OTHER)
+    kinds = np.searchsorted(bounds, uniform(keys), side='right')
     chosen = np.flatnonzero(kinds < len(ways))
     texts = []
     for number in chosen:
@@ -64,9 +64,9 @@ def source_noise(
       for symbol in kept:
         text = text.replace(_HOLE, symbol, 1)
       texts.append(text)
-    return replaced(source, chosen, texts, vocabulary.source), target
+    return replace_sentences(source, chosen, texts, vocabulary.source), target
 
-  return vary
+  return augment
 
 
 def _pattern_of(symbols: Collection[str]) -> re.Pattern:
@@ -100,7 +100,7 @@ def misspelt(text: str, key: int) -> str:
     return text
   errors = -(-len(text.split()) // _WORDS_PER_ERROR)
   numbers = np.arange(1, 1 + 3 * errors, dtype=np.uint64)
-  draws = iter(mix(np.uint64(key) + numbers).tolist())
+  draws = iter(mix_bits(np.uint64(key) + numbers).tolist())
   for _ in range(errors):
     place = places[next(draws) % len(places)]
     kind = next(draws) % 4

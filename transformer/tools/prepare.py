@@ -17,7 +17,7 @@ from absl import flags
 from tensorflow_datasets.core.download import downloader, extractor
 
 from transformer import files
-from transformer.data.text.tfds_sets import languages_of, open_set
+from transformer.data.text.tfds_corpus import languages_of, open_dataset
 from transformer.errors import UserError, short_repr, type_and_message
 from transformer.system import command_line
 
@@ -51,12 +51,12 @@ def main(_):
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
   """Downloads a dataset and writes it for random access; returns it, also if it exists already."""
-  prepared = open_set(name, data_dir)
+  prepared = open_dataset(name, data_dir)
   if prepared is None:
     builder = _builder(name, data_dir)
     languages_of(builder, name)
     _download(builder, name, data_dir)
-    prepared = open_set(name, data_dir)
+    prepared = open_dataset(name, data_dir)
     if prepared is None:
       raise UserError(
         f'{builder.data_path} should hold {name} but is incomplete; remove it and '
@@ -108,7 +108,7 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
   except Exception as error:
     # Too little disk space, a missing package, a corrupt archive and others. Another process may
     # have prepared the same dataset in the meantime.
-    if open_set(name, data_dir) is None:
+    if open_dataset(name, data_dir) is None:
       raise UserError(
         f'{name} could not be prepared in {builder.data_dir_root}: {type_and_message(error)}'
       ) from error

@@ -11,7 +11,12 @@ from absl import logging
 
 from transformer.errors import UserError
 from transformer.ops.losses import chunked_loss, token_losses
-from transformer.training.objective import Objective, add_losses, forward, twins
+from transformer.training.objective import (
+  Objective,
+  add_auxiliary_losses,
+  duplicate_batch,
+  forward,
+)
 
 
 def r_drop(config, alpha: float = 5.0) -> Objective:
@@ -26,12 +31,12 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
   )
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    batch, weights_BT = twins(batch)
+    batch, weights_BT = duplicate_batch(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
     sums = chunked_loss(
       function, x_BTD, output_ND, weights_BT, batch.target_tokens, devices=devices
     )
-    return add_losses(sums, losses)
+    return add_auxiliary_losses(sums, losses)
 
   return Objective(loss, passes=2)
 

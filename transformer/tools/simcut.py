@@ -14,7 +14,13 @@ from transformer.errors import UserError
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits
 from transformer.ops.losses import chunked_loss, token_losses
-from transformer.training.objective import Objective, add_losses, forward, twice, twins
+from transformer.training.objective import (
+  Objective,
+  add_auxiliary_losses,
+  duplicate_batch,
+  duplicate_rows,
+  forward,
+)
 
 
 def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
@@ -37,7 +43,7 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
   function = cut_loss(config.train.label_smoothing, alpha)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
-    batch, weights_BT = twins(batch)
+    batch, weights_BT = duplicate_batch(batch)
     cut_key = None
     if dropout_key is not None:
       cut_key, dropout_key = jax.random.split(dropout_key)
@@ -47,7 +53,7 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
     sums = chunked_loss(
       function, x_BTD, output_ND[:-1], weights_BT, targets_BT, devices=devices
     )
-    return add_losses(sums, losses)
+    return add_auxiliary_losses(sums, losses)
 
   return Objective(loss, passes=2)
 
@@ -100,6 +106,6 @@ def cut_loss(smoothing: float, alpha: float):
     log_probs = jax.nn.log_softmax(logits)
     log_p = log_probs[0::2]
     divergence = jnp.sum(jnp.exp(log_p) * (log_p - log_probs[1::2]), axis=-1)
-    return twice(loss[0::2] + alpha * divergence), nll
+    return duplicate_rows(loss[0::2] + alpha * divergence), nll
 
   return function

@@ -1,9 +1,9 @@
 """Subword regularization: SentencePiece samples segmentations of training sentences every epoch.
 
-  --config.data.variations="(('transformer.tools.subwords:bpe_dropout', 0.1),)"
+  --config.data.augmentations="(('transformer.tools.subwords:bpe_dropout', 0.1),)"
 
   --config.data.vocabulary_kind=unigram
-  --config.data.variations="(('transformer.tools.subwords:sample_cuts', 0.1),)"
+  --config.data.augmentations="(('transformer.tools.subwords:sample_segmentations', 0.1),)"
 
 The segmentation of a sentence is a function of only the sentence and its key.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
-from transformer.data.batches.variations import Vary
+from transformer.data.batches.augmentation import Augment
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
@@ -22,7 +22,7 @@ from transformer.errors import UserError
 _ESCAPES = str.maketrans(ESCAPED)
 
 
-def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
+def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Augment:
   """Returns the BPE-dropout augmentation of both sides (Provilkov et al., 2020, section 3.1).
 
   Each merge in a sentence is skipped with probability `rate`. Raises `UserError` if the vocabulary
@@ -37,12 +37,14 @@ def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Vary:
     vocabulary,
     TrainerSpec.BPE,
     'BPE-dropout requires BPE merges, which only a vocabulary of the kind bpe has; for the kind '
-    'unigram, use transformer.tools.subwords:sample_cuts',
+    'unigram, use transformer.tools.subwords:sample_segmentations',
   )
   return _sampled(vocabulary, rate)
 
 
-def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
+def sample_segmentations(
+  _: DataConfig, vocabulary: RunVocabulary, alpha: float
+) -> Augment:
   """Returns an augmentation of both sides (Kudo, 2018, "Subword Regularization", section 3.3).
 
   The segmentation of a sentence is sampled from all its segmentations, with probabilities
@@ -57,7 +59,7 @@ def sample_cuts(_: DataConfig, vocabulary: RunVocabulary, alpha: float) -> Vary:
   _check_kind(
     vocabulary,
     TrainerSpec.UNIGRAM,
-    'transformer.tools.subwords:sample_cuts requires a vocabulary of the kind unigram; for the '
+    'transformer.tools.subwords:sample_segmentations requires a vocabulary of the kind unigram; for the '
     'kind bpe, use transformer.tools.subwords:bpe_dropout',
   )
   return _sampled(vocabulary, alpha)
@@ -69,20 +71,20 @@ def _check_kind(vocabulary: RunVocabulary, kind: int, message: str):
       raise UserError(message)
 
 
-def _sampled(vocabulary: RunVocabulary, alpha: float) -> Vary:
+def _sampled(vocabulary: RunVocabulary, alpha: float) -> Augment:
   """Returns the augmentation that samples segmentations; `alpha` as in SentencePiece."""
   source_sampler = _Sampler(vocabulary.source, alpha)
   target_sampler = _Sampler(vocabulary.target, alpha)
 
-  def vary(
+  def augment(
     source: Sentences, target: Sentences, keys: np.ndarray
   ) -> tuple[Sentences, Sentences]:
     return (
-      source_sampler.cut_all(source, keys[0]),
-      target_sampler.cut_all(target, keys[1]),
+      source_sampler.segment_all(source, keys[0]),
+      target_sampler.segment_all(target, keys[1]),
     )
 
-  return vary
+  return augment
 
 
 class _Sampler:
@@ -90,7 +92,7 @@ class _Sampler:
 
   def __init__(self, vocabulary: Vocabulary, alpha: float):
     self._vocabulary = vocabulary
-    self._symbols = set(vocabulary.symbols.values())
+    self._symbols = set(vocabulary.user_defined_symbols.values())
     self._processor = sentencepiece.SentencePieceProcessor(
       model_proto=vocabulary.model_bytes,
       enable_sampling=True,
@@ -98,14 +100,15 @@ class _Sampler:
       nbest_size=-1,
     )
 
-  def cut_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
+  def segment_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
     """Returns the sentences in sampled segmentations, each by its key."""
-    cuts = (
-      self.cut(sentences[number], int(key) % 2**32) for number, key in enumerate(keys)
+    segmentations = (
+      self.segment(sentences[number], int(key) % 2**32)
+      for number, key in enumerate(keys)
     )
-    return Sentences.ended(cuts)
+    return Sentences.from_lists_with_eos(segmentations)
 
-  def cut(self, ids: np.ndarray, seed: int) -> list[int]:
+  def segment(self, ids: np.ndarray, seed: int) -> list[int]:
     """Returns a sampled segmentation without EOS; the original if sampling would split a symbol."""
     text = self._vocabulary.decode(ids).translate(_ESCAPES)
     sentencepiece.set_random_generator_seed(seed)

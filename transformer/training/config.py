@@ -35,7 +35,7 @@ class OptimizerConfig:
       step subtracts learning rate × weight_decay × the matrix (Loshchilov and Hutter, 2019,
       "Decoupled Weight Decay Regularization").
     clip_norm: maximum global norm of the gradient; 0: no clipping.
-    accumulate: number of microbatches per batch, to fit into memory; each has a forward and a
+    num_microbatches: number of microbatches per batch, to fit into memory; each has a forward and a
       backward pass. Equals the full-batch step up to rounding and dropout bits.
   """
 
@@ -47,7 +47,7 @@ class OptimizerConfig:
   b2: float = config_field(0.98, min=0, below=1)
   weight_decay: float = config_field(0.0, min=0, below=inf)
   clip_norm: float = config_field(0.0, min=0, below=inf)
-  accumulate: int = config_field(1, min=1)
+  num_microbatches: int = config_field(1, min=1)
 
   @property
   def ignored_rate_key(self) -> str:

@@ -6,19 +6,19 @@ import os
 import jax
 from absl import logging
 
-from transformer.data.batches.training_batches import Shape
+from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
 from transformer.training.update import CompiledUpdate, Update
 
 _ADVICE = (
   'set --config.model.remat=True, lower decode.batch_size, or use more devices; a new run may '
-  'also lower train.tokens_per_batch, or raise optimizer.accumulate'
+  'also lower train.tokens_per_batch, or raise optimizer.num_microbatches'
 )
 
 
 def compile_within_memory(
-  update: Update, shape: Shape, search_name: str, search
+  update: Update, shape: BatchShape, search_name: str, search
 ) -> CompiledUpdate:
   """Returns the compiled training and evaluation steps.
 
@@ -50,7 +50,7 @@ def compile_within_memory(
     return compiled
   whole_state = _bytes_on_device(update.state)
   # The part of the training state that is not an argument of an evaluation or a search.
-  beside = whole_state - _bytes_on_device(update.state.best_params)
+  beside = whole_state - _bytes_on_device(update.state.eval_params)
   # The frozen arrays are already on the device, so its free memory excludes them.
   needs['training step'] -= _bytes_on_device(update.objective.arguments)
   needs['evaluation'] += beside

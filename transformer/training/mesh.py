@@ -35,13 +35,13 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
   if rows % (data * fsdp):
     raise UserError(
       f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows of a microbatch, '
-      f'train.tokens_per_batch / data.max_length / optimizer.accumulate = {rows}; set another '
+      f'train.tokens_per_batch / data.max_length / optimizer.num_microbatches = {rows}; set another '
       'train.tokens_per_batch'
     )
   return data, fsdp, tensor
 
 
-def check_shares(
+def check_even_sharding(
   config: MeshConfig, rows: int, sentences: int, devices: int, processes: int
 ):
   """Raises `UserError` if the mesh cannot split a batch, or the sentences of a search, evenly.
@@ -63,7 +63,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding:
   """Returns the sharding of a batch of sentences: split, or replicated if not evenly divisible."""
-  ways = row_devices(mesh)
+  ways = num_row_shards(mesh)
   return replicated(mesh) if ways == 1 or sentences % ways else batch_sharding(mesh)
 
 
@@ -78,7 +78,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
-def row_devices(mesh: Mesh) -> int:
+def num_row_shards(mesh: Mesh) -> int:
   """Returns the number of shards of the rows of a batch."""
   return mesh.shape['data'] * mesh.shape['fsdp']
 
@@ -109,12 +109,12 @@ def state_shardings(
   return jax.tree_util.tree_map_with_path(sharding, state)
 
 
-def gathering(mesh: Mesh, params, model):
+def gathered_shardings(mesh: Mesh, params, model):
   """Returns the shardings of parameters gathered over `fsdp`: only `tensor` splits them."""
   return state_shardings(mesh, params, model, ('tensor',))
 
 
-def gathered(mesh: Mesh, params, model):
+def gather_over_fsdp(mesh: Mesh, params, model):
   """Gathers parameters or gradients over the mesh axis `fsdp`.
 
   Otherwise, XLA would also split the width of all activations, and each device would compute all
@@ -122,4 +122,6 @@ def gathered(mesh: Mesh, params, model):
   """
   if mesh.shape['fsdp'] == 1:
     return params
-  return jax.lax.with_sharding_constraint(params, gathering(mesh, params, model))
+  return jax.lax.with_sharding_constraint(
+    params, gathered_shardings(mesh, params, model)
+  )

@@ -16,10 +16,10 @@ from transformer.model.building import Model
 from transformer.ops.losses import smoothed_cross_entropy
 
 # The Flax collection of a model's auxiliary losses.
-LOSSES = 'losses'
+LOSSES_COLLECTION = 'losses'
 # The sums of every objective, and the names of other metrics of a training step.
-SUMS = 'loss', 'nll', 'weight'
-TAKEN = (
+REQUIRED_SUMS = 'loss', 'nll', 'weight'
+RESERVED_METRICS = (
   'perplexity',
   'gradient_norm',
   'learning_rate',
@@ -45,14 +45,14 @@ class Objective(NamedTuple):
     passes: number of forward and backward passes per token of a batch.
     extra_models: other models, each with one forward pass per batch.
     frozen: a pytree of arrays that are not trained, replicated on all devices.
-    sources: JSON data that identifies `frozen`; it cannot change on resume.
+    provenance: JSON data that identifies `frozen`; it cannot change on resume.
   """
 
   loss: Callable[..., dict[str, jax.Array]]
   passes: int = 1
   extra_models: Sequence[Any] = ()
   frozen: Any = ()
-  sources: Sequence[Mapping] = ()
+  provenance: Sequence[Mapping] = ()
 
   @property
   def arguments(self) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def make_objective(config: Config, vocabulary) -> Objective:
   """
   setting = config.train.objective
   if not setting:
-    return smoothed(config.train.label_smoothing)
+    return cross_entropy(config.train.label_smoothing)
   spec = plugins.name_of(setting)
   objective = plugins.build(setting, 'objective', config)
   if callable(objective):
@@ -86,27 +86,31 @@ def check_sums(sums: Mapping) -> dict[str, jax.Array]:
 
   Raises `UserError` if they lack `loss`, `nll` or `weight`, or have a wrong name or shape.
   """
-  if not set(SUMS) <= set(sums):
+  if not set(REQUIRED_SUMS) <= set(sums):
     raise UserError(
       f'train.objective must return a dict with loss, nll and weight; got {", ".join(sums)}'
     )
   for name, total in sums.items():
-    if name in TAKEN or not re.fullmatch(r'[\w./-]+', name) or jnp.shape(total):
+    if (
+      name in RESERVED_METRICS
+      or not re.fullmatch(r'[\w./-]+', name)
+      or jnp.shape(total)
+    ):
       raise UserError(
         'the sums of train.objective and the auxiliary losses of a model must be scalars, with '
-        f'names of letters, digits and _./- other than {", ".join(TAKEN)}; got {name} of shape '
-        f'{jnp.shape(total)}'
+        f'names of letters, digits and _./- other than {", ".join(RESERVED_METRICS)}; got '
+        f'{name} of shape {jnp.shape(total)}'
       )
   return {name: jnp.asarray(total, jnp.float32) for name, total in sums.items()}
 
 
 @functools.cache
-def smoothed(smoothing: float) -> Objective:
+def cross_entropy(smoothing: float) -> Objective:
   """Returns the default objective, label-smoothed cross entropy (section 5.4)."""
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    return add_losses(
+    return add_auxiliary_losses(
       smoothed_cross_entropy(
         x_BTD,
         output_ND,
@@ -140,19 +144,21 @@ def forward(
 
   Returns:
     The decoder output [B, T, D] and the output projection [N, D], whose product x · outputᵀ is the
-    logits; and the auxiliary losses of the model by name, for `add_losses`.
+    logits; and the auxiliary losses of the model by name, for `add_auxiliary_losses`.
   """
   (x_BTD, output_ND), variables = model.apply(
     {'params': params},
     *model_inputs(batch),
     deterministic=dropout_key is None,
     rngs=None if dropout_key is None else {'dropout': dropout_key},
-    mutable=[LOSSES],
+    mutable=[LOSSES_COLLECTION],
   )
   losses: dict[str, jax.Array] = {}
-  for path, value in jax.tree_util.tree_leaves_with_path(variables.get(LOSSES, {})):
+  for path, value in jax.tree_util.tree_leaves_with_path(
+    variables.get(LOSSES_COLLECTION, {})
+  ):
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-    if name in SUMS:
+    if name in REQUIRED_SUMS:
       raise UserError(
         f'an auxiliary loss of a model must not have the name {name} of another sum'
       )
@@ -160,7 +166,7 @@ def forward(
   return x_BTD, output_ND, losses
 
 
-def add_losses(
+def add_auxiliary_losses(
   sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
 ) -> dict[str, jax.Array]:
   """Returns the sums of an objective with the auxiliary losses added to `loss`.
@@ -177,14 +183,14 @@ def token_weights(batch: Batch):
   return (batch.target_segments > 0).astype(jnp.float32)
 
 
-def twice(array):
+def duplicate_rows(array):
   """Returns the array with each row followed by its copy, so that both are on the same device."""
   return jnp.repeat(array, 2, axis=0)
 
 
-def twins(batch: Batch):
+def duplicate_batch(batch: Batch):
   """Returns the batch with each row duplicated, and its token weights, halved."""
-  return jax.tree.map(twice, (batch, token_weights(batch) / 2))
+  return jax.tree.map(duplicate_rows, (batch, token_weights(batch) / 2))
 
 
 def shift_right(tokens_BT, positions_BT):

@@ -12,8 +12,8 @@ from transformer.data.batch import Batch
 from transformer.model.building import Model
 from transformer.ops.dropout import random_key
 from transformer.training.config import TrainConfig
-from transformer.training.mesh import gathered, row_devices
-from transformer.training.objective import Objective, check_sums, smoothed
+from transformer.training.mesh import gather_over_fsdp, num_row_shards
+from transformer.training.objective import Objective, check_sums, cross_entropy
 
 
 class Skips(NamedTuple):
@@ -40,7 +40,7 @@ class TrainState(NamedTuple):
   skips: Skips | None = None
 
   @property
-  def best_params(self):
+  def eval_params(self):
     """The parameters for evaluation: the moving average if there is one."""
     return self.params if self.average is None else self.average
 
@@ -63,7 +63,7 @@ def make_train_step(
   objective: Objective,
   seed: int,
   mesh: Mesh,
-  accumulate: int = 1,
+  num_microbatches: int = 1,
 ) -> Callable:
   """Returns a pure training step (state, batch, *`Objective.arguments`) -> (state, metrics).
 
@@ -79,12 +79,12 @@ def make_train_step(
       min(ema_decay, (1 + n) / (10 + n)), so that it soon forgets the initial parameters.
     seed: root of the dropout bits, which depend on the seed, the step and the microbatch.
     mesh: the devices that the step is compiled for.
-    accumulate: number of microbatches per batch. Their sums are divided once, so the result equals
+    num_microbatches: microbatches per batch. Their sums are divided once, so the result equals
       the full-batch step up to rounding and dropout bits.
   """
 
   def sums(params, batch, key, frozen):
-    devices = row_devices(mesh)
+    devices = num_row_shards(mesh)
     totals = check_sums(
       objective.loss(model, params, batch, key, frozen=frozen, devices=devices)
     )
@@ -92,16 +92,16 @@ def make_train_step(
 
   def train_step(state: TrainState, batch: Batch, frozen=()):
     key = jax.random.fold_in(random_key(seed), state.step)
-    whole = gathered(mesh, state.params, model)
+    whole = gather_over_fsdp(mesh, state.params, model)
     gradient_of = jax.grad(sums, has_aux=True)
-    if accumulate == 1:
+    if num_microbatches == 1:
       gradients, totals = gradient_of(whole, batch, key, frozen)
     else:
-      gradients, totals = _add_parts(
-        gradient_of, whole, _parts(batch, accumulate), key, frozen
+      gradients, totals = _sum_microbatches(
+        gradient_of, whole, _split_microbatches(batch, num_microbatches), key, frozen
       )
     # Otherwise, XLA would shard the backward pass like the state.
-    gradients = gathered(mesh, gradients, model)
+    gradients = gather_over_fsdp(mesh, gradients, model)
     gradients = jax.tree.map(
       lambda g: g / jnp.maximum(totals['weight'], 1.0), gradients
     )
@@ -124,10 +124,10 @@ def make_train_step(
   return train_step
 
 
-def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
+def _sum_microbatches(gradient_of: Callable, params, parts: Batch, key, frozen):
   """Returns gradients and sums of the objective, both summed over microbatches."""
 
-  def add_part(carry, numbered):
+  def add_microbatch(carry, numbered):
     number, part = numbered
     gradients_and_sums = gradient_of(
       params, part, jax.random.fold_in(key, number), frozen
@@ -138,7 +138,7 @@ def _add_parts(gradient_of: Callable, params, parts: Batch, key, frozen):
   shapes = jax.eval_shape(gradient_of, params, first, key, frozen)
   zeros = jax.tree.map(jnp.zeros_like, shapes)
   numbers = jnp.arange(len(parts.source_tokens))
-  total, _ = jax.lax.scan(add_part, zeros, (numbers, parts))
+  total, _ = jax.lax.scan(add_microbatch, zeros, (numbers, parts))
   return total
 
 
@@ -161,28 +161,28 @@ def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
   return optax.tree.where(finite, new, old)._replace(step=new.step, skips=skips)
 
 
-def _parts(batch: Batch, number: int) -> Batch:
+def _split_microbatches(batch: Batch, number: int) -> Batch:
   """Splits a batch into microbatches along a new first axis; each has rows of all devices."""
   return jax.tree.map(
     lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch
   )
 
 
-def make_eval_step(model: Model, mesh: Mesh, accumulate: int = 1) -> Callable:
+def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int = 1) -> Callable:
   """Returns a pure evaluation step (params, batch) -> sums, in microbatches like training.
 
   The step returns the sums of the default objective, without label smoothing or dropout.
   """
 
   def eval_step(params, batch: Batch):
-    whole = gathered(mesh, params, model)
+    whole = gather_over_fsdp(mesh, params, model)
 
     def sums(rows: Batch):
-      return smoothed(0.0).loss(model, whole, rows, devices=row_devices(mesh))
+      return cross_entropy(0.0).loss(model, whole, rows, devices=num_row_shards(mesh))
 
-    if accumulate == 1:
+    if num_microbatches == 1:
       return sums(batch)
-    totals = jax.lax.map(sums, _parts(batch, accumulate))
+    totals = jax.lax.map(sums, _split_microbatches(batch, num_microbatches))
     return jax.tree.map(lambda parts: jnp.sum(parts, axis=0), totals)
 
   return eval_step

@@ -10,12 +10,12 @@ from jax.sharding import Mesh
 
 from transformer.config import Config
 from transformer.data.batch import Batch
-from transformer.data.batches.training_batches import Shape
+from transformer.data.batches.training_batches import BatchShape
 from transformer.model.building import Model
 from transformer.model.transformer import init_params
 from transformer.system import processes
 from transformer.training.mesh import batch_sharding, replicated, state_shardings
-from transformer.training.objective import Objective, smoothed
+from transformer.training.objective import Objective, cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import (
   TrainState,
@@ -43,7 +43,7 @@ class Update(NamedTuple):
   optimizer: optax.GradientTransformation
   state: TrainState
 
-  def place(self, batch: Batch) -> Batch:
+  def shard_batch(self, batch: Batch) -> Batch:
     """Returns the batch as global arrays, sharded over all processes; unchanged with only one."""
     return processes.place(batch, batch_sharding(self.mesh))
 
@@ -57,16 +57,16 @@ class Update(NamedTuple):
 
     return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
-  def compile(self, shape: Shape) -> 'CompiledUpdate':
+  def compile(self, shape: BatchShape) -> 'CompiledUpdate':
     """Compiles the training and evaluation step for batches of `shape`."""
     eval_step = jax.jit(
-      make_eval_step(self.model, self.mesh, self.config.optimizer.accumulate),
+      make_eval_step(self.model, self.mesh, self.config.optimizer.num_microbatches),
       out_shardings=replicated(self.mesh),
     )
-    lowered = eval_step.lower(self.state.best_params, self._batch(shape))
+    lowered = eval_step.lower(self.state.eval_params, self._batch(shape))
     return CompiledUpdate(self, self.lower(shape).compile(), lowered.compile())
 
-  def lower(self, shape: Shape) -> jax.stages.Lowered:
+  def lower(self, shape: BatchShape) -> jax.stages.Lowered:
     """Lowers the training step; the devices of the mesh need not be on this machine."""
     train_step = jax.jit(
       make_train_step(
@@ -75,7 +75,7 @@ class Update(NamedTuple):
         self.config.train,
         objective=self.objective,
         seed=self.config.seed,
-        accumulate=self.config.optimizer.accumulate,
+        num_microbatches=self.config.optimizer.num_microbatches,
         mesh=self.mesh,
       ),
       out_shardings=(_shardings(self.state), replicated(self.mesh)),
@@ -86,7 +86,7 @@ class Update(NamedTuple):
       self.state, self._batch(shape, is_mixed), *self.objective.arguments
     )
 
-  def _batch(self, shape: Shape, is_mixed: bool = False) -> Batch:
+  def _batch(self, shape: BatchShape, is_mixed: bool = False) -> Batch:
     """Returns the shapes of a batch; with `is_mixed`, it has `corpora`."""
     rows, source_length, target_length = shape
     sharding = batch_sharding(self.mesh)
@@ -124,7 +124,7 @@ def make_update(
     state,
     state_shardings(mesh, state, model),
   )
-  objective = objective or smoothed(config.train.label_smoothing)
+  objective = objective or cross_entropy(config.train.label_smoothing)
   if objective.arguments:
     frozen = processes.place(objective.frozen, replicated(mesh))
     objective = objective._replace(frozen=jax.device_put(frozen, replicated(mesh)))

@@ -29,7 +29,7 @@ def like_multi30k(pairs, seed=0):
 
 def pack_with(lengths, key, capacities=(SOURCE_CAPACITY, TARGET_CAPACITY)):
   packing = Packing(*lengths, *capacities)
-  return packing.deal(np.arange(packing.num_rows), key)
+  return packing.shuffled_rows(np.arange(packing.num_rows), key)
 
 
 def rows_of(rows):
@@ -57,11 +57,13 @@ def test_rows_are_the_same_whichever_are_asked_for(pairs, data):
   packing = Packing(
     *np.array(pairs, int).reshape(-1, 2).T, SOURCE_CAPACITY, TARGET_CAPACITY
   )
-  whole = rows_of(packing.deal(np.arange(packing.num_rows), 3, 5))
+  whole = rows_of(packing.shuffled_rows(np.arange(packing.num_rows), 3, 5))
   some = data.draw(st.lists(st.integers(0, packing.num_rows - 1)))
   if some:
-    assert rows_of(packing.deal(np.array(some), 3, 5)) == [whole[row] for row in some]
-  assert packing.deal(np.zeros(0, int), 3, 5).sizes.tolist() == []
+    assert rows_of(packing.shuffled_rows(np.array(some), 3, 5)) == [
+      whole[row] for row in some
+    ]
+  assert packing.shuffled_rows(np.zeros(0, int), 3, 5).sizes.tolist() == []
 
 
 def test_the_key_decides_who_shares_a_row():
@@ -85,7 +87,7 @@ def test_the_key_decides_the_order_of_rows():
   # The short rows, which a greedy search makes last, are at neither end of an epoch.
   packing = Packing(*lengths, 64, 64)
   for end in (0, packing.num_rows - 1):
-    rows = [packing.deal(np.array([end]), seed).pairs for seed in range(13)]
+    rows = [packing.shuffled_rows(np.array([end]), seed).pairs for seed in range(13)]
     assert np.mean([sum(lengths[1][row]) for row in rows]) > 0.9 * 64
 
 

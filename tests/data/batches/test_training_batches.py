@@ -15,15 +15,15 @@ from transformer.data.batch import EOS_ID
 from transformer.data.batches.packing import Packing
 from transformer.data.batches.training_batches import (
   BatchesByStep,
-  Shape,
+  BatchShape,
   TrainingBatches,
   batch_shape,
-  scoring_batches,
+  validation_batches,
 )
 from transformer.data.encoding import EncodedPairs, Sentences
 from transformer.errors import UserError
 
-SHAPE = Shape(rows=3, source_length=29, target_length=23)
+SHAPE = BatchShape(rows=3, source_length=29, target_length=23)
 
 
 def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPairs:
@@ -32,7 +32,7 @@ def make_pairs(count, first=0, longest=SHAPE.target_length, seed=0) -> EncodedPa
 
   def side(word):
     lengths = rng.integers(2, longest + 1, count)
-    return Sentences.join(
+    return Sentences.from_lists(
       [
         [word + first + i, *rng.integers(5, 97, length - 2), EOS_ID]
         for i, length in enumerate(lengths)
@@ -179,7 +179,7 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(
   lengths, cut, rows, weights, seed
 ):
   sides = [
-    Sentences.join(
+    Sentences.from_lists(
       [
         [100 + i, *[9] * (length[side] - 2), EOS_ID][: length[side]]
         for i, length in enumerate(lengths)
@@ -191,7 +191,7 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(
     part for part in (range(len(lengths))[:cut], range(len(lengths))[cut:]) if part
   ]
   corpora = [
-    EncodedPairs(*(Sentences.join([side[i] for i in part]) for side in sides), {})
+    EncodedPairs(*(Sentences.from_lists([side[i] for i in part]) for side in sides), {})
     for part in parts
   ]
   batches = TrainingBatches(
@@ -213,7 +213,7 @@ def test_an_epoch_holds_every_pair_as_often_as_it_should(
 
 def test_an_epoch_deals_rows_evenly():
   # Ten pairs that fill a row each make four batches, none with a single row.
-  full = Sentences.join([[9] * (SHAPE.target_length - 1) + [EOS_ID]] * 10)
+  full = Sentences.from_lists([[9] * (SHAPE.target_length - 1) + [EOS_ID]] * 10)
   assert rows_used(epoch(training([EncodedPairs(full, full, {})]), 0)) == [3, 3, 2, 2]
   used = rows_used(epoch(training([make_pairs(67)]), 0))
   assert len(used) == -(-sum(used) // SHAPE.rows) and max(used) - min(used) <= 1
@@ -270,17 +270,21 @@ def test_scoring_holds_every_pair_once_always_the_same_way():
     *(Sentences.concatenate([side, side]) for side in (CORPUS.source, CORPUS.target)),
     {},
   )
-  assert recover(scoring_batches(twice, SHAPE)) == pairs_in(CORPUS) + pairs_in(CORPUS)
-  batches = scoring_batches(CORPUS, SHAPE)
+  assert recover(validation_batches(twice, SHAPE)) == pairs_in(CORPUS) + pairs_in(
+    CORPUS
+  )
+  batches = validation_batches(CORPUS, SHAPE)
   assert recover(batches) == pairs_in(CORPUS)
-  chex.assert_trees_all_equal(batches, scoring_batches(CORPUS, SHAPE))
+  chex.assert_trees_all_equal(batches, validation_batches(CORPUS, SHAPE))
   used = rows_used(batches)
   assert used[:-1] == [SHAPE.rows] * (len(used) - 1) and 1 <= used[-1] <= SHAPE.rows
 
 
 def sized(source_tokens, target_tokens) -> EncodedPairs:
   return EncodedPairs(
-    Sentences.join([[9] * source_tokens]), Sentences.join([[9] * target_tokens]), {}
+    Sentences.from_lists([[9] * source_tokens]),
+    Sentences.from_lists([[9] * target_tokens]),
+    {},
   )
 
 
@@ -297,4 +301,4 @@ def sized(source_tokens, target_tokens) -> EncodedPairs:
 def test_the_source_side_is_longer_in_proportion_when_sources_are(
   corpora, source_length
 ):
-  assert batch_shape(7 * 64, 64, corpora) == Shape(7, source_length, 64)
+  assert batch_shape(7 * 64, 64, corpora) == BatchShape(7, source_length, 64)

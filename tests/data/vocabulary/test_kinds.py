@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.data.config import NORMALISATIONS, DataConfig
+from transformer.data.config import NORMALIZATIONS, DataConfig
 from transformer.data.corpora import Corpora
-from transformer.data.vocabulary.making import make_vocabulary
+from transformer.data.vocabulary.building import build_vocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 
@@ -40,15 +40,15 @@ KINDS = {
   'usual': {},
   'unigram': {'vocabulary_kind': 'unigram'},
   'digits': {'split_digits': True},
-  'symbols': {'symbols': SYMBOLS},
-  'symbols with their space': {'symbols': ('▁<Ort>', '$NUM')},
-  **{name: {'normalisation': name} for name in NORMALISATIONS[1:]},
-  'folded symbols': {'normalisation': 'nmt_nfkc_cf', 'symbols': SYMBOLS},
+  'symbols': {'user_defined_symbols': SYMBOLS},
+  'symbols with their space': {'user_defined_symbols': ('▁<Ort>', '$NUM')},
+  **{name: {'normalization': name} for name in NORMALIZATIONS[1:]},
+  'folded symbols': {'normalization': 'nmt_nfkc_cf', 'user_defined_symbols': SYMBOLS},
   'all': {
     'vocabulary_kind': 'unigram',
     'split_digits': True,
-    'symbols': SYMBOLS,
-    'normalisation': 'nfkc',
+    'user_defined_symbols': SYMBOLS,
+    'normalization': 'nfkc',
   },
 }
 LINES = [
@@ -101,12 +101,12 @@ def test_the_usual_vocabulary_has_the_bytes_that_it_always_had(vocabularies):
   assert vocabularies['usual'].model_bytes == model.getvalue()
 
 
-def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
-  vocabulary, normalisation = (
+def test_text_is_normalized_once_and_comes_back(vocabularies, kind):
+  vocabulary, normalization = (
     vocabularies[kind],
-    KINDS[kind].get('normalisation', 'identity'),
+    KINDS[kind].get('normalization', 'identity'),
   )
-  assert (vocabulary.size, vocabulary.normalisation) == (SIZE, normalisation)
+  assert (vocabulary.size, vocabulary.normalization) == (SIZE, normalization)
   assert [vocabulary.piece(token) for token in range(5)] == [
     '<pad>',
     '<s>',
@@ -118,26 +118,28 @@ def test_text_is_normalised_once_and_comes_back(vocabularies, kind):
   for line in LINES:
     ids = vocabulary.encode(line)
     assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
-    assert vocabulary.written(vocabulary.written(line)) == vocabulary.written(line)
-    assert normalisation != 'identity' or vocabulary.written(line) == line
+    assert vocabulary.round_trip(vocabulary.round_trip(line)) == vocabulary.round_trip(
+      line
+    )
+    assert normalization != 'identity' or vocabulary.round_trip(line) == line
   wanted = {'identity': ' A  ﬁ ', 'nfkc': ' A  fi ', 'nfkc_cf': ' a  fi '}
-  assert vocabulary.written(' A  ﬁ ') == wanted[normalisation.removeprefix('nmt_')]
+  assert vocabulary.round_trip(' A  ﬁ ') == wanted[normalization.removeprefix('nmt_')]
 
 
 @given(line=st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\n')))
 @settings(max_examples=30, deadline=None)
-def test_any_line_is_normalised_once(vocabularies, line):
+def test_any_line_is_normalized_once(vocabularies, line):
   for kind in ('unigram', 'symbols', 'symbols with their space', 'nmt_nfkc', 'all'):
-    written = vocabularies[kind].written(line)
-    assert KINDS[kind].get('normalisation') or written == line
-    assert vocabularies[kind].written(written) == written
+    written = vocabularies[kind].round_trip(line)
+    assert KINDS[kind].get('normalization') or written == line
+    assert vocabularies[kind].round_trip(written) == written
 
 
 def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
   for kind in ('symbols', 'folded symbols', 'all'):
     vocabulary = vocabularies[kind]
-    assert vocabulary.symbols.keys() == set(SYMBOLS)
-    assert min(vocabulary.symbols.values()) == BYTE_IDS.stop
+    assert vocabulary.user_defined_symbols.keys() == set(SYMBOLS)
+    assert min(vocabulary.user_defined_symbols.values()) == BYTE_IDS.stop
     line = ' <Ort>  x<Ort>$NUM$NUM9$NUM'
     assert [piece for piece in pieces(vocabulary, line) if piece in SYMBOLS] == [
       '<Ort>',
@@ -146,7 +148,7 @@ def test_a_symbol_is_one_token_wherever_it_stands(vocabularies):
       '$NUM',
       '$NUM',
     ]
-    assert vocabulary.written(line) == line
+    assert vocabulary.round_trip(line) == line
 
 
 def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(
@@ -154,8 +156,12 @@ def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(
 ):
   vocabulary = vocabularies['symbols with their space']
   line = '<Ort> x<Ort> <Ort>$NUM 1'
-  symbols = [piece for piece in pieces(vocabulary, line) if piece in vocabulary.symbols]
-  assert symbols == ['▁<Ort>', '▁<Ort>', '$NUM'] and vocabulary.written(line) == line
+  symbols = [
+    piece
+    for piece in pieces(vocabulary, line)
+    if piece in vocabulary.user_defined_symbols
+  ]
+  assert symbols == ['▁<Ort>', '▁<Ort>', '$NUM'] and vocabulary.round_trip(line) == line
 
 
 def test_digits_stand_alone_if_wanted(vocabularies):
@@ -197,7 +203,7 @@ CORPORA = Corpora({'a': list(zip(TEXT[::2], TEXT[1::2], strict=True))}, {})
 
 
 def make(size=SIZE, earlier=None, **changes):
-  return make_vocabulary(DataConfig(vocabulary_size=size, **changes), CORPORA, earlier)
+  return build_vocabulary(DataConfig(vocabulary_size=size, **changes), CORPORA, earlier)
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -222,12 +228,12 @@ def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path
     (
       KINDS['nfkc'],
       'usual',
-      r'train\.init_from; set .*\.normalisation=identity; got nfkc',
+      r'train\.init_from; set .*\.normalization=identity; got nfkc',
     ),
     (
       {},
       'nfkc',
-      r'train\.init_from; set --config\.data\.normalisation=nfkc; got identity',
+      r'train\.init_from; set --config\.data\.normalization=nfkc; got identity',
     ),
     (file | KINDS['symbols'], None, f'vocabulary_size={SIZE + 2}; got {SIZE}'),
     (
@@ -242,14 +248,14 @@ def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path
 
 def test_a_given_vocabulary_takes_symbols(vocabularies, tmp_path):
   vocabularies['nmt_nfkc'].save(tmp_path / 'given')
-  given = {'vocabulary': str(tmp_path / 'given'), 'normalisation': 'nmt_nfkc'}
+  given = {'vocabulary': str(tmp_path / 'given'), 'normalization': 'nmt_nfkc'}
   assert make(**given).model_bytes == vocabularies['nmt_nfkc'].model_bytes
-  with pytest.raises(UserError, match=r'set .*\.normalisation=nmt_nfkc; got identity'):
+  with pytest.raises(UserError, match=r'set .*\.normalization=nmt_nfkc; got identity'):
     make(vocabulary=given['vocabulary'])
-  config = DataConfig(vocabulary_size=SIZE + 2, **given, symbols=SYMBOLS)
-  made = make_vocabulary(config, CORPORA)
-  assert made.symbols == {'<Ort>': SIZE, '$NUM': SIZE + 1}
-  assert made.written('ﬁ A<Ort>') == 'fi A<Ort>'
+  config = DataConfig(vocabulary_size=SIZE + 2, **given, user_defined_symbols=SYMBOLS)
+  made = build_vocabulary(config, CORPORA)
+  assert made.user_defined_symbols == {'<Ort>': SIZE, '$NUM': SIZE + 1}
+  assert made.round_trip('ﬁ A<Ort>') == 'fi A<Ort>'
 
 
 def test_a_given_vocabulary_takes_new_symbols_but_not_that_of_init_from(
@@ -258,12 +264,12 @@ def test_a_given_vocabulary_takes_new_symbols_but_not_that_of_init_from(
   earlier = vocabularies['nfkc']
   path = tmp_path / 'earlier.model'
   path.write_bytes(earlier.model_bytes)
-  settings = {'symbols': ('<neu>', 'ﬁ'), 'normalisation': 'nfkc'}
+  settings = {'user_defined_symbols': ('<neu>', 'ﬁ'), 'normalization': 'nfkc'}
   with pytest.raises(
-    UserError, match=r'train\.init_from, which lacks .* data\.symbols'
+    UserError, match=r'train\.init_from, which lacks .* data\.user_defined_symbols'
   ):
     make(SIZE + 2, earlier, **settings)
   grown = make(SIZE + 2, vocabulary=str(path), **settings)
-  assert grown.symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
+  assert grown.user_defined_symbols == {'<neu>': SIZE, 'ﬁ': SIZE + 1}
   for line in TEXT[:2]:
-    assert grown.written(line) == line
+    assert grown.round_trip(line) == line

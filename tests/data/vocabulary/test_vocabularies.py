@@ -6,7 +6,7 @@ import sentencepiece
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.vocabulary import vocabularies
-from transformer.data.vocabulary.making import make_vocabulary
+from transformer.data.vocabulary.building import build_vocabulary
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -27,12 +27,12 @@ def corpora():
 
 @pytest.fixture(scope='module')
 def separate(corpora):
-  return make_vocabulary(DataConfig(**SEPARATE), corpora)
+  return build_vocabulary(DataConfig(**SEPARATE), corpora)
 
 
 @pytest.fixture(scope='module')
 def shared(corpora):
-  return make_vocabulary(DataConfig(vocabulary_size=330), corpora)
+  return build_vocabulary(DataConfig(vocabulary_size=330), corpora)
 
 
 @pytest.fixture(params=['shared', 'separate'])
@@ -102,7 +102,7 @@ def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(
   corpora, separate, tmp_path
 ):
   separate.source.save(tmp_path / 'en')
-  made = make_vocabulary(
+  made = build_vocabulary(
     DataConfig(**SEPARATE, source_vocabulary=str(tmp_path / 'en')), corpora
   )
   assert vocabularies.fingerprints(made) == vocabularies.fingerprints(separate)
@@ -113,12 +113,12 @@ def test_a_named_file_is_taken_for_its_side_and_the_other_is_learned(
       match=rf'vocabulary comes from data\.{key}; set '
       rf'--config\.data\.{key}_size=300; got {size}',
     ):
-      make_vocabulary(DataConfig(**config), corpora)
+      build_vocabulary(DataConfig(**config), corpora)
 
 
 def test_earlier_vocabularies_are_kept(corpora, separate, shared):
-  assert make_vocabulary(DataConfig(vocabulary_size=330), corpora, shared) is shared
-  source, target = make_vocabulary(DataConfig(**SEPARATE), corpora, separate)
+  assert build_vocabulary(DataConfig(vocabulary_size=330), corpora, shared) is shared
+  source, target = build_vocabulary(DataConfig(**SEPARATE), corpora, separate)
   assert source is separate.source and target is separate.target
   for config, earlier in ((DataConfig(**SEPARATE), shared), (DataConfig(), separate)):
     with pytest.raises(
@@ -126,13 +126,13 @@ def test_earlier_vocabularies_are_kept(corpora, separate, shared):
       match='from train.init_from; set --config.data.shared_vocabular'
       rf'y={not config.shared_vocabulary}; got {config.shared_vocabulary}',
     ):
-      make_vocabulary(config, corpora, earlier)
+      build_vocabulary(config, corpora, earlier)
 
 
 @pytest.mark.parametrize('key', ['source_vocabulary_size', 'vocabulary_size'])
 def test_a_size_that_a_side_cannot_fill_names_the_key_of_that_side(corpora, key):
   with pytest.raises(UserError, match=rf'set --config\.data\.{key} to at most'):
-    make_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
+    build_vocabulary(DataConfig(**{**SEPARATE, key: 4000}), corpora)
 
 
 def test_an_earlier_vocabulary_without_merges_drops_none(corpora, tmp_path):
@@ -153,4 +153,4 @@ def test_an_earlier_vocabulary_without_merges_drops_none(corpora, tmp_path):
   )
   earlier = Vocabulary.load(tmp_path / 'unigram.model')
   config = DataConfig(vocabulary_size=earlier.size)
-  assert make_vocabulary(config, corpora, earlier) is earlier
+  assert build_vocabulary(config, corpora, earlier) is earlier

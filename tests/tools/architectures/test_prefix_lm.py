@@ -11,9 +11,9 @@ from tests.tools.architectures import tiny_models
 from transformer.errors import UserError
 from transformer.model.inspection import (
   embeddings,
-  given_embeddings,
   layer_logits,
-  outputs,
+  layer_outputs,
+  override_embeddings,
 )
 from transformer.tools.architectures.prefix_lm import PrefixLM
 
@@ -95,8 +95,8 @@ def test_neighbours_padding_and_caches_change_nothing(changes):
 def test_layers_of_both_sides_and_gradients_of_their_embeddings_are_found(tiny):
   model, params = tiny
   batch = tiny_models.packed()
-  encoder = outputs(model, params, *batch[:3], layers=True)
-  decoder = outputs(model, params, *batch, layers=True)
+  encoder = layer_outputs(model, params, *batch[:3], layers=True)
+  decoder = layer_outputs(model, params, *batch, layers=True)
   assert list(encoder) == list(decoder) == ['embedding', 'decoder_0', 'decoder_1']
   assert encoder['decoder_1'].shape[1] == 11 and decoder['decoder_1'].shape[1] == 17
   np.testing.assert_allclose(
@@ -109,7 +109,7 @@ def test_layers_of_both_sides_and_gradients_of_their_embeddings_are_found(tiny):
   @jax.jit
   @jax.grad
   def slopes(given):
-    with given_embeddings(params, given, 'float32'):
+    with override_embeddings(params, given, 'float32'):
       x_BTD, _ = model.apply({'params': params}, *batch)
     return jnp.sum(x_BTD[0, :7] ** 2)  # The first pair: 5 source tokens, 7 targets.
 

@@ -14,10 +14,10 @@ from transformer.data.batch import BOS_ID
 from transformer.model.config import ModelConfig
 from transformer.ops import linear
 from transformer.ops.search import (
-  arrays,
-  grown,
-  padded_sources,
-  reordered,
+  grow_state,
+  pad_sources,
+  plain_arrays,
+  reorder_state,
   with_arrays,
 )
 
@@ -78,20 +78,20 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
   start = jax.jit(apply('start'), static_argnums=3)(
     *(array[::W] for array in batch[:3]), W
   )
-  source, state = grown(padded_sources(start, 13), steps)
+  source, state = grow_state(pad_sources(start, 13), steps)
   step = jax.jit(apply('step'))
   inputs_BWT = np.full((2, W, steps), BOS_ID, np.int32)
   for index in range(steps):
     origin_BW1 = rng.integers(0, W, (2, W, 1))
     inputs_BWT = np.take_along_axis(inputs_BWT, origin_BW1, axis=1)
-    state = reordered(state, jnp.asarray(origin_BW1[..., 0]))
+    state = reorder_state(state, jnp.asarray(origin_BW1[..., 0]))
     if index:
       inputs_BWT[:, :, index] = rng.integers(4, N, (2, W))
     found_BWN, new = step(
       inputs_BWT[:, :, index],
       jnp.int32(index),
-      arrays(state),
-      arrays(source),
+      plain_arrays(state),
+      plain_arrays(source),
     )
     state = with_arrays(state, new)
     wanted = logits(
@@ -100,7 +100,7 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
     np.testing.assert_allclose(
       found_BWN, wanted.reshape(2, W, steps, N)[:, :, index], rtol=1e-3, atol=1e-4
     )
-  return arrays(state)
+  return plain_arrays(state)
 
 
 def check_eight_devices_are_one(module, settings):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transformer.model.attention_weights import Attention
+from transformer.model.attention_weights import SentenceAttention
 from transformer.tools.attend.page import attention_page
 
 L, H = 2, 3  # The encoder has one more layer than the decoder.
@@ -30,7 +30,7 @@ def made_up(source, target, seed=0):
     return (values / values.sum(-1, keepdims=True)).astype(np.float32)
 
   s, t = len(source) + 1, len(target) + 1
-  return Attention(
+  return SentenceAttention(
     [*source, '</s>'],
     [*target, '</s>'],
     weights(s, s, layers=L + 1),

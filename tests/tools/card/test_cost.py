@@ -13,7 +13,7 @@ CONFIG = Config.from_dict(
 H100 = {'count': 2, 'kind': 'H100'}
 # 300 updates that other devices began.
 RECORD = {
-  'flops_per_update': 1e12,
+  'flops_per_step': 1e12,
   'devices': {'count': 2, 'kind': 'TPU v4'},
   'resumed': [{'devices': H100, 'trains': True}],
 }
@@ -53,7 +53,7 @@ def test_only_sessions_that_train_have_a_part_in_the_cost(run):
 
 
 def test_a_run_without_speeds_or_operations_says_less(run):
-  assert cost_of(run, {**RECORD, 'flops_per_update': None}, CONFIG) == ''
+  assert cost_of(run, {**RECORD, 'flops_per_step': None}, CONFIG) == ''
   (run / 'metrics.jsonl').write_text('{"step": 50, "train/fill": 0.9}\n', 'utf-8')
   assert cost_of(run, RECORD, CONFIG) == '5.00e+13 FLOPs on 2 × H100'
   (run / 'metrics.jsonl').unlink()

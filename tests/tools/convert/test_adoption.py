@@ -11,7 +11,7 @@ from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.convert.adoption import adopt
+from transformer.tools.convert.adoption import import_sentencepiece
 
 TEXT = [
   'a man in a red shirt climbs a tall rock face .',
@@ -84,7 +84,7 @@ def pieces_of(model):
 def test_pieces_cuts_and_texts_are_kept(path, caplog):
   original = sentencepiece.SentencePieceProcessor(str(path))
   with caplog.at_level(logging.INFO, logger='absl'):
-    vocabulary = adopt(path)
+    vocabulary = import_sentencepiece(path)
   assert 'own.model is from another project' in caplog.text
   for line in TEXT:
     assert [
@@ -105,23 +105,26 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
 
 
 def test_what_this_project_made_is_adopted_as_it_is(path, tmp_path):
-  for vocabulary in (adopt(path), Vocabulary.train(TEXT, 330)):
+  for vocabulary in (import_sentencepiece(path), Vocabulary.train(TEXT, 330)):
     vocabulary.save(tmp_path / 'own.model')
-    assert adopt(tmp_path / 'own.model').model_bytes == vocabulary.model_bytes
+    assert (
+      import_sentencepiece(tmp_path / 'own.model').model_bytes == vocabulary.model_bytes
+    )
 
 
-def test_a_model_that_normalises_as_the_vocabulary_should_stays_as_it_is(tmp_path):
-  folded = DataConfig(normalisation='nmt_nfkc_cf')
+def test_a_model_that_normalizes_as_the_vocabulary_should_stays_as_it_is(tmp_path):
+  folded = DataConfig(normalization='nmt_nfkc_cf')
   vocabulary = Vocabulary.train(TEXT, 330, config=folded)
   vocabulary.save(tmp_path / 'own.model')
   assert (
-    adopt(tmp_path / 'own.model', 'nmt_nfkc_cf').model_bytes == vocabulary.model_bytes
+    import_sentencepiece(tmp_path / 'own.model', 'nmt_nfkc_cf').model_bytes
+    == vocabulary.model_bytes
   )
-  plain = adopt(tmp_path / 'own.model')
-  assert (plain.normalisation, plain.written('ﬁ A')) == ('identity', 'ﬁ A')
+  plain = import_sentencepiece(tmp_path / 'own.model')
+  assert (plain.normalization, plain.round_trip('ﬁ A')) == ('identity', 'ﬁ A')
 
 
-@pytest.mark.parametrize('flags', [(), ('--normalisation=nmt_nfkc_cf',)], ids=str)
+@pytest.mark.parametrize('flags', [(), ('--normalization=nmt_nfkc_cf',)], ids=str)
 def test_the_command_writes_what_a_run_takes(command, path, tmp_path, flags):
   output = tmp_path / 'new.model'
   status, out, err = command(
@@ -129,7 +132,7 @@ def test_the_command_writes_what_a_run_takes(command, path, tmp_path, flags):
   )
   assert status == 0, err
   vocabulary = Vocabulary.load(output)
-  assert vocabulary.normalisation == (
+  assert vocabulary.normalization == (
     flags[0].partition('=')[2] if flags else 'identity'
   )
   assert f'--config.data.vocabulary_size={vocabulary.size}' in out
@@ -142,7 +145,7 @@ def test_what_is_no_model_of_pieces_is_refused(tmp_path):
     with pytest.raises(
       UserError, match=r'own\.model should hold a SentencePiece model'
     ):
-      adopt(path)
+      import_sentencepiece(path)
   for options in (
     {'model_type': 'word', 'vocab_size': 20},
     KINDS['unigram'] | {'treat_whitespace_as_suffix': True},
@@ -150,7 +153,7 @@ def test_what_is_no_model_of_pieces_is_refused(tmp_path):
     with pytest.raises(
       UserError, match=r'model_type=bpe, .* --treat_whitespace_as_suffix'
     ):
-      adopt(train(path, options))
+      import_sentencepiece(train(path, options))
   for missing in (tmp_path / 'gone', '~nobody_of_this_name/own.model'):
     with pytest.raises(UserError, match=f'{missing} cannot be read: No such file'):
-      adopt(missing)
+      import_sentencepiece(missing)

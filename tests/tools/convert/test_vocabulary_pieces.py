@@ -4,13 +4,13 @@ import pytest
 
 from tests.tools.convert.test_adoption import HOSTILE, KINDS, TEXT, train
 from transformer.data.vocabulary.vocabulary import BYTE_IDS
-from transformer.tools.convert.adoption import adopt
+from transformer.tools.convert.adoption import import_sentencepiece
 from transformer.tools.convert.vocabulary_pieces import extend
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
-  vocabulary = adopt(train(tmp_path / 'own.model', KINDS[kind]))
+  vocabulary = import_sentencepiece(train(tmp_path / 'own.model', KINDS[kind]))
   known = vocabulary.piece(BYTE_IDS.stop)
   more = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])
   before = [vocabulary.piece(token) for token in range(vocabulary.size)]

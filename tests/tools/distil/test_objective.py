@@ -21,7 +21,7 @@ from transformer.ops.losses import chunked_loss
 from transformer.tools.distil.objective import taught_loss, teaching
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.objective import Objective, smoothed
+from transformer.training.objective import Objective, cross_entropy
 from transformer.training.update import make_update
 
 STUDENT = Transformer(
@@ -116,7 +116,7 @@ def objective_of(teachers, share=0.5, temperature=1.0):
   return Objective(taught_loss(models, 0.1, share, temperature), frozen=params)
 
 
-def update(state_params, objective, accumulate=1, mesh=None):
+def update(state_params, objective, num_microbatches=1, mesh=None):
   """Makes one update on one device or a mesh; returns the state and the metrics."""
   settings = Settings(
     train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
@@ -124,11 +124,13 @@ def update(state_params, objective, accumulate=1, mesh=None):
       schedule='constant',
       peak_learning_rate=0.01,
       warmup_steps=1,
-      accumulate=accumulate,
+      num_microbatches=num_microbatches,
     ),
   )
   mesh = make_mesh(
-    mesh or MeshConfig(data=1), ROWS // accumulate, None if mesh else jax.devices()[:1]
+    mesh or MeshConfig(data=1),
+    ROWS // num_microbatches,
+    None if mesh else jax.devices()[:1],
   )
   update = make_update(settings, STUDENT, mesh, objective)
   step = update.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
@@ -151,7 +153,7 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   losses = {
     share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)
   }
-  losses[0.0] = losses_of(smoothed(0.1))
+  losses[0.0] = losses_of(cross_entropy(0.1))
   for one, other in losses.values():
     # The student has no dropout either, so the key changes nothing.
     assert one == other
@@ -171,7 +173,7 @@ def test_parts_of_a_batch_and_meshes_make_the_same_update(params):
   taught = objective_of(teachers, temperature=2.0)
   whole, metrics = update(student, taught)
   for again, sums in (
-    update(student, taught, accumulate=2),
+    update(student, taught, num_microbatches=2),
     update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
     update(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
   ):

@@ -42,7 +42,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
     load_run(trained).steps
   ] * 2
   # Each teacher takes a third of the update's operations.
-  assert about['flops_per_update'] == pytest.approx(plain['flops_per_update'] * 5 / 3)
+  assert about['flops_per_step'] == pytest.approx(plain['flops_per_step'] * 5 / 3)
   assert plain['frozen'] == []
 
   def losses(workdir):

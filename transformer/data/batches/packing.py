@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.data.batches.shuffling import mix, permute
+from transformer.data.batches.shuffling import mix_bits, permute
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
   """Packed rows: `pairs`, concatenated pair indices, and `sizes`, the number of pairs per row."""
 
   pairs: np.ndarray
@@ -54,7 +54,7 @@ class Packing:
     self._first_rows = np.cumsum([0, *(filling.times for filling in self._fillings)])
     self.num_rows = int(self._first_rows[-1])
 
-  def deal(self, rows: np.ndarray, *key: int) -> Rows:
+  def shuffled_rows(self, rows: np.ndarray, *key: int) -> PackedRows:
     """Returns rows by index, in the random order that `key`, non-negative integers, defines.
 
     The key also permutes the pairs of equal lengths. All rows of one key together hold every pair
@@ -69,9 +69,9 @@ class Packing:
     kind, start, step = np.concatenate([nothing, *fillings], axis=1)
     number = start + np.repeat(rows - self._first_rows[places], sizes) * step
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
-    kind_key = mix(pairs_key + kind.astype(np.uint64))
+    kind_key = mix_bits(pairs_key + kind.astype(np.uint64))
     number = permute(number, self._counts[kind], kind_key)
-    return Rows(self._pairs[self._firsts[kind] + number], sizes)
+    return PackedRows(self._pairs[self._firsts[kind] + number], sizes)
 
 
 def _fillings(

@@ -28,7 +28,7 @@ def permute(
   return value
 
 
-def mix(number: np.ndarray) -> np.ndarray:
+def mix_bits(number: np.ndarray) -> np.ndarray:
   """Mixes the bits of uint64 numbers (the finalizer of SplitMix64, Steele et al., 2014)."""
   number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
   number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -45,5 +45,5 @@ def _rounds(value, left_size, right_size, key):
 
 
 def _turn(half, other, size, key, number):
-  mixed = mix(mix(key + np.uint64(number)) + other.astype(np.uint64))
+  mixed = mix_bits(mix_bits(key + np.uint64(number)) + other.astype(np.uint64))
   return (half + (mixed >> np.uint64(1)).astype(np.int64) % size) % size

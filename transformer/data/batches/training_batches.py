@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.batch import Batch
-from transformer.data.batches.packing import Packing, Rows
-from transformer.data.encoding import EncodedPairs, Sentences, count_from_zero
+from transformer.data.batches.packing import PackedRows, Packing
+from transformer.data.encoding import EncodedPairs, Sentences, concatenated_ranges
 from transformer.errors import UserError
 
 _BATCHES_AHEAD = 8  # batches that are prefetched
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
   """The shape of every batch of a run."""
 
   rows: int
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
 def batch_shape(
   tokens_per_batch: int, max_length: int, corpora: Sequence[EncodedPairs]
-) -> Shape:
+) -> BatchShape:
   """Returns the shape of a run's batches of `tokens_per_batch` target positions.
 
   If the sources have more tokens than the targets, source rows are longer in proportion.
@@ -38,13 +38,13 @@ def batch_shape(
   source_length = max_length
   if source > target:
     source_length = 8 * math.ceil(max_length * source / target / 8)
-  return Shape(tokens_per_batch // max_length, source_length, max_length)
+  return BatchShape(tokens_per_batch // max_length, source_length, max_length)
 
 
 class BatchesByStep:
   """The batches of a run with random access, so a resumed run replays nothing."""
 
-  shape: Shape
+  shape: BatchShape
 
   def iterate(self, start: int, stop: int) -> Iterator[Batch]:
     """Yields batches `start` … `stop − 1`, prefetched by one thread."""
@@ -75,7 +75,7 @@ class TrainingBatches(BatchesByStep):
     self,
     corpora: Sequence[EncodedPairs],
     weights: Sequence[float],
-    shape: Shape,
+    shape: BatchShape,
     seed: int,
   ):
     """Plans batches over corpora; `weights` is how many times an epoch uses each corpus."""
@@ -101,21 +101,23 @@ class TrainingBatches(BatchesByStep):
     self.batches_in_epoch = math.ceil(rows / shape.rows)
 
   def __getitem__(self, step: int) -> Batch:
-    rows, _ = self.deal(step)
-    return assemble(self.corpora, rows, self.shape, self.corpus_numbers(rows.pairs))
+    rows, _ = self.packed_rows(step)
+    return assemble_batch(
+      self.corpora, rows, self.shape, self.corpus_indices(rows.pairs)
+    )
 
-  def corpus_numbers(self, pairs: np.ndarray) -> np.ndarray | None:
+  def corpus_indices(self, pairs: np.ndarray) -> np.ndarray | None:
     """Returns the index of each pair's corpus for `Batch.corpora`; None for a single corpus."""
     if self._numbers is None:
       return None
-    owner, _ = find(self.corpora, pairs)
+    owner, _ = locate(self.corpora, pairs)
     return self._numbers[owner]
 
-  def deal(self, step: int) -> tuple[Rows, np.ndarray]:
+  def packed_rows(self, step: int) -> tuple[PackedRows, np.ndarray]:
     """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
     epoch, index = divmod(step, self.batches_in_epoch)
     nothing = np.zeros(0, np.int64)
-    dealt = [(nothing, nothing, nothing)]
+    collected = [(nothing, nothing, nothing)]
     first_row = first_pair = 0
     for cycle in self._cycles:
       start = math.floor(epoch * cycle.rows_in_epoch)
@@ -125,13 +127,15 @@ class TrainingBatches(BatchesByStep):
       places = np.arange(first, stop, self.batches_in_epoch)
       rounds, places = np.divmod(places, cycle.packing.num_rows)
       for number in np.unique(rounds):
-        rows = cycle.packing.deal(places[rounds == number], self._seed, int(number))
+        rows = cycle.packing.shuffled_rows(
+          places[rounds == number], self._seed, int(number)
+        )
         pairs = first_pair + rows.pairs
-        dealt.append((pairs, rows.sizes, np.full(len(pairs), number)))
+        collected.append((pairs, rows.sizes, np.full(len(pairs), number)))
       first_row += stop - start
       first_pair += cycle.num_pairs
-    pairs, sizes, rounds = map(np.concatenate, zip(*dealt, strict=True))
-    return Rows(pairs, sizes), rounds
+    pairs, sizes, rounds = map(np.concatenate, zip(*collected, strict=True))
+    return PackedRows(pairs, sizes), rounds
 
 
 class _Cycle:
@@ -141,8 +145,8 @@ class _Cycle:
   every pair is used equally often, and the first row of an epoch needs no replay of earlier ones.
   """
 
-  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: Shape):
-    self.packing = pack(corpora, shape)
+  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: BatchShape):
+    self.packing = pack_corpora(corpora, shape)
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
@@ -154,34 +158,34 @@ class _Cycle:
       )
 
 
-def pack(corpora: Sequence[EncodedPairs], shape: Shape) -> Packing:
+def pack_corpora(corpora: Sequence[EncodedPairs], shape: BatchShape) -> Packing:
   """Returns a packing of the pairs of all corpora; a pair's index counts through them."""
   source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
   target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
   return Packing(source_lengths, target_lengths, *shape[1:])
 
 
-def scoring_batches(pairs: EncodedPairs, shape: Shape) -> list[Batch]:
+def validation_batches(pairs: EncodedPairs, shape: BatchShape) -> list[Batch]:
   """Packs a validation set deterministically, each pair once; pads the last batch."""
-  packing = pack([pairs], shape)
+  packing = pack_corpora([pairs], shape)
   rows = np.arange(packing.num_rows)
   batches = []
   for places in np.split(rows, range(shape.rows, len(rows), shape.rows)):
-    batches.append(assemble([pairs], packing.deal(places, 0), shape))
+    batches.append(assemble_batch([pairs], packing.shuffled_rows(places, 0), shape))
   return batches
 
 
-def assemble(
+def assemble_batch(
   corpora: Sequence[EncodedPairs],
-  rows: Rows,
-  shape: Shape,
+  rows: PackedRows,
+  shape: BatchShape,
   numbers: np.ndarray | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; the remaining rows are padding.
 
   `numbers` is the index of each pair's corpus for `Batch.corpora`.
   """
-  pairs = take_pairs(corpora, rows.pairs)
+  pairs = gather_pairs(corpora, rows.pairs)
   source = _fill(pairs.source, rows, shape.rows, shape.source_length)
   target = _fill(pairs.target, rows, shape.rows, shape.target_length, numbers)
   return Batch(*source, *target)
@@ -189,7 +193,7 @@ def assemble(
 
 def _fill(
   sentences: Sentences,
-  rows: Rows,
+  rows: PackedRows,
   num_rows: int,
   length: int,
   numbers: np.ndarray | None = None,
@@ -198,8 +202,8 @@ def _fill(
   lengths = sentences.lengths
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
   used = np.arange(length) < np.bincount(row, lengths, num_rows)[:, None]
-  segment = 1 + count_from_zero(rows.sizes)
-  values = [sentences.tokens, np.repeat(segment, lengths), count_from_zero(lengths)]
+  segment = 1 + concatenated_ranges(rows.sizes)
+  values = [sentences.tokens, np.repeat(segment, lengths), concatenated_ranges(lengths)]
   if numbers is not None:
     values.append(np.repeat(numbers, lengths))
   arrays = np.zeros((len(values), num_rows, length), np.int32)
@@ -207,22 +211,22 @@ def _fill(
   return arrays
 
 
-def take_pairs(corpora: Sequence[EncodedPairs], numbers: np.ndarray) -> EncodedPairs:
+def gather_pairs(corpora: Sequence[EncodedPairs], numbers: np.ndarray) -> EncodedPairs:
   """Returns some pairs, given their indices in the concatenated corpora."""
-  source = take([pairs.source for pairs in corpora], numbers)
-  target = take([pairs.target for pairs in corpora], numbers)
+  source = gather_sentences([pairs.source for pairs in corpora], numbers)
+  target = gather_sentences([pairs.target for pairs in corpora], numbers)
   return EncodedPairs(source, target, {})
 
 
-def take(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
+def gather_sentences(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
   """Returns some sentences, given their indices in the concatenated collections."""
-  owner, within = find(sides, numbers)
+  owner, within = locate(sides, numbers)
   order = np.argsort(owner, kind='stable')
-  parts = [side.take(within[owner == place]) for place, side in enumerate(sides)]
-  return Sentences.concatenate(parts).take(np.argsort(order))
+  parts = [side.gather(within[owner == place]) for place, side in enumerate(sides)]
+  return Sentences.concatenate(parts).gather(np.argsort(order))
 
 
-def find(
+def locate(
   collections: Sequence[Sized], numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns each index in the concatenated collections as a collection and an index within it."""

@@ -15,7 +15,7 @@ from transformer.errors import UserError, short_repr
 # Importing TFDS takes a second, so each class is imported only when it is used.
 _CLASSES = {
   'text': 'transformer.data.text.text_files:TextCorpus',
-  'tfds': 'transformer.data.text.tfds_sets:TfdsCorpus',
+  'tfds': 'transformer.data.text.tfds_corpus:TfdsCorpus',
 }
 
 

@@ -37,7 +37,7 @@ def is_blank(line: str) -> bool:
   return all(unicodedata.category(character) in _INVISIBLE for character in line)
 
 
-def check_several(lines: Sequence[str]):
+def check_lines(lines: Sequence[str]):
   """Raises `UserError` unless `lines` is a sequence (not one string) of texts that UTF-8 holds."""
   try:
     if isinstance(lines, (str, Set, Mapping)):

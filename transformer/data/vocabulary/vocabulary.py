@@ -16,7 +16,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from transformer import files
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
-from transformer.data.text.text_files import check_several
+from transformer.data.text.text_files import check_lines
 from transformer.errors import UserError
 
 BYTE_IDS = range(UNK_ID + 1, UNK_ID + 257)
@@ -42,7 +42,7 @@ _SIZE_ERRORS = (
     'at least',
   ),
 )
-# `_PROBE` after encoding and decoding with each of `NORMALISATIONS`. The result differs if a model
+# `_PROBE` after encoding and decoding with each of `NORMALIZATIONS`. The result differs if a model
 # lacks bytes, trims or merges spaces, normalizes otherwise, or is truncated but still parses.
 _PROBE = '  \x00 ㏙ \u2581\u2028 '
 _PROBES = {
@@ -66,7 +66,7 @@ class Vocabulary:
     model_bytes: the SentencePiece model, a serialized protocol buffer.
     size: number of pieces.
     fingerprint: SHA-256 of `model_bytes`, in hexadecimal.
-    normalisation: the rule applied before segmentation, one of `NORMALISATIONS`.
+    normalization: the rule applied before segmentation, one of `NORMALIZATIONS`.
     source, target: this vocabulary, for both sides of a `RunVocabulary`.
   """
 
@@ -74,7 +74,7 @@ class Vocabulary:
     """Loads a model. Raises `UserError` if its reserved ids differ or it is not lossless."""
     processor = sentencepiece.SentencePieceProcessor()
     self._processor = processor
-    normalisation = None
+    normalization = None
     try:
       processor.LoadFromSerializedProto(model_bytes)
       ids = (
@@ -85,17 +85,17 @@ class Vocabulary:
       )
       names = [self.piece(token) for token in BYTE_IDS]
       if ids == (PAD_ID, BOS_ID, EOS_ID, UNK_ID) and names == _BYTES:
-        normalisation = _PROBES.get(self.written(_PROBE))
+        normalization = _PROBES.get(self.round_trip(_PROBE))
     except (RuntimeError, IndexError):
       pass
-    if normalisation is None:
+    if normalization is None:
       raise UserError(
         f'{name} is damaged, or no SentencePiece model that decodes to the original text; '
         'restore it from a copy, or convert it as docs/vocabulary.md says'
       )
     self.model_bytes = model_bytes
     self.size = processor.get_piece_size()
-    self.normalisation = normalisation
+    self.normalization = normalization
     self.fingerprint = hashlib.sha256(model_bytes).hexdigest()
     self.source = self.target = self
 
@@ -130,7 +130,7 @@ class Vocabulary:
         byte_fallback=True,
         character_coverage=_CHARACTER_COVERAGE,
         remove_extra_whitespaces=False,
-        normalization_rule_name=config.normalisation,
+        normalization_rule_name=config.normalization,
         pad_id=PAD_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
@@ -139,7 +139,7 @@ class Vocabulary:
         max_sentence_length=_LONGEST_LINE,
         hard_vocab_limit=True,
         minloglevel=_ERRORS_ONLY,
-        user_defined_symbols=list(config.symbols),
+        user_defined_symbols=list(config.user_defined_symbols),
         **more,
       )
     except RuntimeError as error:
@@ -164,7 +164,7 @@ class Vocabulary:
     return ModelProto.FromString(self.model_bytes)
 
   @property
-  def symbols(self) -> dict[str, int]:
+  def user_defined_symbols(self) -> dict[str, int]:
     """The ids of the user-defined symbols, by symbol."""
     return {
       piece.piece: token
@@ -182,7 +182,7 @@ class Vocabulary:
 
   def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns `encode` of each sentence, computed on all cores."""
-    check_several(sentences)
+    check_lines(sentences)
     return self._processor.encode([_escape(sentence) for sentence in sentences])
 
   def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -197,7 +197,7 @@ class Vocabulary:
       text = text.replace(escaped, character)
     return text
 
-  def written(self, text: str) -> str:
+  def round_trip(self, text: str) -> str:
     """Returns a text after encoding and decoding: normalized, if the vocabulary does that."""
     return self.decode(self.encode(text))
 

@@ -116,11 +116,11 @@ class PrefixLM(Transformer):
     call = self.layer_call(deterministic=deterministic)
     for layer, source in zip(self.decoder, memory, strict=True):
       x_BTD, _ = call(layer, x_BTD, layout, source)
-    return linear.with_bias(self.decoder_norm(x_BTD), self.output_ND, self.output_bias)
+    return linear.fold_bias(self.decoder_norm(x_BTD), self.output_ND, self.output_bias)
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS):
     _, memory = self._read_source(tokens_BS, segments_BS, positions_BS, True)
-    return [KVCache.of(*keys_values) for keys_values in memory]
+    return [KVCache.from_keys_values(*keys_values) for keys_values in memory]
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
     """Returns the last layer's output, and the keys and values of each layer."""

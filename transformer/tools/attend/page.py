@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer.model.attention_weights import Attention
+from transformer.model.attention_weights import SentenceAttention
 
 PRECISION = 1000  # Weights are stored as integer thousandths.
 _FOLDER = Path(__file__).parent
@@ -27,7 +27,7 @@ _BYTES = re.compile('(<0x[0-9A-F]{2}>)+')
 _INVISIBLE = ('Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zl', 'Zp')
 
 
-def attention_page(maps: Sequence[Attention], about: str) -> bytes:
+def attention_page(maps: Sequence[SentenceAttention], about: str) -> bytes:
   """Builds the page, in UTF-8, of one model's sentences; `about` is the line below the title.
 
   No text of a sentence becomes markup: it is stored as JSON, which the page's script shows as text.
@@ -80,7 +80,7 @@ def _token(piece: str) -> str:
   return visible(piece.replace(' ', '␣'))
 
 
-def _sentence(shown: Attention) -> dict:
+def _sentence(shown: SentenceAttention) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated, in base64."""
   weights = b''.join(
     thousandths(kind).astype('<u2').tobytes()

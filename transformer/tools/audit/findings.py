@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer.data.config import DataConfig
-from transformer.data.encoding import differ_in_length
+from transformer.data.encoding import exceed_length_ratio
 from transformer.data.text.sources import Corpus
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
@@ -205,7 +205,7 @@ def _odd_lengths(
     f'a side has more than {ratio:g} times the tokens of the other '
     f'(data.max_length_ratio drops the pair in training)'
   )
-  is_uneven = ~blank & differ_in_length(source.tokens, target.tokens, ratio)
+  is_uneven = ~blank & exceed_length_ratio(source.tokens, target.tokens, ratio)
   findings = [
     _finding('blank', 'a side is blank (training drops the pair)', blank),
     _finding('length', too_long, ~blank & (longer > config.max_length)),

@@ -10,7 +10,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
 from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.text.text_files import TextCorpus
-from transformer.data.vocabulary.making import make_vocabulary
+from transformer.data.vocabulary.building import build_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
 from transformer.tools.audit.characters import shown
@@ -65,7 +65,7 @@ def audit(
     UserError: a training corpus cannot be read.
   """
   train = {f'{TRAIN}{split}': _open(config, split) for split in config.train}
-  vocabulary = make_vocabulary(config, Corpora(train, {}), earlier)
+  vocabulary = build_vocabulary(config, Corpora(train, {}), earlier)
   keys = []
   for split, (name, corpus) in zip(config.train, train.items(), strict=True):
     examined = examine(corpus, config, vocabulary, is_foreign)

@@ -20,11 +20,11 @@ def cost_of(workdir: Path, record: Mapping[str, Any], config: Config) -> str:
   for line in read_metrics(workdir / METRICS):
     if 'train/fill' in line:
       lines.append(line)
-  flops_per_update = record.get('flops_per_update')
-  if not lines or flops_per_update is None:
+  flops_per_step = record.get('flops_per_step')
+  if not lines or flops_per_step is None:
     return ''
   steps = lines[-1]['step']
-  cost = f'{steps * flops_per_update:.2e} FLOPs'
+  cost = f'{steps * flops_per_step:.2e} FLOPs'
   trained = [session for session in record['resumed'] if session['trains']]
   devices = [session['devices'] for session in (record, *trained)]
   count = devices[-1]['count']

@@ -65,10 +65,10 @@ def main(_):
   run = request.load()
   decoding = request.decoding(run.config)
   text = request.read_texts(run.config.data)[0]
-  written = run.vocabulary.target.written
+  round_trip = run.vocabulary.target.round_trip
   phrases = []
   for line in _beside(_REQUIRE, text):
-    phrases.append([written(phrase.strip()) for phrase in line.split('\t')])
+    phrases.append([round_trip(phrase.strip()) for phrase in line.split('\t')])
   prefixes = _beside(_PREFIX, text)
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]

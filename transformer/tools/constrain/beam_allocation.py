@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from transformer.data.batch import EOS_ID
 from transformer.ops.beam_search import Choice, Extensions, Policy
-from transformer.ops.selection import take, top_sums
+from transformer.ops.selection import gather_beams, top_sums
 from transformer.tools.constrain.phrases import Reader, reorder
 
 
@@ -48,7 +48,7 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     log_probs_BC = jnp.take_along_axis(
       log_probs_BWN.reshape(batch, -1), where_BC, axis=1
     )
-    totals_BC = take(live_log_probs_BW, origin_BC) + log_probs_BC
+    totals_BC = gather_beams(live_log_probs_BW, origin_BC) + log_probs_BC
     totals_BC = jnp.where(repeated_BC, -jnp.inf, totals_BC)
 
     after = reader.after(reorder(reading, origin_BC), token_BC)
@@ -59,7 +59,9 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     live_BW = _share_beams(bank_BC, live_totals_BC, beams)
 
     def extensions(totals_BC, chosen_BW):
-      chosen = [take(part, chosen_BW) for part in (totals_BC, origin_BC, token_BC)]
+      chosen = [
+        gather_beams(part, chosen_BW) for part in (totals_BC, origin_BC, token_BC)
+      ]
       return Extensions(*chosen)
 
     best = extensions(totals_BC, best_BW)
@@ -93,7 +95,7 @@ def _share_beams(bank_BC, totals_BC, beams):
   """
   bank_BC = jnp.where(jnp.isfinite(totals_BC), bank_BC, -1)
   by_bank_BC = jnp.lexsort((-totals_BC, -bank_BC), axis=-1)
-  bank_BC = take(bank_BC, by_bank_BC)
+  bank_BC = gather_beams(bank_BC, by_bank_BC)
   place_C = jnp.arange(bank_BC.shape[1], dtype=jnp.int32)
   changes_BC = bank_BC[:, 1:] != bank_BC[:, :-1]
   begins_BC = jnp.pad(changes_BC, ((0, 0), (1, 0)), constant_values=True)
@@ -101,4 +103,4 @@ def _share_beams(bank_BC, totals_BC, beams):
   rank_BC = place_C[None] - first_BC
   rank_BC = jnp.where(bank_BC < 0, bank_BC.shape[1], rank_BC)
   order_BC = jnp.lexsort((-bank_BC, rank_BC), axis=-1)
-  return take(by_bank_BC, order_BC[:, :beams]).astype(jnp.int32)
+  return gather_beams(by_bank_BC, order_BC[:, :beams]).astype(jnp.int32)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.ops.search import PAD
-from transformer.ops.selection import take
+from transformer.ops.selection import gather_beams
 from transformer.system.traced_programs import register_named_tuples
 
 
@@ -138,4 +138,4 @@ def make_reader(tokens_BJL, continues_N) -> Reader:
 
 def reorder(reading: Reading, origin_BC) -> Reading:
   """Returns the states of the hypotheses with the indices `origin_BC`."""
-  return jax.tree.map(lambda leaf: take(leaf, origin_BC), reading)
+  return jax.tree.map(lambda leaf: gather_beams(leaf, origin_BC), reading)

@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import BOS_ID, PAD_ID, UNK_ID
-from transformer.data.text.text_files import check_several, is_blank
+from transformer.data.text.text_files import check_lines, is_blank
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.decoding.constraint import Constraint
 from transformer.errors import UserError
@@ -30,13 +30,13 @@ class Words(Constraint):
     """Encodes each sentence's required phrases and prefix, and the forbidden phrases of all."""
     lists = [required] if isinstance(required, str) else required
     for lines in (prefixes, avoided, *lists):
-      check_several(lines)
+      check_lines(lines)
     self._prefixes = prefixes
     self._phrases = [
       [encode_phrase(vocabulary, phrase) for phrase in _distinct(phrases)]
       for phrases in required
     ]
-    avoided = [vocabulary.written(phrase) for phrase in avoided]
+    avoided = [vocabulary.round_trip(phrase) for phrase in avoided]
     automaton = avoid(avoided, vocabulary) if avoided else None
     continues = np.asarray(continue_words(vocabulary)) if any(self._phrases) else None
     self.tables = (automaton, continues)

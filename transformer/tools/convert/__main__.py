@@ -31,7 +31,7 @@ from absl import flags, logging
 from transformer import files
 from transformer.cli import shared_flags
 from transformer.config import Config
-from transformer.data.config import NORMALISATIONS
+from transformer.data.config import NORMALIZATIONS
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
@@ -60,11 +60,11 @@ _QUANTIZATION = flags.DEFINE_enum(
   _TYPES,
   'The type in which CTranslate2 stores matrices; default: float32.',
 )
-_NORMALISATION = flags.DEFINE_enum(
-  'normalisation',
+_NORMALIZATION = flags.DEFINE_enum(
+  'normalization',
   'identity',
-  NORMALISATIONS,
-  'How a converted vocabulary normalizes text before tokenizing it, as data.normalisation.',
+  NORMALIZATIONS,
+  'How a converted vocabulary normalizes text before tokenizing it, as data.normalization.',
 )
 _CHECKPOINT, _AVERAGE = shared_flags.define('checkpoint', 'average')
 
@@ -107,8 +107,8 @@ def _checked_output() -> Path:
     raise UserError(
       f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights'
     )
-  if kind != 'vocabulary' and _NORMALISATION.value != _NORMALISATION.default:
-    raise UserError('--normalisation is for --format=vocabulary; leave it out')
+  if kind != 'vocabulary' and _NORMALIZATION.value != _NORMALIZATION.default:
+    raise UserError('--normalization is for --format=vocabulary; leave it out')
   if output.exists() and not empty:
     raise UserError(
       f'--output must be a new or empty folder, or a new file; {output} exists; choose another'
@@ -190,14 +190,14 @@ def _to_run(folder: Path) -> str:
 
 
 def _to_vocabulary(path: Path) -> str:
-  from transformer.tools.convert.adoption import adopt
+  from transformer.tools.convert.adoption import import_sentencepiece
 
-  vocabulary = adopt(_WEIGHTS.value, _NORMALISATION.value)
+  vocabulary = import_sentencepiece(_WEIGHTS.value, _NORMALIZATION.value)
   vocabulary.save(path)
   return (
     f'a vocabulary of {vocabulary.size} pieces; set --config.data.vocabulary={path}, '
     f'--config.data.vocabulary_size={vocabulary.size} and '
-    f'--config.data.normalisation={vocabulary.normalisation}'
+    f'--config.data.normalization={vocabulary.normalization}'
   )
 
 

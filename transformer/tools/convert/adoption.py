@@ -18,7 +18,9 @@ from transformer.errors import UserError
 _Piece = ModelProto.SentencePiece
 
 
-def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabulary:
+def import_sentencepiece(
+  path: str | os.PathLike, normalization: str = 'identity'
+) -> Vocabulary:
   """Imports a SentencePiece model as a vocabulary that decodes normalized text without loss.
 
   Control symbols and bytes come first, with this project's ids; bytes that the model lacks are
@@ -37,26 +39,26 @@ def adopt(path: str | os.PathLike, normalisation: str = 'identity') -> Vocabular
   pieces = _in_order(model, original)
   moved = [piece.piece for piece in pieces] != [piece.piece for piece in model.pieces]
   rules = model.normalizer_spec
-  charsmap = _charsmap(normalisation)
-  normalises = (
+  charsmap = _charsmap(normalization)
+  normalizes = (
     rules.precompiled_charsmap != charsmap
     or rules.remove_extra_whitespaces
     or rules.normalization_rule_tsv
   )
-  if normalises or moved or not model.trainer_spec.byte_fallback:
+  if normalizes or moved or not model.trainer_spec.byte_fallback:
     logging.info(
       'the vocabulary %s is from another project: its %d pieces are renumbered, %d for control '
-      'symbols and bytes are added, and its normalisation is %s',
+      'symbols and bytes are added, and its normalization is %s',
       path,
       count,
       len(pieces) - count,
-      normalisation,
+      normalization,
     )
     model.pieces.extend(pieces)
     del model.pieces[:count]
     _describe_pieces(model)
-    if normalises:
-      rules.name = normalisation
+    if normalizes:
+      rules.name = normalization
       rules.precompiled_charsmap = charsmap
       rules.normalization_rule_tsv = ''
       rules.remove_extra_whitespaces = False
@@ -97,9 +99,9 @@ def _describe_pieces(model: ModelProto):
   about.vocab_size = len(model.pieces)
 
 
-def _charsmap(normalisation: str) -> bytes:
+def _charsmap(normalization: str) -> bytes:
   """Returns the compiled rules of a normalization, by its SentencePiece name."""
-  normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalisation)
+  normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalization)
   spec = NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
   return spec.precompiled_charsmap
 

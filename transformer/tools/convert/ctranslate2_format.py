@@ -48,7 +48,7 @@ def check_model(config: ModelConfig):
       (
         not config.query_key_norm,
         'model.query_key_norm=True',
-        'it normalises the queries of all heads as one vector',
+        'it normalizes the queries of all heads as one vector',
       ),
       (
         config.head_key_dim == config.head_value_dim,

@@ -28,7 +28,7 @@ from transformer.data.vocabulary.vocabularies import (
 )
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.convert.adoption import adopt
+from transformer.tools.convert.adoption import import_sentencepiece
 from transformer.tools.convert.vocabulary_pieces import extend, pieces_of
 
 _MODELS = ('source.spm', 'target.spm')
@@ -108,11 +108,13 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   ]
   if source_path.read_bytes() == target_path.read_bytes():
     others = [piece for piece in others if SPACE + piece not in codes]
-    source = target = vocabulary = extend(adopt(source_path), codes, others)
+    source = target = vocabulary = extend(
+      import_sentencepiece(source_path), codes, others
+    )
   else:
     characters = [piece for piece in source_ids if len(piece) == 1]
-    source = extend(adopt(source_path), codes, characters)
-    target = extend(adopt(target_path), (), others)
+    source = extend(import_sentencepiece(source_path), codes, characters)
+    target = extend(import_sentencepiece(target_path), (), others)
     vocabulary = SeparateVocabularies(source, target)
   source_N = _rows(source, source_ids, about)
   return Vocabularies(vocabulary, source_N, _rows(target, target_ids, about))

@@ -18,7 +18,7 @@ from transformer.ops.losses import chunked_loss, token_losses
 from transformer.runs.run_directory import read_settings
 from transformer.training.objective import (
   Objective,
-  add_losses,
+  add_auxiliary_losses,
   forward,
   token_weights,
 )
@@ -67,7 +67,7 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
       taught_loss(models, config.train.label_smoothing, share, temperature),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
-      sources=[describe_origin(run) for run in runs],
+      provenance=[describe_origin(run) for run in runs],
     )
 
   return load
@@ -96,7 +96,7 @@ def taught_loss(models, smoothing: float, share: float, temperature: float):
       outputs,
       devices=devices,
     )
-    return add_losses(sums, losses)
+    return add_auxiliary_losses(sums, losses)
 
   return loss
 

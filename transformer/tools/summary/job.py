@@ -10,9 +10,9 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.experiment.preparation import Preparation
 from transformer.model.building import build_model
-from transformer.model.flops import update_flops
+from transformer.model.flops import train_step_flops
 from transformer.training.config import MeshConfig
-from transformer.training.mesh import check_shares, make_mesh
+from transformer.training.mesh import check_even_sharding, make_mesh
 from transformer.training.update import Update, make_update
 
 
@@ -85,7 +85,7 @@ def describe(
     # A size of -1 is at least 1.
     devices = math.prod(max(size, 1) for size in (mesh.data, mesh.fsdp, mesh.tensor))
   sentences = config.decode.batch_size
-  check_shares(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
+  check_even_sharding(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
   if prepared:
     job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
     return _with_model(job, prepared.update)
@@ -112,7 +112,7 @@ def _update_without_text(config: Config) -> Update:
 def _with_model(job: Job, update: Update) -> Job:
   """Adds the facts of a training step to a job."""
   objective = update.objective
-  by_token = update_flops(update.model, objective.passes, objective.extra_models)
+  by_token = train_step_flops(update.model, objective.passes, objective.extra_models)
   flops = None
   # A custom objective can be built only with the vocabulary.
   if by_token is not None and (job.text or not job.config.train.objective):

@@ -15,7 +15,7 @@ from transformer.errors import UserError
 from transformer.model.building import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.ops.search import arrays, grown
+from transformer.ops.search import grow_state, plain_arrays
 
 VOCABULARY = types.SimpleNamespace(
   target=types.SimpleNamespace(size=N), source=types.SimpleNamespace(size=N)
@@ -44,7 +44,7 @@ def cached_logits(model, params, batch, steps=5):
     return model.apply({'params': params}, *given, method=method)
 
   source, state = jax.jit(lambda *given: apply(*given, 1, method='start'))(*batch[:3])
-  source, state = arrays((source, grown(state, steps)))
+  source, state = plain_arrays((source, grow_state(state, steps)))
   step = jax.jit(lambda *given: apply(*given, method='step'))
   logits = []
   for index in range(steps):

@@ -21,9 +21,11 @@ VOCABULARY_PAIRS = 1_000_000
 _Piece = ModelProto.SentencePiece
 
 
-def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
+def add_user_defined_symbols(
+  vocabulary: Vocabulary, symbols: Iterable[str]
+) -> Vocabulary:
   """Returns the vocabulary with user-defined symbols; missing ones are appended to its pieces."""
-  if vocabulary.symbols.keys() >= set(symbols):
+  if vocabulary.user_defined_symbols.keys() >= set(symbols):
     return vocabulary
   model = vocabulary.proto()
   known = {piece.piece: piece for piece in model.pieces}
@@ -34,7 +36,7 @@ def with_symbols(vocabulary: Vocabulary, symbols: Iterable[str]) -> Vocabulary:
   return Vocabulary(model.SerializeToString(deterministic=True))
 
 
-def make_vocabulary(
+def build_vocabulary(
   config: DataConfig, corpora: Corpora, earlier: RunVocabulary | None = None
 ) -> RunVocabulary:
   """Loads the vocabularies that a config names, and trains the others on the training text.
@@ -47,25 +49,25 @@ def make_vocabulary(
       f'--config.data.shared_vocabulary={is_shared(earlier)}; got {config.shared_vocabulary}'
     )
   if config.shared_vocabulary:
-    return _make(config, corpora, 'vocabulary', earlier)
+    return _build(config, corpora, 'vocabulary', earlier)
   source, target = earlier or (None, None)
   return SeparateVocabularies(
-    _make(config, corpora, 'source_vocabulary', source),
-    _make(config, corpora, 'vocabulary', target),
+    _build(config, corpora, 'source_vocabulary', source),
+    _build(config, corpora, 'vocabulary', target),
   )
 
 
-def _make(
+def _build(
   config: DataConfig, corpora: Corpora, key: str, earlier: Vocabulary | None
 ) -> Vocabulary:
   """Returns the vocabulary in the file that `key` names, or else `earlier`, or trains one."""
   path = getattr(config, key)
   given = Vocabulary.load(path) if path else earlier
   if given is not None:
-    extended = with_symbols(given, config.symbols)
+    extended = add_user_defined_symbols(given, config.user_defined_symbols)
     if not path and extended is not given:
       raise UserError(
-        'the vocabulary comes from train.init_from, which lacks some of data.symbols; remove '
+        'the vocabulary comes from train.init_from, which lacks some of data.user_defined_symbols; remove '
         'them, or transfer the weights to another vocabulary, as docs/vocabulary.md shows'
       )
     _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
@@ -90,7 +92,7 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
   fitting = {
     'vocabulary_kind': config.vocabulary_kind if is_unigram else 'bpe',
     'split_digits': config.split_digits and about.split_digits,
-    'normalisation': given.normalisation,
+    'normalization': given.normalization,
     f'{key}_size': given.size,
   }
   for name, wanted in fitting.items():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.data.test_corpora import config_of, encode, write
-from transformer.data.batches import variations
-from transformer.data.batches.variations import replaced
+from transformer.data.batches import augmentation
+from transformer.data.batches.augmentation import replace_sentences
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
 # Corpora share no letter, so a text says which one it is from. All pairs of `long` are dropped.
@@ -51,12 +51,12 @@ def vocabulary():
 def shorter(data, vocabulary):
   """Returns an augmentation that keeps the first word of some targets."""
 
-  def vary(source, target, keys):
+  def augment(source, target, keys):
     chosen = np.flatnonzero(keys[1] % np.uint64(2))
     texts = [vocabulary.decode(target[number]).split()[0] for number in chosen]
-    return source, replaced(target, chosen, texts, vocabulary)
+    return source, replace_sentences(target, chosen, texts, vocabulary)
 
-  return vary
+  return augment
 
 
 def corpora_of(batch, vocabulary) -> list[set[str]]:
@@ -84,7 +84,7 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 
 @pytest.mark.parametrize(
   'changed',
-  [{}, {'variations': (f'{__name__}:shorter',)}],
+  [{}, {'augmentations': (f'{__name__}:shorter',)}],
   ids=str,
 )
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
 def test_a_position_has_the_place_of_its_corpus_in_data_train(
   folder, vocabulary, monkeypatch, mixture, changed
 ):
-  monkeypatch.setattr(variations, '_PLANNED', 2)
+  monkeypatch.setattr(augmentation, '_PLANNED', 2)
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
@@ -115,7 +115,7 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   'changed',
   [
     {},
-    {'variations': (f'{__name__}:shorter',)},
+    {'augmentations': (f'{__name__}:shorter',)},
   ],
   ids=str,
 )

@@ -1,4 +1,4 @@
-"""How sentences vary is a function of (seed, round, pair), and a mistake is one line."""
+"""How sentences are augmented is a function of (seed, round, pair), and a mistake is one line."""
 
 import collections
 import hashlib
@@ -10,21 +10,21 @@ import pytest
 
 from tests.data.batches.test_training_batches import recover
 from transformer.data.batch import EOS_ID
-from transformer.data.batches import variations
-from transformer.data.batches.shuffling import mix
-from transformer.data.batches.training_batches import Shape, TrainingBatches
-from transformer.data.batches.variations import (
-  VariedBatches,
-  fractions,
-  own_variations,
-  vary_pairs,
+from transformer.data.batches import augmentation
+from transformer.data.batches.augmentation import (
+  AugmentedBatches,
+  augment_pairs,
+  load_augmentations,
+  uniform,
 )
+from transformer.data.batches.shuffling import mix_bits
+from transformer.data.batches.training_batches import BatchShape, TrainingBatches
 from transformer.data.config import DataConfig
 from transformer.data.encoding import (
   EncodedPairs,
   Sentences,
   encode_in_memory,
-  keep_for_training,
+  filter_for_training,
 )
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -45,7 +45,7 @@ def some_pairs(count):
 
 
 PAIRS = some_pairs(211)
-SHAPE = Shape(rows=5, source_length=72, target_length=64)
+SHAPE = BatchShape(rows=5, source_length=72, target_length=64)
 
 
 @pytest.fixture(scope='module')
@@ -55,13 +55,13 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope='module')
 def plan(vocabulary) -> TrainingBatches:
-  pairs = keep_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
+  pairs = filter_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
   assert len(pairs) == len(PAIRS)
   return TrainingBatches([pairs], [1.0], SHAPE, seed=7)
 
 
 def in_other_pieces(vocabulary):
-  """Returns a variation that spells three in ten tokens of both sides by their characters."""
+  """Returns an augmentation that spells three in ten tokens of both sides by their characters."""
   ids = {vocabulary.piece(token): token for token in range(vocabulary.size)}
 
   def spelt(token):
@@ -72,23 +72,23 @@ def in_other_pieces(vocabulary):
     sides = []
     for number, key in enumerate(keys):
       tokens = sentences[number].tolist()
-      draws = fractions(mix(key + np.arange(len(tokens), dtype=np.uint64)))
+      draws = uniform(mix_bits(key + np.arange(len(tokens), dtype=np.uint64)))
       cuts = (
         spelt(token) if draw < 0.3 else [token]
         for token, draw in zip(tokens, draws, strict=True)
       )
       sides.append(list(itertools.chain.from_iterable(cuts)))
-    return Sentences.join(sides)
+    return Sentences.from_lists(sides)
 
-  def vary(source, target, keys):
+  def augment(source, target, keys):
     return other_pieces(source, keys[0]), other_pieces(target, keys[1])
 
-  return vary
+  return augment
 
 
 @pytest.fixture(scope='module')
-def batches(plan, vocabulary) -> VariedBatches:
-  return VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
+def batches(plan, vocabulary) -> AugmentedBatches:
+  return AugmentedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
 
 
 def segmentations(batches, steps):
@@ -108,7 +108,9 @@ def texts(pieces, vocabulary):
 def epoch(batches, number):
   """Returns the steps of an epoch, which is one window unless a test makes windows small."""
   size = (
-    batches.real if isinstance(batches, VariedBatches) else batches.batches_in_epoch
+    batches.batches_per_window
+    if isinstance(batches, AugmentedBatches)
+    else batches.batches_in_epoch
   )
   return range(number * size, (number + 1) * size)
 
@@ -119,14 +121,14 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
     assert texts(pieces, vocabulary) == collections.Counter(PAIRS)
   for one, other in itertools.combinations(epochs, 2):
     assert len(one & other) < len(PAIRS) / 10
-  plain = keep_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
+  plain = filter_for_training(*encode_in_memory(PAIRS, vocabulary), SHAPE.target_length)
   mean = np.mean([len(source) for pieces in epochs for source, _ in pieces])
   assert mean > 1.1 * plain.source.lengths.mean()
 
 
 def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
   whole = list(batches.iterate(0, 40))
-  fresh = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
+  fresh = AugmentedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   for step in np.random.default_rng(1).permutation(40):
     chex.assert_trees_all_equal(fresh[int(step)], whole[step])
   chex.assert_trees_all_equal(list(fresh.iterate(31, 40)), whole[31:])
@@ -137,26 +139,26 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
     [
       EncodedPairs(
         *(
-          Sentences.end_to_end(np.full(60, 9, np.int32), np.full(6, 10, np.int32))
+          Sentences.from_lengths(np.full(60, 9, np.int32), np.full(6, 10, np.int32))
           for _ in range(2)
         ),
         {},
       )
     ],
     [1.0],
-    Shape(2, 96, 24),
+    BatchShape(2, 96, 24),
     seed=0,
   )
 
   def of_length(length, sentences):
-    return Sentences.end_to_end(
+    return Sentences.from_lengths(
       np.full(length * len(sentences), 7, np.int32),
       np.full(len(sentences), length, np.int32),
     )
 
-  def lengths(*variations):
-    named = [('m:f', vary) for vary in variations]
-    batch = VariedBatches(plan, named, seed=0)[0]
+  def lengths(*augmentations):
+    named = [('m:f', augment) for augment in augmentations]
+    batch = AugmentedBatches(plan, named, seed=0)[0]
     return batch.source_positions.max() + 1, batch.target_positions.max() + 1
 
   def long_source(source, target, keys):
@@ -168,7 +170,7 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
   def both(source, target, keys):
     return of_length(12, source), of_length(13, target)
 
-  # 25 tokens are too many, 24 are not. A variation changes both sides of a pair, or none.
+  # 25 tokens are too many, 24 are not. An augmentation changes both sides of a pair, or none.
   assert lengths(long_source, long_target) == (10, 24)
   assert lengths(lambda *pair: (long_source(*pair)[0], long_target(*pair)[1])) == (
     10,
@@ -179,14 +181,16 @@ def test_a_sentence_never_has_more_tokens_than_the_longest_that_is_allowed():
 
 
 def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
-  monkeypatch.setattr(variations, '_PLANNED', 3)
-  batches = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
+  monkeypatch.setattr(augmentation, '_PLANNED', 3)
+  batches = AugmentedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   # Windows cross the ends of epochs, so this takes the epochs that fill whole windows.
   epochs = next(
-    n for n in range(1, 100) if n * plan.batches_in_epoch % batches.planned == 0
+    n
+    for n in range(1, 100)
+    if n * plan.batches_in_epoch % batches.planned_per_window == 0
   )
-  windows = epochs * plan.batches_in_epoch // batches.planned
-  pieces = segmentations(batches, range(windows * batches.real))
+  windows = epochs * plan.batches_in_epoch // batches.planned_per_window
+  pieces = segmentations(batches, range(windows * batches.batches_per_window))
   assert windows > epochs > 0
   assert texts(pieces, vocabulary) == collections.Counter(dict.fromkeys(PAIRS, epochs))
 
@@ -194,8 +198,8 @@ def test_windows_hold_the_epoch_between_them(plan, vocabulary, monkeypatch):
 def test_a_window_that_needs_more_rows_than_there_are_leaves_few_pairs_out(
   plan, vocabulary, monkeypatch
 ):
-  monkeypatch.setattr(variations, '_SPARE', -0.1)
-  batches = VariedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
+  monkeypatch.setattr(augmentation, '_SPARE', -0.1)
+  batches = AugmentedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   said = texts(segmentations(batches, epoch(batches, 0)), vocabulary)
   assert said < collections.Counter(PAIRS)
   assert said.total() > 0.85 * len(PAIRS)
@@ -203,7 +207,7 @@ def test_a_window_that_needs_more_rows_than_there_are_leaves_few_pairs_out(
 
 def test_batches_are_the_same_in_every_process(batches):
   """The first batch, and one of the third epoch, are those of an earlier process."""
-  made = [batches[step] for step in (0, 1, 2 * batches.real + 1)]
+  made = [batches[step] for step in (0, 1, 2 * batches.batches_per_window + 1)]
   digests = [
     hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
     for batch in made
@@ -212,10 +216,10 @@ def test_batches_are_the_same_in_every_process(batches):
 
 
 LINES = ['two dogs run', 'a woman sits', 'wet grass'] * 200
-KEYS = mix(np.arange(len(LINES), dtype=np.uint64))
+KEYS = mix_bits(np.arange(len(LINES), dtype=np.uint64))
 
 
-def refuses_to_vary(data, vocabulary):
+def fails_to_augment(data, vocabulary):
   return lambda source, target, keys: 1 // 0
 
 
@@ -224,17 +228,19 @@ def loses_sentences(data, vocabulary):
 
 
 def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
-  sides = (Sentences.ended(vocabulary.encode_batch(lines)),) * 2
-  variations = own_variations(DataConfig(variations=tuple(settings)), vocabulary)
-  pairs = vary_pairs(
-    variations, EncodedPairs(*sides, {}), np.stack([keys, keys]), longest=64
+  sides = (Sentences.from_lists_with_eos(vocabulary.encode_batch(lines)),) * 2
+  augmentations = load_augmentations(
+    DataConfig(augmentations=tuple(settings)), vocabulary
   )
-  varied = (pairs.source, pairs.target)[side]
-  return [vocabulary.decode(varied[number]) for number in range(len(lines))]
+  pairs = augment_pairs(
+    augmentations, EncodedPairs(*sides, {}), np.stack([keys, keys]), longest=64
+  )
+  augmented = (pairs.source, pairs.target)[side]
+  return [vocabulary.decode(augmented[number]) for number in range(len(lines))]
 
 
 def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocabulary):
-  some = ('my_variations:capitals', 0.3)
+  some = ('my_augmentations:capitals', 0.3)
   lines = said(vocabulary, [some])
   changed = [line == plain.upper() for line, plain in zip(lines, LINES, strict=True)]
   assert {line.lower() for line in lines} == set(LINES) and 0.2 < np.mean(changed) < 0.4
@@ -248,13 +254,13 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
 @pytest.mark.parametrize(
   ('setting', 'fact'),
   [
-    ('no_module:f', 'the variation no_module:f cannot be imported'),
-    ('my_variations:capitals', r'capitals cannot be built: TypeError'),
-    (f'{__name__}:refuses_to_vary', 'refuses_to_vary failed: ZeroDivisionError'),
+    ('no_module:f', 'the augmentation no_module:f cannot be imported'),
+    ('my_augmentations:capitals', r'capitals cannot be built: TypeError'),
+    (f'{__name__}:fails_to_augment', 'fails_to_augment failed: ZeroDivisionError'),
     (f'{__name__}:loses_sentences', 'must return two Sentences with the same number'),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_variation(
+def test_a_mistake_is_one_line_that_names_the_augmentation(
   own_parts, vocabulary, setting, fact
 ):
   with pytest.raises(UserError, match=fact) as caught:

@@ -22,7 +22,7 @@ class TfdsCorpus:
   def __init__(self, config: DataConfig, split: str):
     self.name = f'{config.name}:{split}'
     self._languages = config.source_language, config.target_language
-    builder = open_set(config.name, config.dir)
+    builder = open_dataset(config.name, config.dir)
     if builder is None:
       raise UserError(
         f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
@@ -60,7 +60,7 @@ class TfdsCorpus:
     ]
 
 
-def open_set(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
+def open_dataset(name: str, data_dir: str) -> tfds.core.DatasetBuilder | None:
   """Returns the builder of a prepared dataset, or None; an empty `data_dir` is TFDS's default."""
   with (
     plugins.as_user_error(
