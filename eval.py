@@ -34,8 +34,8 @@ from transformer.config import Config
 from transformer.data.text.text_files import is_blank
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
+from transformer.evaluation.eval_sets import EvalSet
 from transformer.evaluation.scores import load_metric
-from transformer.evaluation.texts import Text
 from transformer.runs.run_directory import read_settings
 from transformer.system import command_line
 
@@ -49,9 +49,9 @@ def main(_):
   from transformer.cli import text_lines
   from transformer.cli.translating import translate_and_score
   from transformer.evaluation import report
-  from transformer.runs.loading import checkpoints_of
+  from transformer.runs.loading import checkpoint_steps
 
-  own_metrics = list(map(load_metric, request.metric))
+  custom_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
   decoding = request.decoding(config)
   only_translates = request.unscored and request.output in ('', '-')
@@ -59,18 +59,22 @@ def main(_):
     run = request.load()
     text_lines.translate_stdin(run, decoding)
     return
-  texts = request.read_texts(config.data)
-  if texts[0].references:
-    _check_references(texts, config, decoding)
+  eval_sets = request.read_eval_sets(config.data)
+  if eval_sets[0].references:
+    _check_references(eval_sets, config, decoding)
   every = request.checkpoint == 'all'
   failed = 0
   scored: dict[str, list] = {}
-  for checkpoint in checkpoints_of(request.workdir) if every else [request.checkpoint]:
+  for checkpoint in (
+    checkpoint_steps(request.workdir) if every else [request.checkpoint]
+  ):
     try:
       run = request.load(checkpoint)
-      for text in texts:
-        _, of_text = translate_and_score(request, run, text, decoding, own_metrics)
-        scored.setdefault(text.name, []).append(of_text)
+      for eval_set in eval_sets:
+        _, of_text = translate_and_score(
+          request, run, eval_set, decoding, custom_metrics
+        )
+        scored.setdefault(eval_set.name, []).append(of_text)
     except UserError as error:
       if not every:
         raise
@@ -85,17 +89,17 @@ def main(_):
     )
 
 
-def _check_references(texts: Sequence[Text], config: Config, decoding: Decoding):
+def _check_references(eval_sets: Sequence[EvalSet], config: Config, decoding: Decoding):
   """Warns if references make scores doubtful; raises `UserError` if BLEU lacks packages."""
   from transformer.evaluation.metrics import check_tokenizer
 
   check_tokenizer(decoding.bleu_tokenize)
   for warning in dataclasses.replace(config, decode=decoding).bleu_warnings():
     logging.warning('%s', warning)
-  for text in texts:
-    if all(is_blank(line) for lines in text.references for line in lines):
+  for eval_set in eval_sets:
+    if all(is_blank(line) for lines in eval_set.references for line in lines):
       logging.warning(
-        '%s: every reference is empty, so scores compare nothing', text.name
+        '%s: every reference is empty, so scores compare nothing', eval_set.name
       )
 
 

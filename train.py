@@ -104,7 +104,7 @@ def main(_):
     set_reproducible_flags(os.environ)
   # JAX is imported only here, so that --help and invalid flags return at once.
   with Signals(config.train.grace_seconds) as signals:
-    from transformer.experiment.training import train_run
+    from transformer.experiment.train_loop import train_run
 
     if _DISTRIBUTED.value:
       from transformer.system import processes

@@ -241,7 +241,7 @@ def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
     f'{result["flops"]["model"] / 1e12:.3g}',
     f'{1e3 * seconds["arithmetic"]:.2f} ms',
     f'{1e3 * seconds["wire"]:.2f} ms',
-    f'{result["utilisation"]:.1%}',
+    f'{result["utilization"]:.1%}',
     result['commit'][:7],
   )
 

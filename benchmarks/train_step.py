@@ -101,7 +101,7 @@ def main(_):
       '| --- | --- | --- | --- | --- | --- | --- | --- |'
     )
     for name, run in measured.items():
-      utilisation = f'{flops / run.median / peak:.0%}' if peak else '–'
+      utilization = f'{flops / run.median / peak:.0%}' if peak else '–'
       memory = run.notes.get('device_bytes', run.peak_bytes)
       faster = (
         f'{run.median / measured["this project"].median:.2f} ×'
@@ -110,7 +110,7 @@ def main(_):
       )
       print(
         f'| {name} | {run.median:.3f} | {min(run.seconds):.3f} … {max(run.seconds):.3f} | '
-        f'{min(run.cpu_seconds):.2f} | {tokens / run.median:,.0f} | {utilisation} | '
+        f'{min(run.cpu_seconds):.2f} | {tokens / run.median:,.0f} | {utilization} | '
         f'{memory / 1e9:.1f} GB | {faster} |'
       )
     for name, reason in failed.items():

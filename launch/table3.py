@@ -45,7 +45,7 @@ from transformer.cli.request import resolve_splits
 from transformer.config import flatten
 from transformer.decoding.config import decoding_for
 from transformer.errors import UserError, short_repr
-from transformer.evaluation.results import Result, decode_facts, read_all
+from transformer.evaluation.results import Result, decode_metadata, read_results
 from transformer.runs import run_directory
 from transformer.system import command_line, outputs
 
@@ -208,7 +208,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   ]
   data = row.settings.data
   (split,) = resolve_splits(data, ['valid'], '')
-  results = read_all(run / run_directory.EVALUATIONS, split.replace('/', '_'))
+  results = read_results(run / run_directory.EVALUATIONS, split.replace('/', '_'))
   decoding = decoding_for(row.settings.decode, row.settings.seed)
   wanted = Result(
     None,
@@ -216,7 +216,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
       'steps': [last['step']],
       'ensemble': [],
       'more': {},
-      'decode': decode_facts(decoding),
+      'decode': decode_metadata(decoding),
     },
   )
   score = next(

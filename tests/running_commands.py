@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # takes seconds.
 SERVER = """
 import importlib, json, os, sys, warnings
-import transformer.experiment.training
+import transformer.experiment.train_loop
 warnings.simplefilter('ignore')  # JAX warns of forks; it has not started here.
 from transformer.system import command_line
 module, takes_arguments = importlib.import_module(sys.argv[1]), sys.argv[2] == 'True'

@@ -130,13 +130,13 @@ def train_tiny(
   parameters. `programs` are an update and an evaluation; None compiles them, once for all tests.
   """
   from transformer.experiment.open_run import open_run  # Slow imports.
-  from transformer.experiment.training import train
+  from transformer.experiment.train_loop import train
 
   batches = batches or NumberedBatches()
   workdir.mkdir(parents=True, exist_ok=True)
   (workdir / 'run.json').touch()  # A directory with checkpoints must have it.
   with open_run(workdir, settings) as (run, checkpoints):
-    if run.ended:
+    if run.is_finished:
       return Outcome(run.step, run.step, run.history['evaluations'], False)
     mesh = mesh or make_mesh(
       settings.mesh, batches.shape[0] // settings.optimizer.num_microbatches
@@ -183,7 +183,7 @@ def compiled_once(update, shape):
     patience=0,
     best_by='',
     valid_metric='',
-    report=(),
+    trackers=(),
   )
   leaves, structure = jax.tree.flatten(update.state)
   key = (

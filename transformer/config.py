@@ -51,7 +51,7 @@ _PLUGIN_SETTINGS = (
   ('optimizer.schedule', 'schedule', SCHEDULES),
   ('train.objective', 'objective', ('',)),
   ('train.valid_metric', 'metric', ('',)),
-  ('train.report', 'reporter', ()),
+  ('train.trackers', 'tracker', ()),
   ('decode.search', 'search', ('default',)),
 )
 

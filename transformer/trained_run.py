@@ -25,7 +25,7 @@ from transformer.errors import UserError
 from transformer.model import inspection
 from transformer.model.attention_weights import SentenceAttention, attention_weights
 from transformer.model.inspection import Embeddings, HiddenStates
-from transformer.runs.loading import Run, check_finite
+from transformer.runs.loading import Run, check_finite_scores
 from transformer.training.mesh import sentence_mesh
 from transformer.training.objective import (
   Objective,
@@ -103,7 +103,7 @@ class TrainedRun(Run):
     params = [member.params for member in self.members]
     answers = translator(params, lines, decoding, first=first, constraint=constraint)
     scores = (answer.score for answer in answers)
-    check_finite(self.members, scores, itertools.count(first + 1))
+    check_finite_scores(self.members, scores, itertools.count(first + 1))
     cut = sum(answer.cut for answer in answers)
     if cut:
       logging.warning(

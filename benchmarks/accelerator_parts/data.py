@@ -17,7 +17,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary.building import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.experiment.meter import Meter, utilisation
+from transformer.experiment.meter import Meter, utilization
 from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook import pairs_of
 from transformer.training.objective import cross_entropy
@@ -45,7 +45,7 @@ def measure(
     init, step = parts_of_update(work)
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
-    speed = utilisation(
+    speed = utilization(
       Transformer(work.model, vocabulary.size), 1, cross_entropy(work.label_smoothing)
     )
 
@@ -97,7 +97,7 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
   The metrics of a training step are fetched a step late, as in `train.py`.
   """
   end, updates, metrics = None, 0, None
-  for batch in meter.watch(stream):
+  for batch in meter.measure_wait(stream):
     previous = metrics
     state, metrics = program(state, jax.device_put(batch))
     if previous is not None:
@@ -107,7 +107,7 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
       end = end or time.perf_counter() + seconds
     if end and time.perf_counter() > end:
       break
-  found = meter.take(0.0)
+  found = meter.flush(0.0)
   return {
     'updates': updates - 1,
     'seconds': seconds,
@@ -115,5 +115,5 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     'loss': found['train/loss'],
     'data_wait': found['train/data_wait'],
     'tokens_per_second': found['tokens_per_second'],
-    'utilisation': found.get('flops_utilisation'),
+    'utilization': found.get('flops_utilization'),
   }

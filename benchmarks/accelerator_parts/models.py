@@ -43,7 +43,7 @@ def speed(work: Work, seconds: float, device: str) -> dict[str, float | None]:
   tokens = work.rows * work.length / seconds
   peak = peak_flops(device)
   flops = sum(train_flops(work.model, work.vocabulary_size))
-  return {'tokens_per_second': tokens, 'utilisation': peak and flops * tokens / peak}
+  return {'tokens_per_second': tokens, 'utilization': peak and flops * tokens / peak}
 
 
 def line_of(error: Exception) -> str:

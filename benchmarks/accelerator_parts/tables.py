@@ -129,7 +129,7 @@ def _updates_by_kernel(found) -> str:
         f'{row["rows"]:,} × {row["length"]}',
         kernel,
         _milliseconds(row['seconds']),
-        _share(row['utilisation']),
+        _share(row['utilization']),
         _gigabytes(row['device_bytes']),
         _times(row['seconds'], usual.get(_shape(row))),
       ]
@@ -165,10 +165,10 @@ def _updates(found) -> str:
           _milliseconds(row['seconds']),
           _spread(row),
           _count(row['tokens_per_second']),
-          _share(row['utilisation']),
+          _share(row['utilization']),
           _gigabytes(row['device_bytes']),
           _milliseconds(baseline.get('seconds')),
-          _share(baseline.get('utilisation')),
+          _share(baseline.get('utilization')),
           _times(baseline.get('seconds'), row['seconds']),
         ]
       )
@@ -273,7 +273,7 @@ def _data(found) -> str:
         _count(row['updates']),
         _count(row['tokens_per_second']),
         _share(row['data_wait']),
-        _share(row['utilisation']),
+        _share(row['utilization']),
         _share(row['fill']),
       ]
       for row in _rows(found, 'data')

@@ -130,6 +130,6 @@ def train_here(folder: Path, name: str, workdir: Path):
   if config.train.reproducible:
     set_reproducible_flags(os.environ)
   with Signals(_GRACE) as signals:
-    from transformer.experiment.training import train_run
+    from transformer.experiment.train_loop import train_run
 
     train_run(config, workdir, signals)

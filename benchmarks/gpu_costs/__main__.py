@@ -108,7 +108,7 @@ def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, st
     ('estimated collectives', f'{1e3 * seconds["collectives"]:.1f} ms'),
     ('estimated update', f'{1e3 * total:.1f} ms'),
     (f'days for {steps:,} updates', f'{steps * total / 86_400:.2f}'),
-    ('utilisation, estimated', f'{result["utilisation"]:.1%}'),
+    ('utilization, estimated', f'{result["utilization"]:.1%}'),
     ('compiled in', f'{result["compile_seconds"]:.0f} s'),
   ]
 

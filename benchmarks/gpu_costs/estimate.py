@@ -94,5 +94,5 @@ def cost(compiled: Compiled, chip: Chip, per_host: int) -> dict[str, Any]:
     'collectives': totals(sent),
     'flops': {'model': compiled.flops, 'products': products},
     'seconds': {**seconds, 'total': total},
-    'utilisation': compiled.flops / chip.peak_flops / total,
+    'utilization': compiled.flops / chip.peak_flops / total,
   }

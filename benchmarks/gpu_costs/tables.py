@@ -120,7 +120,7 @@ def _table(wanted: Sequence[Cell], found: dict[str, Any]) -> str:
         mesh_of(result),
         f'{result["memory"]["total"] / 1e9:.1f} GB',
         *(f'{1e3 * value:.1f} ms' for value in seconds.values()),
-        f'{result["utilisation"]:.1%}',
+        f'{result["utilization"]:.1%}',
       ]
     )
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines)

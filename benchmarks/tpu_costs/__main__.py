@@ -83,7 +83,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
       ('FLOPs that XLA counts', f'{result["flops"]["xla"] / 1e9:,.0f} G'),
       ('estimated arithmetic', f'{1e3 * result["seconds"]["arithmetic"]:.2f} ms'),
       ('estimated wire', f'{1e3 * result["seconds"]["wire"]:.2f} ms'),
-      ('utilisation, estimated', f'{result["utilisation"]:.1%}'),
+      ('utilization, estimated', f'{result["utilization"]:.1%}'),
     ]
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]
 

@@ -87,7 +87,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   """Compiles the training step of a config for devices; returns its costs on one chip, for JSON.
 
   `memory` is None if the compiler reports too little memory; `flops.xla` counts a loop's body
-  once; both `seconds` are estimates, and `utilisation` is of their sum.
+  once; both `seconds` are estimates, and `utilization` is of their sum.
   """
   compiled = compile_update(settings, devices)
   result = {
@@ -111,7 +111,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
     'collectives': collectives,
     'flops': {'model': compiled.flops, 'xla': compiled.xla_flops},
     'seconds': seconds,
-    'utilisation': compiled.flops / peak_flops(kind) / sum(seconds.values()),
+    'utilization': compiled.flops / peak_flops(kind) / sum(seconds.values()),
   }
 
 

@@ -80,7 +80,7 @@ class Sweep:
         '--workdir'
       )
     known = self.folder / TRIALS if self.url else self._journal
-    if not known.exists() and not run_directory.holds_nothing(self.folder):
+    if not known.exists() and not run_directory.is_unused(self.folder):
       raise UserError(
         f'{self.folder} is not empty and holds no sweep; choose another --workdir'
       )

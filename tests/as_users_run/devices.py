@@ -9,7 +9,7 @@ import numpy as np
 from tests.as_users_run import tiny
 from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits, random_key
-from transformer.system.processes import place
+from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh
 from transformer.training.update import make_update
 
@@ -50,7 +50,7 @@ def on_mesh(sizes) -> dict:
   state = update.first_state(tiny.random_params(model))
   by_rows, losses = batch_sharding(mesh), []
   for number in range(STEPS):
-    state, metrics = step(state, place(batches[number], by_rows))
+    state, metrics = step(state, to_global(batches[number], by_rows))
     losses.append(float(metrics['loss'] / metrics['weight']))
   bits = jax.jit(
     lambda key: random_bits(key, (*batches.shape[:2], config.model.model_dim)),

@@ -8,7 +8,7 @@ from tests.as_users_run import tiny
 from transformer.data.batches.packing import PackedRows
 from transformer.data.batches.training_batches import BatchShape, assemble_batch
 from transformer.model.transformer import Transformer
-from transformer.system.processes import place
+from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
 from transformer.training.objective import shift_right
 from transformer.training.update import make_update
@@ -50,7 +50,7 @@ def measure(folder):
     if shape != batches.shape:
       return of_pair, None
     return of_pair, float(
-      update.eval_step(params, place(batch, batch_sharding(mesh)))['nll']
+      update.eval_step(params, to_global(batch, batch_sharding(mesh)))['nll']
     )
 
   rows = batches.packed_rows(0)[0]

@@ -179,12 +179,12 @@ def test_tables_hold_the_figures_of_both_systems():
     'device_bytes': 2e9,
     'loss': 6,
   }
-  ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilisation': 0.4}
+  ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilization': 0.4}
   theirs = {
     **update,
     'seconds': 0.013,
     'tokens_per_second': 9846.0,
-    'utilisation': None,
+    'utilization': None,
   }
   found = {
     'updates, base': measured(

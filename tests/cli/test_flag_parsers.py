@@ -112,7 +112,7 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
     both, alone = read(place, *first, *last), read(place, *last)
     assert both == alone
     assert (
-      both['train']['report']
+      both['train']['trackers']
       == both['data']['augmentations']
       == both['data']['user_defined_symbols']
     )
@@ -122,16 +122,16 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
 def test_a_list_can_be_emptied(nothing):
   config = settings_of(
     '--config.data.train_weights=2',
-    '--config.train.report=my:tracker',
+    '--config.train.trackers=my:tracker',
     '--config.data.user_defined_symbols=<a>',
     *(
       f'--config.{key}={nothing}'
-      for key in ('data.train_weights', 'train.report', 'data.user_defined_symbols')
+      for key in ('data.train_weights', 'train.trackers', 'data.user_defined_symbols')
     ),
   )
   assert (
     config.data.train_weights,
-    config.train.report,
+    config.train.trackers,
     config.data.user_defined_symbols,
   ) == (
     (),

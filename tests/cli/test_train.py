@@ -11,7 +11,7 @@ import pytest
 from tests.experiment.events import samples_of, shown
 from tests.running_commands import ENGLISH, GERMAN
 from transformer.config import Config
-from transformer.experiment import training
+from transformer.experiment import train_loop
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
 
@@ -214,9 +214,9 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ('bytes', 'data.train=latin', 'latin.de must be UTF-8; line 2'),
       ('language', 'data.target_language=fr', 'train.fr'),
       (
-        'reporter',
-        'train.report=no_module:x',
-        'the reporter no_module:x cannot be imported',
+        'tracker',
+        'train.trackers=no_module:x',
+        'the tracker no_module:x cannot be imported',
       ),
       (
         'metric',
@@ -349,9 +349,9 @@ def test_validation_while_training_is_greedy_however_the_run_decodes(
     def compile_longest(self, params, sources, decoding):
       raise KeyboardInterrupt(decoding.beam_size)  # The run ends before its first step.
 
-  monkeypatch.setattr(training, 'Translator', Searching)
+  monkeypatch.setattr(train_loop, 'Translator', Searching)
   with pytest.raises(KeyboardInterrupt, match='1'):
-    training.train_run(Config.from_dict(settings), tmp_path / 'run')
+    train_loop.train_run(Config.from_dict(settings), tmp_path / 'run')
 
 
 @pytest.mark.long

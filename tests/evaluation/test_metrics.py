@@ -5,7 +5,11 @@ import sacrebleu
 
 from transformer.errors import UserError
 from transformer.evaluation import metrics
-from transformer.evaluation.metrics import check_tokenizer, corpus_score, score_text
+from transformer.evaluation.metrics import (
+  check_tokenizer,
+  corpus_score,
+  score_with_intervals,
+)
 
 TRANSLATIONS = [
   'The cat sat on the mat .',
@@ -21,7 +25,8 @@ REFERENCES = [
 
 def scores(translations, references, tokenize='13a'):
   return [
-    score_text(name, translations, references, tokenize) for name in metrics.NAMES
+    score_with_intervals(name, translations, references, tokenize)
+    for name in metrics.SACREBLEU_METRICS
   ]
 
 
@@ -56,7 +61,7 @@ def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(
   tokenize, warnings, caplog
 ):
   text = ['The cat sat on the mat .'] * 100
-  for score in (corpus_score, score_text):
+  for score in (corpus_score, score_with_intervals):
     caplog.clear()
     score('BLEU', text, [text], tokenize)
     assert (
@@ -92,7 +97,7 @@ def test_a_sentence_is_scored_by_itself_against_all_its_references():
     assert whole.sentences[1] == one.sentences[0] == pytest.approx(one.score)
     assert both.sentences == pytest.approx([100] * 3)
   # A sentence of two words is scored by the orders that it has; a pair counts half a match.
-  computed = score_text(
+  computed = score_with_intervals(
     'BLEU', ['good morning', 'good day'], [['good morning'] * 2], '13a'
   )
   assert computed.sentences == pytest.approx([100, 100 * (1 / 2 * 1 / 2) ** 0.5])

@@ -14,9 +14,9 @@ from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
-from transformer.evaluation.texts import Text
+from transformer.evaluation.eval_sets import EvalSet
 
-TEXT = Text('test', ['a b c d'], [['w x y z']])
+TEXT = EvalSet('test', ['a b c d'], [['w x y z']])
 
 
 def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
@@ -26,8 +26,8 @@ def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
     for name, *steps in runs
   ]
   decoding = Decoding(seed=3, **decode)
-  return results.place(
-    folder / 'results', results.facts(text, members, decoding, **more)
+  return results.new_result(
+    folder / 'results', results.metadata(text, members, decoding, **more)
   )
 
 
@@ -74,7 +74,7 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
   written.path.with_name('test.step1.odd.json').write_text(
     written.path.read_text('utf-8').replace('"test"', '"test.step1"'), 'utf-8'
   )
-  (read,) = results.read_all(tmp_path / 'results', 'test')
+  (read,) = results.read_results(tmp_path / 'results', 'test')
   assert (read.name, read.decoding) == (name, written.decoding)
   assert read.read_sentences()[0]['translation'] == 'b'
 
@@ -102,8 +102,8 @@ def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_ow
 def test_a_search_is_found_by_its_settings(tmp_path, search):
   written = result(tmp_path, ('a', 5), search=search)
   written.write({'metrics': []})
-  (read,) = results.read_all(tmp_path / 'results', 'test')
-  assert read.how == written.how and 'search' in read.how
+  (read,) = results.read_results(tmp_path / 'results', 'test')
+  assert read.variant == written.variant and 'search' in read.variant
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_scores_that_cannot_be_kept_are_printed(tmp_path):
   (tmp_path / 'results').write_text('no folder', encoding='utf-8')
   stages = report.evaluate(TEXT, [Translation('w x y z', -1.0, False, ())], 1.0, '13a')
   with pytest.raises(UserError):
-    report.report(result(tmp_path, ('a', 5)), stages, people := io.StringIO())
-  assert 'test: 1 sentences' in people.getvalue() and '  BLEU ' in people.getvalue()
+    report.write_and_print(result(tmp_path, ('a', 5)), stages, stream := io.StringIO())
+  assert 'test: 1 sentences' in stream.getvalue() and '  BLEU ' in stream.getvalue()

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.evaluation.scores import OwnMetric, own_scores
+from transformer.evaluation.scores import CustomMetric, custom_scores
 
 TEXT = ['a', 'b', 'c'], ['A', 'x', 'C'], [['A', 'B', 'C'], ['1', '2', '3']]
 
 
 def scores(function):
-  return own_scores(OwnMetric('m:f', function), *TEXT)
+  return custom_scores(CustomMetric('m:f', function), *TEXT)
 
 
 def test_numbers_of_sentences_have_their_mean_and_an_interval():
   values = np.random.default_rng(0).normal(3.0, 2.0, 400)
-  metric = OwnMetric('m:f', lambda *_: values)
-  (score,) = own_scores(metric, *(['x'] * 400,) * 2, [['x'] * 400])
+  metric = CustomMetric('m:f', lambda *_: values)
+  (score,) = custom_scores(metric, *(['x'] * 400,) * 2, [['x'] * 400])
   assert (
     score.score == pytest.approx(values.mean()) and score.sentences == values.tolist()
   )

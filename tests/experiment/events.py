@@ -4,7 +4,7 @@ import struct
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from transformer.experiment.reporters import Sample
+from transformer.experiment.trackers import Sample
 
 
 def events(workdir):

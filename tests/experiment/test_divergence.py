@@ -13,7 +13,7 @@ from tests.experiment.tiny_runs import final_state, rows_of, steps_in
 from tests.tiny_training import NumberedBatches, Settings, make_batch
 from transformer.data.batch import UNK_ID, Batch
 from transformer.errors import UserError
-from transformer.experiment.divergence import check_update
+from transformer.experiment.divergence import check_finite_step
 from transformer.model.transformer import init_params
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import sentence_mesh
@@ -167,11 +167,11 @@ def bad_metrics(total):
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):
   mixed = make_batch(0)._replace(corpora=make_batch(0).target_segments)
   for number in range(1, 14):
-    assert not check_update(tmp_path, 1, number, mixed, bad_metrics(number))
+    assert not check_finite_step(tmp_path, 1, number, mixed, bad_metrics(number))
   assert len(list((tmp_path / 'bad_batches').iterdir())) == 10
   with pytest.raises(UserError, match=r'bad_batches/14\.npz; lower'):
     metrics = {**bad_metrics(14), 'skips': Skips(14, 2)}
-    check_update(tmp_path, 1, 14, make_batch(0), metrics)
+    check_finite_step(tmp_path, 1, 14, make_batch(0), metrics)
   for number, batch in ((1, mixed), (14, make_batch(0))):
     with np.load(
       tmp_path / 'bad_batches' / f'{number}.npz', allow_pickle=False

@@ -30,7 +30,7 @@ def test_meter_divides_sums_once():
   meter.add(
     {'loss': 2.0, 'nll': 2.0, 'weight': 2.0, 'gradient_norm': 4.0, 'source_tokens': 3.0}
   )
-  values = meter.take(0.5)
+  values = meter.flush(0.5)
   assert values['train/loss'] == pytest.approx(32 / 12)
   assert values['train/perplexity'] == pytest.approx(np.exp(1.0))
   assert values['train/gradient_norm'] == pytest.approx(2.5)
@@ -51,27 +51,27 @@ def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_b
       now += wait
       yield wait
 
-  meter = Meter({}, positions=20, utilisation=(0.01, 1.0))
+  meter = Meter({}, positions=20, utilization=(0.01, 1.0))
   # The first step compiles, so it is not timed, and neither is the wait before it.
-  for wait in meter.watch(slow([100.0, 3.0, 0.0, 1.0])):
+  for wait in meter.measure_wait(slow([100.0, 3.0, 0.0, 1.0])):
     now += 2.0
     meter.add({**SUMS, 'weight': 5.0 + wait, 'source_tokens': 10 * wait})
     if wait == 3.0:
       now += 50.0  # An evaluation.
       meter.restart_clock()
-  values, seconds, source, target = meter.take(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
+  values, seconds, source, target = meter.flush(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
   assert values['train/data_wait'] == pytest.approx((3 + 0 + 1) / seconds)
   assert values['tokens_per_second'] == pytest.approx(target / seconds)
-  assert values['flops_utilisation'] == pytest.approx(
+  assert values['flops_utilization'] == pytest.approx(
     source / seconds / 100 + target / seconds
   )
-  for _ in meter.watch(slow([0.0, 0.0])):
+  for _ in meter.measure_wait(slow([0.0, 0.0])):
     now += 2.0
     meter.add(SUMS)
-  assert meter.take(0.5)['train/data_wait'] == 0.0
+  assert meter.flush(0.5)['train/data_wait'] == 0.0
 
 
-def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks(
+def test_utilization_counts_the_passes_and_other_models_and_divides_by_all_peaks(
   monkeypatch,
 ):
   model = Transformer(
@@ -82,20 +82,20 @@ def test_utilisation_counts_the_passes_and_other_models_and_divides_by_all_peaks
   )
   objective = Objective(None, passes=2, extra_models=[other])
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
-  assert meter_file.utilisation(model, 4, objective) is None
+  assert meter_file.utilization(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
   of_source, of_target = train_step_flops(model, 2, [other])
-  assert meter_file.utilisation(model, 4, objective) == pytest.approx(
+  assert meter_file.utilization(model, 4, objective) == pytest.approx(
     (of_source / 4e6, of_target / 4e6)
   )
 
 
 def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
-  meter = Meter({}, positions=20, utilisation=(1.0, 1.0))
+  meter = Meter({}, positions=20, utilization=(1.0, 1.0))
   meter.add(SUMS)  # The first step of a process.
-  first = meter.take(0.5)
+  first = meter.flush(0.5)
   meter.add(SUMS)
-  second = meter.take(0.5)
+  second = meter.flush(0.5)
   assert not first.keys() & set(WALL_CLOCK) and second.keys() - first.keys() == set(
     WALL_CLOCK
   )
@@ -113,14 +113,14 @@ def test_meter_counts_only_the_time_of_skipped_updates():
   bad = {**dict.fromkeys(good, math.nan), 'weight': 10.0, 'source_tokens': 9.0}
   for metrics in (good, good, bad, good):
     meter.add(metrics, skipped=metrics is bad)
-  values = meter.take(0.5)
+  values = meter.flush(0.5)
   assert (
     values['train/loss'],
     values['train/gradient_norm'],
     values['train/fill'],
   ) == (0.4, 3.0, 0.5)
   meter.add(bad, skipped=True)
-  values = meter.take(0.5)
+  values = meter.flush(0.5)
   assert math.isnan(values['train/loss']) and math.isnan(values['train/perplexity'])
   assert values['train/fill'] == 0.0
   assert values['tokens_per_second'] > 0

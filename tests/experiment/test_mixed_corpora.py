@@ -10,7 +10,7 @@ from transformer.config import Config
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
-from transformer.experiment.training import train_run
+from transformer.experiment.train_loop import train_run
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import read_record
 from transformer.training.objective import make_objective

@@ -9,8 +9,8 @@ import sacrebleu
 from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
-from transformer.evaluation.scores import OwnMetric
-from transformer.experiment.reporters import Sample
+from transformer.evaluation.scores import CustomMetric
+from transformer.experiment.trackers import Sample
 from transformer.experiment.validation import Validation, ValidationSet, check_metrics
 
 DECODING = Decoding(bleu_tokenize='none')
@@ -31,7 +31,7 @@ def validation_set(key, batches, pairs, gold=None):
 
 def evaluate(sets, function=None, **options):
   """Evaluates sets with a metric of one's own, m:f."""
-  metric = function and OwnMetric('m:f', function)
+  metric = function and CustomMetric('m:f', function)
   return Validation(sets, translate, DECODING, metric, **options).evaluate(sums, 'X')
 
 
@@ -73,7 +73,7 @@ def test_samples_are_spread_evenly_over_the_set(count, shown):
 
 @pytest.mark.parametrize('name', ['loss', 'perplexity', 'bleu', 'chrf'])
 def test_a_metric_may_not_take_the_name_of_another_measure(name):
-  metric = OwnMetric('m:f', lambda *_: {name: 1})
+  metric = CustomMetric('m:f', lambda *_: {name: 1})
   with pytest.raises(
     UserError,
     match=f"m:f returns '{name}', already the name of another validation metric",
@@ -112,7 +112,7 @@ def test_a_mistake_in_a_metric_is_found_before_training():
     return 1.0
 
   def check(function, best_by=''):
-    metric = function and OwnMetric('m:share', function)
+    metric = function and CustomMetric('m:share', function)
     check_metrics(metric, best_by, [('a', 'A'), ('b', 'B'), ('c', 'C')], None)
 
   check(share, best_by='share')

@@ -14,7 +14,7 @@ from tests.faults.damage import DAMAGES, damaged, files_of
 from transformer.config import Config
 from transformer.data.config import SHARED_VOCABULARY
 from transformer.errors import UserError
-from transformer.experiment.training import train_run
+from transformer.experiment.train_loop import train_run
 from transformer.runs import run_directory
 from transformer.runs.loading import load_run
 

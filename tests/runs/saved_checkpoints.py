@@ -51,5 +51,5 @@ def looked_at(directory, action):
 def resumed(directory):
   """Returns the state that training would resume from, and its history."""
   with contextlib.closing(CheckpointWriter(directory, keep=9)) as checkpoints:
-    step = checkpoints.fall_back()
+    step = checkpoints.latest_intact()
     return checkpoints.restore(step, LIKE), checkpoints.history(step)

@@ -121,7 +121,7 @@ def test_an_unfinished_checkpoint_stays_until_the_finished_one_is_written(
     )
     save(directory, (4,), keep=1)
   with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
-    assert checkpoints.fall_back() == 4 and checkpoints.is_unfinished(4)
+    assert checkpoints.latest_intact() == 4 and checkpoints.is_unfinished(4)
     chex.assert_trees_all_equal(checkpoints.restore(4, LIKE), state_of(4))
   save(directory, (4,), keep=1)
   assert names_in(directory) == {'4'}

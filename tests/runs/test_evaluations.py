@@ -6,8 +6,8 @@ import pytest
 
 from transformer.runs.evaluations import (
   best_evaluation,
-  deciding_metric,
   is_out_of_patience,
+  selection_metric,
 )
 
 
@@ -51,7 +51,7 @@ def test_another_metric_decides_where_the_history_says_so(best_by, values, step)
   ]
   assert best_evaluation(history)['step'] == step
   assert is_out_of_patience(history, 1) == (step < 60)
-  name, value = deciding_metric(history[0])
+  name, value = selection_metric(history[0])
   assert (
     name == {'bleu': 'BLEU', 'f1': 'F1'}.get(best_by, best_by) and value == values[0]
   )
@@ -85,7 +85,7 @@ def test_another_validation_set_decides_by_its_own_loss_too(best_by, name, step)
   ]
   best = best_evaluation(history)
   assert best['step'] == step
-  assert deciding_metric(best) == (name, best[f'valid/{best_by}'])
+  assert selection_metric(best) == (name, best[f'valid/{best_by}'])
 
 
 def test_patience_lasts_while_bleu_is_near_0_and_the_loss_falls():

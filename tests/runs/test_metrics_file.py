@@ -24,7 +24,7 @@ def written(tmp_path):
     for step in (1, 2, 3):
       lines.write(f'{{"step": {step}, "a": 1.0}}\n')
       if step == 2:
-        written = lines.written()
+        written = lines.flush()
   with (tmp_path / 'metrics.jsonl').open('a') as file:
     file.write('{"st')  # A kill came.
   assert steps_in(tmp_path) == [1, 2, 3]
@@ -65,4 +65,4 @@ def test_a_line_that_does_not_fit_is_one_error_and_no_part_of_it_stays(tmp_path)
     ):
       lines.write('{"step": 2}\n')
     lines._file = whole
-    assert lines.written() == {'bytes': os.path.getsize(tmp_path / 'metrics.jsonl')}
+    assert lines.flush() == {'bytes': os.path.getsize(tmp_path / 'metrics.jsonl')}

@@ -9,7 +9,7 @@ from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import UserError
 from transformer.runs.resuming import (
-  check_not_lost,
+  check_checkpoints_exist,
   check_same_settings,
   check_same_start,
 )
@@ -97,7 +97,7 @@ def test_a_run_that_lost_all_checkpoints_is_refused_and_the_way_out_is_one(
     with pytest.raises(
       UserError, match=f'to step {reached}, but has no checkpoint'
     ) as error:
-      check_not_lost(tmp_path, 100)
+      check_checkpoints_exist(tmp_path, 100)
     assert str(error.value).endswith(f'remove {tmp_path}/metrics.jsonl')
     (tmp_path / 'metrics.jsonl').unlink()
-  check_not_lost(tmp_path, 100)
+  check_checkpoints_exist(tmp_path, 100)

@@ -7,7 +7,7 @@ import pytest
 from tests.tiny_training import Settings
 from transformer import files
 from transformer.errors import UserError
-from transformer.experiment.training import train_run
+from transformer.experiment.train_loop import train_run
 from transformer.runs import record, run_directory
 from transformer.runs.loading import load_run
 from transformer.system import jax_backend

@@ -130,7 +130,7 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(
     sums += batch.target_tokens[real].sum(), real.sum()
     state, metrics = step(state, batch)
     meter.add(jax.device_get(metrics))
-  values = meter.take(0.1)
+  values = meter.flush(0.1)
   assert values['train/ids'] == pytest.approx(sums[0] / sums[1], rel=1e-6)
   assert {*values} - {'train/ids', 'train/loss'} <= {
     *WALL_CLOCK,

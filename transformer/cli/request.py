@@ -12,7 +12,7 @@ from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
 from transformer.decoding.config import OPTIONS, Decoding, decoding_for
 from transformer.errors import UserError
-from transformer.evaluation import texts
+from transformer.evaluation import eval_sets
 from transformer.runs import run_directory
 from transformer.system import outputs
 
@@ -120,13 +120,13 @@ class Request:
       decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize
     )
 
-  def read_texts(self, data: DataConfig) -> list[texts.Text]:
-    """Returns the requested texts: the source file, or splits of the run's data."""
+  def read_eval_sets(self, data: DataConfig) -> list[eval_sets.EvalSet]:
+    """Returns the requested evaluation sets: the source file, or splits of the run's data."""
     if self.source:
-      return [texts.read_files(self.source, self.reference)]
+      return [eval_sets.read_files(self.source, self.reference)]
     data = dataclasses.replace(data, dir=self.data_dir or data.dir)
     splits = resolve_splits(data, self.split, self.output)
-    return [texts.read_split(data, split) for split in splits]
+    return [eval_sets.read_split(data, split) for split in splits]
 
 
 def check_output(
@@ -136,7 +136,9 @@ def check_output(
   if output and output != '-':
     path = files.as_path(output)
     outputs.check_file(flag, path)
-    record = [Path(workdir, name) for name in run_directory.RECORD] if workdir else []
+    record = (
+      [Path(workdir, name) for name in run_directory.RECORD_FILES] if workdir else []
+    )
     outputs.check_not_input(flag, path, [*filter(None, read), *record])
 
 
@@ -157,6 +159,6 @@ def resolve_splits(data: DataConfig, names: Sequence[str], output: str) -> list[
     )
   if output:
     outputs.check_not_input(
-      'output', files.as_path(output), texts.split_files(data, *splits)
+      'output', files.as_path(output), eval_sets.split_files(data, *splits)
     )
   return list(splits)

@@ -11,8 +11,8 @@ from transformer.cli.text_lines import as_lines, write_lines
 from transformer.decoding.config import Decoding
 from transformer.decoding.constraint import FREE, Constraint
 from transformer.evaluation import report, results
-from transformer.evaluation.scores import OwnMetric
-from transformer.evaluation.texts import Text
+from transformer.evaluation.eval_sets import EvalSet
+from transformer.evaluation.scores import CustomMetric
 from transformer.runs import run_directory
 from transformer.system import outputs
 from transformer.trained_run import TrainedRun
@@ -21,15 +21,15 @@ from transformer.trained_run import TrainedRun
 def translate_and_score(
   request: Request,
   run: TrainedRun,
-  text: Text,
+  eval_set: EvalSet,
   decoding: Decoding,
-  own_metrics: Sequence[OwnMetric] = (),
+  custom_metrics: Sequence[CustomMetric] = (),
   constraint: Constraint = FREE,
   **more: Sequence[str],
 ) -> tuple:
   """Translates a text and writes the requested output; scores it if it has references.
 
-  `more` distinguishes the result from others, like `lines` in `results.facts`.
+  `more` distinguishes the result from others, like `lines` in `results.metadata`.
 
   Returns:
     The translations; and the result with its row for `print_table`, or None without references.
@@ -40,14 +40,14 @@ def translate_and_score(
       where possible.
   """
   result = None
-  if text.references:
-    content = results.facts(text, run.members, decoding, **more)
+  if eval_set.references:
+    content = results.metadata(eval_set, run.members, decoding, **more)
     default = Path(request.workdir, run_directory.EVALUATIONS)
     folder = files.as_path(request.results or default)
     outputs.check_folder('results', folder)
-    result = results.place(folder, content)
+    result = results.new_result(folder, content)
   started = time.perf_counter()
-  answers = run.answers(text.sources, decoding, constraint=constraint)
+  answers = run.answers(eval_set.sources, decoding, constraint=constraint)
   seconds = time.perf_counter() - started
   scored = None
   output = request.output or ('' if result else '-')
@@ -57,10 +57,10 @@ def translate_and_score(
   finally:  # Translations are scored even if the disk has no space for them.
     if result:
       stages = report.evaluate(
-        text, answers, seconds, decoding.bleu_tokenize, own_metrics
+        eval_set, answers, seconds, decoding.bleu_tokenize, custom_metrics
       )
       # If translations go to standard output, print scores to standard error.
-      people = sys.stderr if output == '-' else sys.stdout
-      scored = result, report.report(result, stages, people)
-      report.show_examples(text, answers, request.examples, people)
+      stream = sys.stderr if output == '-' else sys.stdout
+      scored = result, report.write_and_print(result, stages, stream)
+      report.show_examples(eval_set, answers, request.examples, stream)
   return answers, scored

@@ -13,7 +13,7 @@ from transformer.data.batch import PAD_ID
 from transformer.decoding.model_search import mean_probability
 from transformer.decoding.pairs import encode_pairs, longest, pair_batches, pair_rows
 from transformer.ops.linear import logits
-from transformer.runs.loading import Run, check_finite
+from transformer.runs.loading import Run, check_finite_scores
 from transformer.training.objective import model_inputs
 
 
@@ -46,7 +46,7 @@ def token_log_probs(
   if lacking:
     logging.warning('%d of %d pairs are too long to score', lacking, len(pieces))
   totals = (sum(log_prob for _, log_prob in line) for line in pieces)
-  check_finite(members, totals, itertools.count(1))
+  check_finite_scores(members, totals, itertools.count(1))
   return pieces
 
 

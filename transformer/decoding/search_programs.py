@@ -84,7 +84,7 @@ class SearchPrograms:
 
   def begin(self, params, tables, inputs: Inputs) -> BatchState:
     """Encodes padded source ids, EOS included; returns the state before the first token."""
-    inputs = processes.place(inputs, self._rows)
+    inputs = processes.to_global(inputs, self._rows)
     length = encoded_length(inputs.sources.shape[1], self._longest)
     arguments = params, inputs, (), (tables, np.int32(0))
     _, program = self._program(self._begin, length, arguments)

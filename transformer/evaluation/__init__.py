@@ -1,1 +1,1 @@
-"""Scores of translations: texts, metrics, result files, reports."""
+"""Scores of translations: evaluation sets, metrics, result files, reports."""

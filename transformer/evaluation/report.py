@@ -9,37 +9,40 @@ from absl import logging
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError, short_repr, warn_on_error
 from transformer.evaluation import results
-from transformer.evaluation.metrics import NAMES, score_text
-from transformer.evaluation.scores import OwnMetric, Score, own_scores
-from transformer.evaluation.texts import Text
+from transformer.evaluation.eval_sets import EvalSet
+from transformer.evaluation.metrics import SACREBLEU_METRICS, score_with_intervals
+from transformer.evaluation.scores import CustomMetric, Score, custom_scores
 
 # Corpus scores, and a dict for each sentence; the first metric is the headline.
 Scores = tuple[dict, list[dict]]
 
 
 def evaluate(
-  text: Text,
+  eval_set: EvalSet,
   answers: Sequence[Translation],
   seconds: float,
   tokenize: str,
-  own_metrics: Sequence[OwnMetric] = (),
+  custom_metrics: Sequence[CustomMetric] = (),
 ) -> Iterator[Scores]:
   """Yields (corpus, sentence) scores: with BLEU and chrF2++, then after each custom metric.
 
   `seconds` is the translation time. A custom metric that fails is omitted with a warning, which is
-  also stored in `left_out` of the corpus scores.
+  also stored in `failed_metrics` of the corpus scores.
   """
   lines = [answer.text for answer in answers]
-  standard = [score_text(name, lines, text.references, tokenize) for name in NAMES]
+  standard = [
+    score_with_intervals(name, lines, eval_set.references, tokenize)
+    for name in SACREBLEU_METRICS
+  ]
   bleu = standard[0]
   scores = {
     'bleu': bleu.score,
     'signature': bleu.signature,
     'details': bleu.details,
     'metrics': [],
-    'left_out': [],
+    'failed_metrics': [],
     'sentences': len(lines),
-    'cut_sources': sum(answer.cut for answer in answers),
+    'truncated_sources': sum(answer.cut for answer in answers),
     'seconds': seconds,
     'sentences_per_second': len(lines) / seconds,
   }
@@ -51,28 +54,28 @@ def evaluate(
       'model_score': answer.score,
     }
     for source, answer, *sides in zip(
-      text.sources, answers, *text.references, strict=True
+      eval_set.sources, answers, *eval_set.references, strict=True
     )
   ]
   _add(scores, sentences, standard)
   yield scores, sentences
 
-  def leave_out(line: str):
-    scores['left_out'].append(line)
+  def add_failure(line: str):
+    scores['failed_metrics'].append(line)
     logging.warning('%s', line)
 
-  gold = text.references if text.gold is None else [text.gold]
-  for metric in own_metrics:
-    with warn_on_error(f'the metric {metric.spec} is skipped', leave_out):
-      own = own_scores(metric, text.sources, lines, gold)
+  gold = eval_set.references if eval_set.gold is None else [eval_set.gold]
+  for metric in custom_metrics:
+    with warn_on_error(f'the metric {metric.spec} is skipped', add_failure):
+      custom = custom_scores(metric, eval_set.sources, lines, gold)
       taken = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
-      clash = taken.intersection(score.name for score in own)
+      clash = taken.intersection(score.name for score in custom)
       if clash:
         raise UserError(
           f'the metric returns {short_repr(min(clash))}, already the name of another score or of a '
           'field of the results; rename it'
         )
-      _add(scores, sentences, own)
+      _add(scores, sentences, custom)
     yield scores, sentences
 
 
@@ -91,10 +94,12 @@ def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
       sentence[score.name] = value
 
 
-def report(result: results.Result, stages: Iterable[Scores], people: TextIO) -> dict:
+def write_and_print(
+  result: results.Result, stages: Iterable[Scores], stream: TextIO
+) -> dict:
   """Writes and prints the scores of each stage; returns the row for `print_table`.
 
-  Prints to `people`. If the disk is full or the reader of a pipe has exited, still computes all
+  Prints to `stream`. If the disk is full or the reader of a pipe has exited, still computes all
   scores, and still writes or prints them where possible. Then raises the first error.
   """
   errors: list[Exception] = []
@@ -107,20 +112,20 @@ def report(result: results.Result, stages: Iterable[Scores], people: TextIO) -> 
       errors.append(error)
     try:
       if not printed:
-        how = ', '.join(f'{key} {value}' for key, value in result.how.items())
+        variant = ', '.join(f'{key} {value}' for key, value in result.variant.items())
         print(
           f'{result.content["text"]}: {len(sentences)} sentences in '
-          f'{scores["seconds"]:.1f} s, {how}',
-          file=people,
+          f'{scores["seconds"]:.1f} s, {variant}',
+          file=stream,
         )
       for row in rows[printed:]:
-        print(_line(**row), file=people, flush=True)
+        print(_line(**row), file=stream, flush=True)
     except OSError as error:
       errors.append(error)
     printed = len(rows)
   if errors:
     raise errors[0]
-  print(f'also in {result.path}', file=people)
+  print(f'also in {result.path}', file=stream)
   return {
     'step': result.content['steps'][-1],
     **{row['name']: row['score'] for row in rows},
@@ -136,24 +141,24 @@ def _line(
 
 
 def show_examples(
-  text: Text, answers: Sequence[Translation], count: int, people: TextIO
+  eval_set: EvalSet, answers: Sequence[Translation], count: int, stream: TextIO
 ):
   """Prints up to `count` translations with sources and references, evenly spaced over the text."""
-  count = min(count, len(text.sources))
+  count = min(count, len(eval_set.sources))
   for number in range(count):
-    index = number * len(text.sources) // count
+    index = number * len(eval_set.sources) // count
     print(
-      f'  source       {text.sources[index]}\n'
-      f'  reference    {text.references[0][index]}\n'
+      f'  source       {eval_set.sources[index]}\n'
+      f'  reference    {eval_set.references[0][index]}\n'
       f'  translation  {answers[index].text}\n',
-      file=people,
+      file=stream,
     )
 
 
 def print_table(scored: Sequence[tuple]):
   """Prints and writes the scores of all checkpoints; marks the best.
 
-  `scored` has a result and a row from `report` for each checkpoint.
+  `scored` has a result and a row from `write_and_print` for each checkpoint.
   """
   rows = [row for _, row in scored]
   headline = list(rows[0])[1]
@@ -164,6 +169,8 @@ def print_table(scored: Sequence[tuple]):
     ]
     print(f'step {row["step"]:6}  {"  ".join(cells)}{"  *" if row is best else ""}')
   result, _ = scored[0]
-  table = results.place(result.path.parent, {**result.content, 'steps': []}, '.all')
+  table = results.new_result(
+    result.path.parent, {**result.content, 'steps': []}, '.all'
+  )
   table.write({'steps': [row['step'] for row in rows], 'checkpoints': rows})
   print(f'also in {table.path}')

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from transformer import files
 from transformer.decoding.config import Decoding
 from transformer.errors import UserError
-from transformer.evaluation.texts import Text
+from transformer.evaluation.eval_sets import EvalSet
 from transformer.runs import run_directory, sealing
 
 _SAMPLING = ('temperature', 'top_k', 'top_p')
@@ -39,34 +39,34 @@ class Result(NamedTuple):
   content: Mapping
 
   @property
-  def how(self) -> dict:
+  def variant(self) -> dict:
     """The fields that distinguish results of the same text, by name."""
     content = self.content
     decode = content['decode']
     steps = content['steps']
     others = content['ensemble']
-    how = {'step': steps[-1]} if steps else {}
+    variant = {'step': steps[-1]} if steps else {}
     if len(steps) > 1:
-      how['average'] = len(steps)
+      variant['average'] = len(steps)
     if others:  # A digest distinguishes ensembles of the same size.
       members = zip(others, content['ensemble_steps'], strict=True)
       digest = _digest(f'{other} {member_steps}' for other, member_steps in members)
-      how['ensemble'] = f'{1 + len(others)}.{digest}'
-    how['samples' if decode['sample'] else 'beam'] = decode['beam_size']
-    how['alpha'] = f'{decode["alpha"]:g}'
+      variant['ensemble'] = f'{1 + len(others)}.{digest}'
+    variant['samples' if decode['sample'] else 'beam'] = decode['beam_size']
+    variant['alpha'] = f'{decode["alpha"]:g}'
     if decode['sample']:
-      how |= {name: f'{decode[name]:g}' for name in _SAMPLING}
-      how['seed'] = content['seed']
+      variant |= {name: f'{decode[name]:g}' for name in _SAMPLING}
+      variant['seed'] = content['seed']
     if decode['search'] != 'default':
-      how['search'] = _digest([json.dumps(decode['search'])])
+      variant['search'] = _digest([json.dumps(decode['search'])])
     if decode['dtype'] != 'trained':
-      how['dtype'] = decode['dtype']
-    return how | content['more']
+      variant['dtype'] = decode['dtype']
+    return variant | content['more']
 
   @property
   def name(self) -> str:
     """The same fields as text, such as `step600.beam4.alpha0.6`."""
-    return '.'.join(f'{key}{value}' for key, value in self.how.items())
+    return '.'.join(f'{key}{value}' for key, value in self.variant.items())
 
   @property
   def decoding(self) -> dict:
@@ -86,7 +86,7 @@ class Result(NamedTuple):
     """The file of the sentences, with one JSON object per line."""
     return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
 
-  def check_own(self):
+  def check_overwrite(self):
     """Raises `UserError` if the file is the result of another run or text."""
     try:
       other = json.loads(self.path.read_bytes())
@@ -109,7 +109,7 @@ class Result(NamedTuple):
 
   def write(self, scores: Mapping, sentences: Sequence | None = None):
     """Writes the sentences, if given, then the metadata with scores; both are JSON data."""
-    self.check_own()
+    self.check_overwrite()
     if sentences is not None:
       lines = [json.dumps(sentence, ensure_ascii=False) for sentence in sentences]
       files.write(self.sentences_path, '\n'.join([*lines, '']).encode())
@@ -122,8 +122,8 @@ class Result(NamedTuple):
     )
 
 
-def facts(
-  text: Text, members: Sequence, decoding: Decoding, **lines: Sequence[str]
+def metadata(
+  eval_set: EvalSet, members: Sequence, decoding: Decoding, **lines: Sequence[str]
 ) -> dict:
   """Returns the metadata of a result; `members` are the run and the others of its ensemble.
 
@@ -134,8 +134,8 @@ def facts(
   if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
     more['bleu'] = decoding.bleu_tokenize
   return {
-    'text': text.name,
-    'text_sha256': text.digest,
+    'text': eval_set.name,
+    'text_sha256': eval_set.digest,
     'workdir': str(run.workdir.resolve()),
     'steps': run.steps,
     'checkpoints_sha256': _digests_of(run),
@@ -146,12 +146,12 @@ def facts(
     'commit': run_directory.commit(),
     **run_directory.versions(),
     'command': sys.argv[1:],
-    'decode': decode_facts(decoding),
+    'decode': decode_metadata(decoding),
     'seed': decoding.seed if decoding.sample else None,
   }
 
 
-def decode_facts(decoding: Decoding) -> dict:
+def decode_metadata(decoding: Decoding) -> dict:
   """Returns a result's `decode`: the decoding options that affect its scores."""
   options = dataclasses.asdict(decoding)
   del options['nbest'], options['seed']
@@ -164,18 +164,18 @@ def _digests_of(run) -> list[str | None]:
   return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]
 
 
-def place(folder: Path, content: Mapping, kind: str = '') -> Result:
+def new_result(folder: Path, content: Mapping, kind: str = '') -> Result:
   """Returns a new result in a folder; `kind` follows the name of the text in its file name.
 
   Raises `UserError` if the file is the result of another run or text.
   """
   name = f'{content["text"]}{kind}.{Result(None, content).name}'
   result = Result(folder / f'{name}.json', content)
-  result.check_own()
+  result.check_overwrite()
   return result
 
 
-def read(path: Path) -> Result:
+def read_result(path: Path) -> Result:
   """Returns the result in a file; raises `UserError` if it is unreadable or lacks fields."""
   result = Result(path, _read(path, lambda data: dict(json.loads(data))))
   missing = FIELDS - result.content.keys()
@@ -186,11 +186,13 @@ def read(path: Path) -> Result:
   return result
 
 
-def read_all(folder: Path, text: str) -> list[Result]:
+def read_results(folder: Path, text: str) -> list[Result]:
   """Returns all results of a text, sorted by file name; [] if the folder is missing."""
   paths = sorted(folder.glob(f'{glob.escape(text)}.step*.json'))
   # The pattern may also match results of another text, whose name starts like theirs.
-  return [result for result in map(read, paths) if result.content['text'] == text]
+  return [
+    result for result in map(read_result, paths) if result.content['text'] == text
+  ]
 
 
 def _digest(lines: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ class Score(NamedTuple):
   sentences: Sequence[float] = ()  # the score of each sentence
 
 
-def resampled(counts: Sequence[Any]) -> np.ndarray:
+def bootstrap_sums(counts: Sequence[Any]) -> np.ndarray:
   """Returns bootstrap sums of per-sentence statistics (Koehn, 2004): [RESAMPLES, ...].
 
   Uses the same samples as sacreBLEU, and holds one sample at a time in memory.
@@ -42,7 +42,7 @@ def interval_95(scores: Sequence[float]) -> tuple[float, float]:
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 
-class OwnMetric(NamedTuple):
+class CustomMetric(NamedTuple):
   """A custom metric: a function that scores translations, and its MODULE:FUNCTION.
 
   The function takes a list of sources, a list of translations, and a list of reference lists. It
@@ -54,13 +54,13 @@ class OwnMetric(NamedTuple):
   function: Callable
 
 
-def load_metric(spec: str) -> OwnMetric:
+def load_metric(spec: str) -> CustomMetric:
   """Imports the metric MODULE:FUNCTION, as `plugins.load` does."""
-  return OwnMetric(spec, plugins.load(spec, 'metric'))
+  return CustomMetric(spec, plugins.load(spec, 'metric'))
 
 
-def own_scores(
-  metric: OwnMetric,
+def custom_scores(
+  metric: CustomMetric,
   sources: Sequence[str],
   translations: Sequence[str],
   references: Sequence[Sequence[str]],
@@ -86,7 +86,7 @@ def own_scores(
       )
     score = Score(str(name), scores.mean().item(), metric.spec)
     if scores.shape:
-      interval = interval_95(resampled(scores) / count)
+      interval = interval_95(bootstrap_sums(scores) / count)
       score = score._replace(interval=interval, sentences=scores.tolist())
     found.append(score)
   return found

@@ -14,7 +14,7 @@ BAD_BATCHES = 'bad_batches'
 _WRITTEN = 10  # Maximum number of skipped batches to write, to limit disk usage.
 
 
-def check_update(
+def check_finite_step(
   workdir: Path, allowed: int, step: int, batch: Batch, metrics: dict
 ) -> bool:
   """Returns True if the training step updated the parameters, False if it was skipped.

@@ -12,7 +12,7 @@ from transformer.model.flops import peak_flops, train_step_flops
 from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS, Objective
 
 # Wall-clock metrics, which differ between runs that are otherwise bit-identical.
-WALL_CLOCK = ('tokens_per_second', 'flops_utilisation', 'train/data_wait')
+WALL_CLOCK = ('tokens_per_second', 'flops_utilization', 'train/data_wait')
 
 
 class Meter:
@@ -26,22 +26,22 @@ class Meter:
     self,
     sums: Mapping[str, float],
     positions: int,
-    utilisation: tuple[float, float] | None = None,
+    utilization: tuple[float, float] | None = None,
   ):
     """Starts from earlier sums, or {}.
 
     Args:
       positions: target positions per batch.
-      utilisation: the return value of the function `utilisation`.
+      utilization: the return value of the function `utilization`.
     """
     self._positions = positions
-    self._utilisation = utilisation
+    self._utilization = utilization
     self._clock: float | None = None
     self._waiting = 0.0
     self.sums = Counter(sums)
     self._timed = Counter()
 
-  def watch(self, batches: Iterable) -> Iterator:
+  def measure_wait(self, batches: Iterable) -> Iterator:
     """Yields batches, and measures the time spent waiting for each."""
     before = time.perf_counter()
     for batch in batches:
@@ -69,7 +69,7 @@ class Meter:
     """Excludes the time since the last step, which was not spent on training."""
     self._clock = time.perf_counter()
 
-  def take(self, learning_rate: float) -> dict[str, float]:
+  def flush(self, learning_rate: float) -> dict[str, float]:
     """Returns the metrics of the steps since the last call, and resets the sums.
 
     Omits `WALL_CLOCK` if no step was timed.
@@ -94,9 +94,9 @@ class Meter:
       target_speed = self._timed['target_tokens'] / seconds
       values['train/data_wait'] = self._timed['waited'] / seconds
       values['tokens_per_second'] = target_speed
-      if self._utilisation is not None:
-        of_source, of_target = self._utilisation
-        values['flops_utilisation'] = (
+      if self._utilization is not None:
+        of_source, of_target = self._utilization
+        values['flops_utilization'] = (
           of_source * source_speed + of_target * target_speed
         )
     self.sums = Counter()
@@ -109,7 +109,7 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilisation(
+def utilization(
   model: Model, devices: int, objective: Objective
 ) -> tuple[float, float] | None:
   """Returns the fractions of peak FLOP/s that one source and one target token per second use.

@@ -14,7 +14,7 @@ from transformer.runs.lock import run_lock
 from transformer.system import processes
 
 
-class OpenRun(NamedTuple):
+class RunState(NamedTuple):
   """The state of a run's directory at the start of a process.
 
   Attributes:
@@ -23,7 +23,7 @@ class OpenRun(NamedTuple):
     step: the step of the latest intact checkpoint; None if there is none.
     history: the history of that checkpoint; for a new run, it has no evaluations.
     unfinished: whether a signal stopped the run at that step, perhaps before its evaluation.
-    done: whether no training step remains.
+    training_done: whether no training step remains.
   """
 
   workdir: Path
@@ -32,18 +32,18 @@ class OpenRun(NamedTuple):
   step: int | None
   history: Mapping
   unfinished: bool
-  done: bool
+  training_done: bool
 
   @property
-  def ended(self) -> bool:
+  def is_finished(self) -> bool:
     """Whether neither a training step nor an evaluation remains."""
-    return self.done and not self.unfinished
+    return self.training_done and not self.unfinished
 
 
 @contextlib.contextmanager
 def open_run(
   workdir: Path, config: Config
-) -> Iterator[tuple[OpenRun, CheckpointWriter]]:
+) -> Iterator[tuple[RunState, CheckpointWriter]]:
   """Locks a directory, so that no other run trains in it, and reads its state.
 
   Raises `UserError` if changed settings would alter the training steps of the run.
@@ -53,17 +53,17 @@ def open_run(
     folder = workdir / run_directory.CHECKPOINTS
     writer = CheckpointWriter(folder, keep=config.train.keep)
     stack.enter_context(contextlib.closing(writer))
-    yield read_run(workdir, config, writer), writer
+    yield read_run_state(workdir, config, writer), writer
 
 
-def read_run(workdir: Path, config: Config, checkpoints: Checkpoints) -> OpenRun:
+def read_run_state(workdir: Path, config: Config, checkpoints: Checkpoints) -> RunState:
   """Returns the state of a directory; skips corrupt checkpoints."""
 
   def look():
     # train.py has checked the settings, but another run may have begun before the lock was taken.
     changes = resuming.changed_settings(workdir, config)
     begun = run_directory.has_begun(workdir)
-    step = checkpoints.fall_back()
+    step = checkpoints.latest_intact()
     unfinished = step is not None and checkpoints.is_unfinished(step)
     return begun, changes, step, unfinished
 
@@ -72,4 +72,4 @@ def read_run(workdir: Path, config: Config, checkpoints: Checkpoints) -> OpenRun
   history = {'evaluations': []} if step is None else checkpoints.history(step)
   is_last = step is not None and step >= config.train.steps
   done = is_last or is_out_of_patience(history['evaluations'], config.train.patience)
-  return OpenRun(workdir, begun, changes, step, history, unfinished, done)
+  return RunState(workdir, begun, changes, step, history, unfinished, done)

@@ -20,14 +20,14 @@ from transformer.data.corpora import (
 from transformer.data.vocabulary import building, vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.evaluation.metrics import check_tokenizer
-from transformer.evaluation.scores import OwnMetric, load_metric
+from transformer.evaluation.scores import CustomMetric, load_metric
 from transformer.experiment.init_from import (
   check_same_model,
   check_same_vocabulary,
   describe_origin,
   load_to_host,
 )
-from transformer.experiment.open_run import OpenRun, read_run
+from transformer.experiment.open_run import RunState, read_run_state
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
 from transformer.model.flops import train_step_flops
@@ -44,7 +44,7 @@ from transformer.training.update import Update, make_update
 _TRIED = 5  # Number of pairs on which a custom metric is tried.
 
 
-class Preparation(NamedTuple):
+class PreparedRun(NamedTuple):
   """The data, the vocabulary and the training step of a run, before compilation.
 
   Attributes:
@@ -56,13 +56,15 @@ class Preparation(NamedTuple):
   corpora: Corpora
   vocabulary: RunVocabulary
   origin: Run | None
-  metric: OwnMetric | None
+  metric: CustomMetric | None
   encoded: EncodedCorpora
   update: Update
   facts: Mapping
 
 
-def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Preparation:
+def prepare_run(
+  config: Config, run: RunState, mesh: Mesh, keep: bool = True
+) -> PreparedRun:
   """Opens and encodes the data, and builds the model and the training step; compiles nothing.
 
   `keep`: whether to store encoded text on disk. Raises `UserError` if the run cannot begin or
@@ -101,11 +103,11 @@ def prepare(config: Config, run: OpenRun, mesh: Mesh, keep: bool = True) -> Prep
     processes.broadcast_from_first(
       lambda: resuming.check_same_start(run.workdir, facts)
     )
-  return Preparation(corpora, vocabulary, origin, metric, encoded, update, facts)
+  return PreparedRun(corpora, vocabulary, origin, metric, encoded, update, facts)
 
 
 def _vocabulary(
-  config: Config, run: OpenRun, corpora: Corpora, origin: Run | None
+  config: Config, run: RunState, corpora: Corpora, origin: Run | None
 ) -> RunVocabulary:
   """Returns the vocabulary of an existing run; for a new run, builds it in process 0."""
   if run.begun:
@@ -122,7 +124,7 @@ def _vocabulary(
   )
 
 
-def record_start(run: OpenRun, prepared: Preparation):
+def record_start(run: RunState, prepared: PreparedRun):
   """Writes the settings and the vocabulary, and writes or extends `run.json`."""
   update = prepared.update
   config = update.config
@@ -130,7 +132,9 @@ def record_start(run: OpenRun, prepared: Preparation):
   if run.begun:
     # Written before the config, so that every changed setting is recorded.
     digests = prepared.facts['plugins']
-    record.add_session(run.workdir, reproducible, run.changes, not run.done, digests)
+    record.add_session(
+      run.workdir, reproducible, run.changes, not run.training_done, digests
+    )
   files.write_sealed(run.workdir / run_directory.CONFIG, config.to_dict())
   vocabularies.save(prepared.vocabulary, run.workdir)
   if run.begun:
@@ -158,18 +162,20 @@ def _flops(update: Update, shape: BatchShape) -> float | None:
   return rows * (of_source * source_length + of_target * target_length)
 
 
-def check_run(config: Config, workdir: Path) -> Preparation | None:
+def check_run(config: Config, workdir: Path) -> PreparedRun | None:
   """Does everything that training does before compilation, on one CPU device; writes nothing.
 
   Does not check the devices of the real run, nor whether another process trains in the directory.
   Returns None if the run is finished, so that there is nothing to train.
   """
   jax.config.update('jax_platforms', 'cpu')
-  run = read_run(workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS))
-  if run.ended:
+  run = read_run_state(
+    workdir, config, Checkpoints(workdir / run_directory.CHECKPOINTS)
+  )
+  if run.is_finished:
     return None
   mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
-  prepared = prepare(config, run, mesh, keep=False)
+  prepared = prepare_run(config, run, mesh, keep=False)
   # Trace the step, since a custom objective may fail only when it is called.
   prepared.update.lower(prepared.encoded.batches.shape)
   # On a machine with a plugin for an accelerator, training does not use the CPU.

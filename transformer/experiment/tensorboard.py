@@ -9,12 +9,12 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from transformer.config import Config
-from transformer.experiment.reporters import Sample
+from transformer.experiment.trackers import Sample
 
 TENSORBOARD = 'tensorboard'
 
 
-class Events:
+class TensorBoard:
   """An event file for TensorBoard.
 
   It replaces tensorboardX's `SummaryWriter`, which writes in a separate thread. A full disk ends
@@ -29,13 +29,13 @@ class Events:
     self._write(step + 1, session_log=SessionLog(status=SessionLog.START))
     self._writer.flush()
 
-  def numbers(self, step: int, values: Mapping[str, float]):
+  def log_metrics(self, step: int, values: Mapping[str, float]):
     """Writes numbers by name."""
     for name, value in values.items():
       self._write(step, summary=summary.scalar(name, value))
     self._writer.flush()
 
-  def samples(self, step: int, samples: Sequence[Sample]):
+  def log_samples(self, step: int, samples: Sequence[Sample]):
     """Writes translations."""
     self._write(step, summary=summary.text('valid/samples', _as_markdown(samples)))
     self._writer.flush()

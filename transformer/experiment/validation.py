@@ -10,9 +10,9 @@ from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, short_repr, warn_on_error
 from transformer.evaluation.metrics import corpus_score
-from transformer.evaluation.scores import OwnMetric, own_scores
+from transformer.evaluation.scores import CustomMetric, custom_scores
 from transformer.experiment.meter import perplexity
-from transformer.experiment.reporters import Sample
+from transformer.experiment.trackers import Sample
 from transformer.system import processes
 from transformer.system.progress import log_warning
 from transformer.training.config import STANDARD_METRICS
@@ -62,7 +62,7 @@ class Validation(NamedTuple):
   sets: Sequence[ValidationSet]
   translate: Translator
   decoding: Decoding
-  metric: OwnMetric | None = None
+  metric: CustomMetric | None = None
   has_chrf: bool = False
 
   def evaluate(self, eval_step: Callable, params) -> Evaluation:
@@ -97,7 +97,7 @@ class Validation(NamedTuple):
       scores['chrf'] = corpus_score('chrF2++', translations, references)
     if self.metric:
       with warn_on_error(f'{each.key}: a metric is skipped', log_warning):
-        scores |= own_values(self.metric, each.sources, translations, each.gold)
+        scores |= custom_values(self.metric, each.sources, translations, each.gold)
     return scores
 
 
@@ -113,7 +113,7 @@ def _loss(eval_step: Callable, params, batches: Sequence[Batch]) -> float:
 
 
 def check_metrics(
-  metric: OwnMetric | None,
+  metric: CustomMetric | None,
   best_by: str,
   pairs: Sequence[tuple[str, str]],
   gold: Sequence[str] | None,
@@ -127,7 +127,7 @@ def check_metrics(
   if metric:
     sources, targets = zip(*pairs, strict=True)
     shifted = [*targets[1:], targets[0]]
-    names |= own_values(metric, sources, shifted, gold or targets).keys()
+    names |= custom_values(metric, sources, shifted, gold or targets).keys()
   name = best_by.rpartition('/')[2]
   if name and name not in names:
     raise UserError(
@@ -135,14 +135,14 @@ def check_metrics(
     )
 
 
-def own_values(
-  metric: OwnMetric,
+def custom_values(
+  metric: CustomMetric,
   sources: Sequence[str],
   translations: Sequence[str],
   references: Sequence[str],
 ) -> dict[str, float]:
   """Returns the scores of a custom metric by name; raises `UserError` if a name is taken."""
-  scores = own_scores(metric, sources, translations, [references])
+  scores = custom_scores(metric, sources, translations, [references])
   for score in scores:
     if score.name in STANDARD_METRICS:
       raise UserError(

@@ -50,13 +50,13 @@ class CheckpointWriter(Checkpoints):
     self._thread = ThreadPoolExecutor(max_workers=1)
     self._writing: Future[None] | None = None
 
-  def fall_back(self) -> int | None:
+  def latest_intact(self) -> int | None:
     """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
 
     Renames each later checkpoint, which is corrupt, to `STEP.damaged`, so that it can be repaired
     by hand and its step can be saved again. Raises `UserError` if all checkpoints are corrupt.
     """
-    whole = super().fall_back()
+    whole = super().latest_intact()
     for step in [step for step in self.steps if step > (whole or 0)]:
       folder = self._directory / str(step)
       aside = files.unused_name(folder.with_name(f'{step}.damaged'))
@@ -153,7 +153,7 @@ class CheckpointWriter(Checkpoints):
     if self._writing:
       self._writing.result()
 
-  def check(self):
+  def check_for_errors(self):
     """Raises `UserError` if a completed write has failed; does not wait for a pending write."""
     if self._writing and self._writing.done():
       self._writing.result()

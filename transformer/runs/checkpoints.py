@@ -48,7 +48,7 @@ class Checkpoints:
     """Returns whether a signal stopped training at this step, perhaps before its evaluation."""
     return (self._directory / str(step) / UNFINISHED).is_dir()
 
-  def fall_back(self) -> int | None:
+  def latest_intact(self) -> int | None:
     """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
 
     Logs a warning for each corrupt checkpoint. Raises `UserError` if all are corrupt.
@@ -147,7 +147,7 @@ class Checkpoints:
     self._verified.add(step)
 
 
-def by_name(arrays) -> dict:
+def leaves_by_name(arrays) -> dict:
   """Returns the leaves of nested dicts by dotted name."""
   return {
     jax.tree_util.keystr(path, simple=True, separator='.'): leaf
@@ -158,7 +158,7 @@ def by_name(arrays) -> dict:
 def _read_arrays(folder: Path, like, sharding):
   """Returns nested dicts of arrays, read from the TensorStore database that Orbax wrote."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
-  wanted = by_name(like)
+  wanted = leaves_by_name(like)
   opening = [
     tensorstore.open(
       {'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}}, open=True, read=True

@@ -13,7 +13,7 @@ _NAMES = {'bleu': 'BLEU', 'chrf': 'chrF2++', 'f1': 'F1'}
 _LOWER_IS_BETTER = ('loss', 'perplexity')
 
 
-def deciding_metric(evaluation: Mapping) -> tuple[str, float]:
+def selection_metric(evaluation: Mapping) -> tuple[str, float]:
   """Returns the name and value of the metric that selects checkpoints; by default BLEU."""
   best_by = evaluation.get(BEST_BY) or 'bleu'
   name, _, metric = best_by.rpartition('/')

@@ -26,7 +26,7 @@ from transformer.runs.checkpoints import (
   AVERAGE,
   PARAMS,
   Checkpoints,
-  by_name,
+  leaves_by_name,
 )
 from transformer.system.jax_backend import check_backend
 from transformer.system.traced_programs import cache_traced
@@ -100,13 +100,13 @@ def load_run(
   devices = replicated(sentence_mesh(config.decode.batch_size))
   params = checkpoints.average_params(steps, _shapes_of(model), devices, item)
   run = Run(workdir, config, vocabulary, model, params, steps)
-  for name, leaf in by_name(params).items():
+  for name, leaf in leaves_by_name(params).items():
     if not np.isfinite(leaf).all():
-      raise diverged([run], f'the parameter {name} is not finite')
+      raise divergence_error([run], f'the parameter {name} is not finite')
   return run
 
 
-def diverged(runs: Sequence[Run], fact: str) -> UserError:
+def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
   """Returns a `UserError` that names the diverged runs and suggests a fix."""
   named = ' or '.join(
     f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs
@@ -117,14 +117,18 @@ def diverged(runs: Sequence[Run], fact: str) -> UserError:
   )
 
 
-def check_finite(runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]):
+def check_finite_scores(
+  runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]
+):
   """Raises `UserError` if a log-probability is not finite, since the runs have diverged.
 
   `numbers` are the line numbers of the scores.
   """
   for number, score in zip(numbers, scores, strict=False):
     if not math.isfinite(score):
-      raise diverged(runs, f'the log-probabilities for line {number} are not finite')
+      raise divergence_error(
+        runs, f'the log-probabilities for line {number} are not finite'
+      )
 
 
 def save_run(
@@ -164,7 +168,7 @@ def save_run(
     config.train.reproducible,
     data=vocabularies.fingerprints(vocabulary),
     parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-    **{run_directory.WEIGHTS_ALONE: steps},
+    **{run_directory.WEIGHTS_ONLY: steps},
   )
 
 
@@ -174,8 +178,8 @@ def check_params(model: Model, params):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {short_repr(params)}'
     )
-  wanted = by_name(_shapes_of(model))
-  given = by_name(params)
+  wanted = leaves_by_name(_shapes_of(model))
+  given = leaves_by_name(params)
   for name in sorted(wanted.keys() | given.keys()):
     shapes = [
       np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
@@ -199,7 +203,7 @@ def _shapes_of(model: Model) -> Any:
   )
 
 
-def checkpoints_of(workdir: str | os.PathLike) -> list[str]:
+def checkpoint_steps(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')

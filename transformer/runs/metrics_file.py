@@ -13,12 +13,12 @@ from transformer.errors import UserError
 class MetricsFile:
   """An append-only JSONL file of whole lines."""
 
-  def __init__(self, path: Path, written: Mapping[str, int]):
-    """Opens a file, and removes all lines after the position `written` of an earlier process."""
+  def __init__(self, path: Path, position: Mapping[str, int]):
+    """Opens a file, and removes all lines after the `position` of an earlier process."""
     self._path = path
     content = path.read_bytes() if path.exists() else b''
     # The file may have been shortened by hand.
-    self._size = content[: written.get('bytes', 0)].rfind(b'\n') + 1
+    self._size = content[: position.get('bytes', 0)].rfind(b'\n') + 1
     self._file = path.open('ab', buffering=0)
     self._file.truncate(self._size)
 
@@ -37,7 +37,7 @@ class MetricsFile:
       ) from error
     self._size += len(content)
 
-  def written(self) -> dict[str, int]:
+  def flush(self) -> dict[str, int]:
     """Flushes the file to disk; returns its size, as JSON data, for a later process."""
     os.fsync(self._file.fileno())
     return {'bytes': self._size}

@@ -13,10 +13,10 @@ from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
   METRICS,
-  WEIGHTS_ALONE,
+  WEIGHTS_ONLY,
   check_path,
   has_begun,
-  holds_nothing,
+  is_unused,
   read_config,
   read_record,
 )
@@ -36,7 +36,7 @@ _MAY_DIFFER = (
   'train.skip_nonfinite',
   'train.grace_seconds',
   'train.valid_metric',
-  'train.report',
+  'train.trackers',
   'train.init_from',
   'train.objective_runs',
   'decode.beam_size',
@@ -53,18 +53,18 @@ def check_workdir(workdir: Path, config: Config):
   check_path(workdir)
   saved = read_config(workdir)
   if saved is None:
-    if workdir.exists() and not holds_nothing(workdir):
+    if workdir.exists() and not is_unused(workdir):
       raise UserError(
         f'{workdir} is not empty and holds no run; choose another --workdir'
       )
     return
   changed_settings(workdir, config)
-  if has_begun(workdir) and WEIGHTS_ALONE in read_record(workdir):
+  if has_begun(workdir) and WEIGHTS_ONLY in read_record(workdir):
     raise UserError(
       f'{workdir} has no optimizer state to resume from; start a new run with --workdir=NEW '
       f'--config.train.init_from={workdir}'
     )
-  check_not_lost(workdir, Config.from_dict(saved).train.checkpoint_every)
+  check_checkpoints_exist(workdir, Config.from_dict(saved).train.checkpoint_every)
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
@@ -111,7 +111,7 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
   return changes
 
 
-def check_not_lost(workdir: Path, every: int):
+def check_checkpoints_exist(workdir: Path, every: int):
   """Raises `UserError` if a run has trained past its second checkpoint and has no checkpoint.
 
   `every` is `train.checkpoint_every`. The first checkpoint may be missing because of a kill.

@@ -38,12 +38,12 @@ _PACKAGES = (
 # The format of a run's files, recorded in `run.json`.
 FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
-RECORD = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
+RECORD_FILES = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
 # An empty checkpoint item that marks an unfinished step: a signal stopped training there, and the
 # evaluation of the step may be missing.
 UNFINISHED = 'unfinished'
 # The key in `run.json` of a run that has only weights, and no optimizer state.
-WEIGHTS_ALONE = 'weights_of_steps'
+WEIGHTS_ONLY = 'weights_of_steps'
 
 
 def read_config(workdir: Path) -> dict | None:
@@ -106,7 +106,7 @@ def check_path(directory: Path):
     )
 
 
-def holds_nothing(workdir: Path) -> bool:
+def is_unused(workdir: Path) -> bool:
   """Returns whether a directory holds only files of a process that was killed during start-up."""
   return all(
     path.name == LOCK or files.is_temporary(path) for path in workdir.iterdir()

@@ -168,7 +168,7 @@ def minimum(number: int | None) -> int | None:
   return None if smallest < 0 else int(smallest)
 
 
-def place(arrays, sharding: NamedSharding):
+def to_global(arrays, sharding: NamedSharding):
   """Returns NumPy arrays as global arrays; each process places its own shards.
 
   With a single process, returns `arrays` unchanged: its compiled programs move them to the devices.
@@ -208,5 +208,5 @@ class StopAgreement:
     # Each process places its own request on its devices.
     requests = np.full(self._size, requested, np.int32)
     before = self._pending
-    self._pending = self._sum(place(requests, self._sharding))
+    self._pending = self._sum(to_global(requests, self._sharding))
     return before is not None and bool(before)

@@ -86,7 +86,7 @@ class TrainConfig:
       BLEU. All scores of BLEU, chrF2++ or `f1` below 1 count as equal. Lower loss breaks ties.
     valid_metric: a custom metric for the validation split, as MODULE:FUNCTION, like --metric of
       eval.py; empty: none. It is logged as `valid/FUNCTION`.
-    report: classes of trackers, built-in or custom, to log the run to, as MODULE:CLASS; see
+    trackers: classes of trackers, built-in or custom, to log the run to, as MODULE:CLASS; see
       docs/trackers.md. TensorBoard logs are always written.
     init_from: directory of a run whose best weights and vocabulary initialize this run; empty:
       random weights. Both runs need the same config.model, except dropout, `attention`, `dtype`
@@ -112,7 +112,7 @@ class TrainConfig:
   patience: int = config_field(0, min=0)
   best_by: str = ''
   valid_metric: str = ''
-  report: tuple[str, ...] = ()
+  trackers: tuple[str, ...] = ()
   init_from: str = ''
   skip_nonfinite: int = config_field(0, min=0)
   grace_seconds: float = config_field(25.0, above=0, max=10**9)

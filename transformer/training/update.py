@@ -45,7 +45,7 @@ class Update(NamedTuple):
 
   def shard_batch(self, batch: Batch) -> Batch:
     """Returns the batch as global arrays, sharded over all processes; unchanged with only one."""
-    return processes.place(batch, batch_sharding(self.mesh))
+    return processes.to_global(batch, batch_sharding(self.mesh))
 
   def first_state(self, params=None) -> TrainState:
     """Returns the initial state; if `params` is None, parameters are initialized from the seed."""
@@ -126,7 +126,7 @@ def make_update(
   )
   objective = objective or cross_entropy(config.train.label_smoothing)
   if objective.arguments:
-    frozen = processes.place(objective.frozen, replicated(mesh))
+    frozen = processes.to_global(objective.frozen, replicated(mesh))
     objective = objective._replace(frozen=jax.device_put(frozen, replicated(mesh)))
   return Update(config, model, mesh, objective, schedule, optimizer, shapes)
 

@@ -79,4 +79,4 @@ def test_an_update_is_compiled_for_two_hosts(compile_command, tmp_path):
   assert costs['mesh'] == {'data': 8, 'fsdp': 1, 'tensor': 1} and costs['fits']
   assert costs['collectives']['all-reduce']['bytes'] > 1e6
   seconds = costs['seconds']
-  assert min(seconds.values()) > 0 and 0 < costs['utilisation'] < 1
+  assert min(seconds.values()) > 0 and 0 < costs['utilization'] < 1

@@ -58,7 +58,7 @@ def test_an_update_on_four_devices():
   assert costs['flops']['model'] == flops and costs['flops']['xla'] > flops / 2
   # The compiler for CPUs gives no cycles.
   assert costs['seconds'] == {'arithmetic': 0.0, 'wire': wire}
-  assert costs['utilisation'] == pytest.approx(flops / 1e6 / wire)
+  assert costs['utilization'] == pytest.approx(flops / 1e6 / wire)
 
 
 @pytest.mark.parametrize(

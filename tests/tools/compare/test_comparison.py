@@ -12,7 +12,7 @@ from transformer.decoding.config import Decoding
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
-from transformer.evaluation.texts import Text
+from transformer.evaluation.eval_sets import EvalSet
 from transformer.tools.compare import comparison, scored_runs, significance
 
 POOR = ['The cat.', 'Two dogs run.', 'Birds.'] * 4
@@ -33,13 +33,15 @@ def write(
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   steps = [*range(step - average + 1, step + 1)]
   run = types.SimpleNamespace(workdir=root / name, steps=steps, config=Config())
-  text = Text('test', SOURCES[: len(translations)], [references[: len(translations)]])
-  decoding = Decoding(seed=seed, **decode)
-  *_, written = report.evaluate(text, answers, 1.0, decoding.bleu_tokenize)
-  (run.workdir / folder).mkdir(parents=True, exist_ok=True)
-  results.place(run.workdir / folder, results.facts(text, [run], decoding)).write(
-    *written
+  eval_set = EvalSet(
+    'test', SOURCES[: len(translations)], [references[: len(translations)]]
   )
+  decoding = Decoding(seed=seed, **decode)
+  *_, written = report.evaluate(eval_set, answers, 1.0, decoding.bleu_tokenize)
+  (run.workdir / folder).mkdir(parents=True, exist_ok=True)
+  results.new_result(
+    run.workdir / folder, results.metadata(eval_set, [run], decoding)
+  ).write(*written)
   return str(run.workdir)
 
 

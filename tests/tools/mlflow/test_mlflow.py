@@ -14,17 +14,17 @@ import json, math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
-from transformer.experiment.reporters import Reporters, Sample
+from transformer.experiment.trackers import Sample, Trackers
 from transformer.runs.run_directory import FORMAT
-from transformer.tools.mlflow.reporter import MLflow, mlflow
+from transformer.tools.mlflow.tracker import MLflow, mlflow
 
 def told(step, steps, error, *lines, workdir='runs/a'):
   # A setting that is longer than a parameter may be.
   config = Config.from_dict({'train': {'steps': steps}, 'data': {'dir': 9999 * 'x'}})
-  reporters = Reporters({'mlflow': MLflow}, (config, pathlib.Path(workdir), step), 90)
+  trackers = Trackers({'mlflow': MLflow}, (config, pathlib.Path(workdir), step), 90)
   for step, values in lines:
-    reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
-  reporters.end(error)
+    trackers.notify('log_samples' if isinstance(values, list) else 'log_metrics', step, values)
+  trackers.close(error)
   run_id = json.loads(pathlib.Path(workdir, 'mlflow.json').read_text())['run']
   return mlflow.get_run(run_id)
 

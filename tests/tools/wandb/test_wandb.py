@@ -15,16 +15,16 @@ import math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted
-from transformer.experiment.reporters import Reporters, Sample
+from transformer.experiment.trackers import Sample, Trackers
 from transformer.runs.run_directory import FORMAT
-from transformer.tools.wandb.reporter import WandB
+from transformer.tools.wandb.tracker import WandB
 
 def told(step, steps, error, *lines, workdir='runs/a'):
   config = Config.from_dict({'train': {'steps': steps}})
-  reporters = Reporters({'wandb': WandB}, (config, pathlib.Path(workdir), step), 60)
+  trackers = Trackers({'wandb': WandB}, (config, pathlib.Path(workdir), step), 60)
   for step, values in lines:
-    reporters.tell('samples' if isinstance(values, list) else 'numbers', step, values)
-  reporters.end(error)
+    trackers.notify('log_samples' if isinstance(values, list) else 'log_metrics', step, values)
+  trackers.close(error)
 
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')

@@ -49,8 +49,8 @@ def main(_):
 
   run = request.load()
   check_layer(run, _LAYER.value)
-  (text,) = request.read_texts(run.config.data)
-  links = align(run, text.sources, text.references[0], _LAYER.value)
+  (eval_set,) = request.read_eval_sets(run.config.data)
+  links = align(run, eval_set.sources, eval_set.references[0], _LAYER.value)
   write_lines(alignment_lines(links), _OUTPUT.value)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.pairs import longest, truncated
 from transformer.errors import UserError
-from transformer.runs.loading import check_finite
+from transformer.runs.loading import check_finite_scores
 from transformer.tools.align.links import Link, piece_bytes, word_parts
 from transformer.trained_run import TrainedRun
 
@@ -31,7 +31,7 @@ def align(
   links = []
   for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
     weights_TS = _mean_attention(run, source, target, layer)
-    check_finite([run], [weights_TS.sum()], [number])
+    check_finite_scores([run], [weights_TS.sum()], [number])
     in_source_SI = _words_of(run.vocabulary.source, source, most_source)
     in_target_TJ = _words_of(run.vocabulary.target, target, most_target)
     links.append(link_words(weights_TS, in_target_TJ, in_source_SI))

@@ -45,7 +45,7 @@ def main(_):
   translations = _TRANSLATION.value
   _check(sentences, translations)
   # Import JAX only now, so that --help and invalid flags respond immediately.
-  from transformer.runs.loading import check_finite
+  from transformer.runs.loading import check_finite_scores
   from transformer.tools.attend.page import attention_page
   from transformer.trained_run import load
 
@@ -55,7 +55,7 @@ def main(_):
     translations = run.translate(sentences, **options)
   maps = list(map(run.attention, sentences, translations))
   sums = [float(weights.cross.sum()) for weights in maps]
-  check_finite([run], sums, range(1, len(maps) + 1))
+  check_finite_scores([run], sums, range(1, len(maps) + 1))
   steps = ', '.join(map(str, run.steps))
   page = attention_page(maps, f'{run.workdir.resolve().name}, step {steps}')
   if _OUTPUT.value == '-':

@@ -25,7 +25,7 @@ from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
-from transformer.evaluation.texts import split_files
+from transformer.evaluation.eval_sets import split_files
 from transformer.system import command_line, outputs
 from transformer.tools.audit import languages, mending
 from transformer.tools.audit.report import Audited, as_json, audit, report_lines

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from transformer.config import Config, flatten
 from transformer.evaluation.results import Result
-from transformer.runs.run_directory import CHECKPOINTS, WEIGHTS_ALONE
+from transformer.runs.run_directory import CHECKPOINTS, WEIGHTS_ONLY
 from transformer.runs.sealing import digest_of
 from transformer.tools.card.cost import cost_of
 from transformer.tools.card.run_facts import RunFacts
@@ -97,7 +97,7 @@ def training_table(facts: RunFacts) -> Table:
     ('command', Code(shlex.join(record['command']))),
   ]
   # Converted weights have default training settings, which are meaningless.
-  if WEIGHTS_ALONE not in record:
+  if WEIGHTS_ONLY not in record:
     train = facts.config.train
     rows.append(('steps of the training', f'{train.steps:,}'))
     rows.append(('target positions in a batch', f'{train.tokens_per_batch:,}'))

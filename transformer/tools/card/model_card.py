@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer import files
 from transformer.errors import UserError
-from transformer.runs.run_directory import WEIGHTS_ALONE
+from transformer.runs.run_directory import WEIGHTS_ONLY
 from transformer.tools.card.fact_tables import (
   Code,
   Table,
@@ -60,7 +60,7 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
   trained = (
     f'It was trained by attention-is-all-you-need-jax at commit `{record["commit"]}`.'
   )
-  if WEIGHTS_ALONE in record:
+  if WEIGHTS_ONLY in record:
     trained = _CONVERTED
   given = licence or _to_fill_in('under which licence the model may be used')
   scores = facts.scores_of_steps
@@ -156,10 +156,10 @@ def _limits(facts: RunFacts) -> str:
   for result in facts.scores_of_steps:
     content = result.content
     text = content['text']
-    if content['cut_sources']:
-      count = f'{content["cut_sources"]:,} of {content["sentences"]:,} sources'
+    if content['truncated_sources']:
+      count = f'{content["truncated_sources"]:,} of {content["sentences"]:,} sources'
       lines.append(f'{count} of {text} were truncated ({result.name}).')
-    for reason in content.get('left_out', ()):
+    for reason in content.get('failed_metrics', ()):
       lines.append(f'{text}, {result.name}: {_escaped(reason)}.')
   return '\n'.join(f'- {line}' for line in lines)
 

@@ -133,7 +133,7 @@ def _add_p_values(
   first = next(iter(systems.values()))[0]
   references = list(zip(*first.references, strict=True))
   for metric in names:
-    if metric not in metrics.NAMES:
+    if metric not in metrics.SACREBLEU_METRICS:
       continue
     with warn_on_error(f'p of {metric} is omitted', logging.warning):
       tested = significance.p_values(metric, translations, references, first.tokenizer)

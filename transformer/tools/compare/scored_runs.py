@@ -70,11 +70,11 @@ def _result_of(name: str, text: str) -> results.Result:
   """Returns the result of a run for a text, or the result in a file."""
   path = files.as_path(name)
   if path.suffix == '.json' and not path.is_dir():
-    return results.read(path)
+    return results.read_result(path)
   folder = path / run_directory.EVALUATIONS
   if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
     folder = path  # A folder of eval.py's --results.
-  found = results.read_all(folder, text)
+  found = results.read_results(folder, text)
   if not found:
     others = sorted(other.stem for other in folder.glob('*.step*.json'))
     raise UserError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from sacrebleu.significance import PairedTest
 
-from transformer.evaluation.metrics import metric_of
+from transformer.evaluation.metrics import sacrebleu_metric
 from transformer.evaluation.scores import RESAMPLES
 
 
@@ -34,7 +34,7 @@ def p_values(
   """
   joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
   repeated = [list(lines) * len(systems[0]) for lines in references]
-  metric = metric_of(name, tokenize)
+  metric = sacrebleu_metric(name, tokenize)
   # Use sacreBLEU's default seed, so that p-values are reproducible.
   os.environ.pop('SACREBLEU_SEED', None)
   named: list[tuple[str, Sequence[str]]] = []

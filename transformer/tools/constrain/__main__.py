@@ -15,7 +15,7 @@ from transformer.cli import shared_flags
 from transformer.cli.request import Request, check_output
 from transformer.data.text.text_files import STANDARD_INPUT, is_blank, read_lines
 from transformer.errors import UserError
-from transformer.evaluation import texts
+from transformer.evaluation import eval_sets
 from transformer.system import command_line
 
 _REQUIRE = flags.DEFINE_string(
@@ -64,12 +64,12 @@ def main(_):
 
   run = request.load()
   decoding = request.decoding(run.config)
-  text = request.read_texts(run.config.data)[0]
+  eval_set = request.read_eval_sets(run.config.data)[0]
   round_trip = run.vocabulary.target.round_trip
   phrases = []
-  for line in _beside(_REQUIRE, text):
+  for line in _beside(_REQUIRE, eval_set):
     phrases.append([round_trip(phrase.strip()) for phrase in line.split('\t')])
-  prefixes = _beside(_PREFIX, text)
+  prefixes = _beside(_PREFIX, eval_set)
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]
   if _AVOID.value and not avoided:
@@ -79,7 +79,7 @@ def main(_):
   answers, _ = translate_and_score(
     request,
     run,
-    text,
+    eval_set,
     decoding,
     constraint=Words(run.vocabulary.target, phrases, avoided, prefixes),
     prefix=prefixes,
@@ -89,9 +89,13 @@ def main(_):
   warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], phrases)
 
 
-def _beside(flag: flags.FlagHolder, text: texts.Text) -> list[str]:
+def _beside(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:
   """Returns the lines of a flag's file, one per source line; [] without the flag."""
-  return texts.read_beside(flag.name, flag.value, text.sources) if flag.value else []
+  return (
+    eval_sets.read_aligned_lines(flag.name, flag.value, eval_set.sources)
+    if flag.value
+    else []
+  )
 
 
 def _check(request: Request):

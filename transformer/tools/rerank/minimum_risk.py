@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError, short_repr
-from transformer.evaluation.metrics import metric_of
+from transformer.evaluation.metrics import sacrebleu_metric
 
 _LINE = re.compile(r'(\d+) \|\|\| (.*) \|\|\| \S+')
 # Sentences per task of a process.
@@ -59,7 +59,7 @@ def _best(candidates: Sequence[str]) -> str:
   counts = collections.Counter(candidates)
   if len(counts) < 2:
     return candidates[0] if candidates else ''
-  metric = metric_of('chrF2++', '13a')
+  metric = sacrebleu_metric('chrF2++', '13a')
 
   def expected(text: str) -> float:
     return sum(

@@ -8,7 +8,7 @@ import jax
 
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.experiment.preparation import Preparation
+from transformer.experiment.preparation import PreparedRun
 from transformer.model.building import build_model
 from transformer.model.flops import train_step_flops
 from transformer.training.config import MeshConfig
@@ -73,7 +73,7 @@ class Job:
 
 
 def describe(
-  config: Config, devices: int | None = None, prepared: Preparation | None = None
+  config: Config, devices: int | None = None, prepared: PreparedRun | None = None
 ) -> Job:
   """Returns the facts of a job on `devices`; the default is the minimum for its mesh.
 
@@ -128,7 +128,7 @@ def _with_model(job: Job, update: Update) -> Job:
   )
 
 
-def _count(prepared: Preparation) -> Text:
+def _count(prepared: PreparedRun) -> Text:
   """Returns the sizes of a prepared dataset."""
   encoded = prepared.encoded
   # Augmented batches follow the plan of the original batches.

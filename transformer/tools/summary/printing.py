@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 from transformer.config import Config
-from transformer.experiment.preparation import Preparation
+from transformer.experiment.preparation import PreparedRun
 from transformer.tools.summary.job import describe
 from transformer.tools.summary.report import as_text, summarize
 
@@ -15,7 +15,7 @@ def print_summary(
   config: Config,
   workdir: Path,
   devices: int | None = None,
-  prepared: Preparation | None = None,
+  prepared: PreparedRun | None = None,
   as_json: bool = False,
   chip: str | None = None,
 ):

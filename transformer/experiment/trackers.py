@@ -1,4 +1,4 @@
-"""Trackers of a run in training: TensorBoard, and the plugins of `train.report`."""
+"""Trackers of a run in training: TensorBoard, and the plugins of `train.trackers`."""
 
 import copy
 import queue
@@ -20,66 +20,68 @@ class Sample(NamedTuple):
   translation: str
 
 
-class Reporters:
+class Trackers:
   """Calls the methods of trackers, which docs/trackers.md lists, in one thread per tracker.
 
   Waits up to `seconds` for all of them together, at the start and at the end.
   """
 
-  def __init__(self, parts: Mapping[str, Callable], arguments: tuple, seconds: float):
+  def __init__(
+    self, tracker_classes: Mapping[str, Callable], arguments: tuple, seconds: float
+  ):
     """Starts all trackers; on a `UserError` within `seconds`, closes them and re-raises it."""
     self._seconds = seconds
-    self._all: list[_Reporter] = []
+    self._threads: list[_TrackerThread] = []
     end = time.monotonic() + seconds
     try:
-      for name, part in parts.items():
-        self._all.append(_Reporter(name, part, arguments))
-      for reporter in self._all:
-        reporter.is_checked.wait(end - time.monotonic())
-        reporter.is_checked.set()
-        if reporter.mistake:
-          raise reporter.mistake
+      for name, tracker_class in tracker_classes.items():
+        self._threads.append(_TrackerThread(name, tracker_class, arguments))
+      for thread in self._threads:
+        thread.is_started.wait(end - time.monotonic())
+        thread.is_started.set()
+        if thread.startup_error:
+          raise thread.startup_error
     except BaseException as error:  # Also after a signal.
-      self.end(error)
+      self.close(error)
       raise
 
-  def tell(self, method: str, *arguments: Any):
+  def notify(self, method: str, *arguments: Any):
     """Queues a method call for all trackers; each gets its own copies of dicts."""
-    for reporter in self._all:
-      reporter.calls.put((method, [copy.copy(argument) for argument in arguments]))
+    for thread in self._threads:
+      thread.calls.put((method, [copy.copy(argument) for argument in arguments]))
 
-  def end(self, error: BaseException | None):
+  def close(self, error: BaseException | None):
     """Queues `close` for all trackers, and waits for them."""
     end = time.monotonic() + self._seconds
-    for reporter in self._all:
-      reporter.error = error
-      reporter.calls.put(None)
-    for reporter in self._all:
-      reporter.join(end - time.monotonic())
-      if reporter.is_alive():
+    for thread in self._threads:
+      thread.error = error
+      thread.calls.put(None)
+    for thread in self._threads:
+      thread.join(end - time.monotonic())
+      if thread.is_alive():
         log_warning(
-          f'{reporter.name} did not finish within {self._seconds:g} seconds and may lack lines; '
+          f'{thread.name} did not finish within {self._seconds:g} seconds and may lack lines; '
           f'{METRICS} has all'
         )
 
 
-class _Reporter(threading.Thread):
+class _TrackerThread(threading.Thread):
   """A thread for one tracker, so that training never waits for it; ends after a failure.
 
   Attributes:
     calls: methods with their arguments; None ends the thread.
-    is_checked: set once the tracker is built, or is no longer waited for.
-    mistake: the `UserError` of its constructor, if it was raised in time.
+    is_started: set once the tracker is built, or is no longer waited for.
+    startup_error: the `UserError` of its constructor, if it was raised in time.
     error: the exception that ended the run or the tracker.
   """
 
-  def __init__(self, name: str, part: Callable, arguments: tuple):
+  def __init__(self, name: str, tracker_class: Callable, arguments: tuple):
     super().__init__(name=name, daemon=True)
-    self._part = part
+    self._tracker_class = tracker_class
     self._arguments = arguments
     self.calls = queue.SimpleQueue()
-    self.is_checked = threading.Event()
-    self.mistake: UserError | None = None
+    self.is_started = threading.Event()
+    self.startup_error: UserError | None = None
     self.error: BaseException | None = None
     self.start()
 
@@ -90,22 +92,22 @@ class _Reporter(threading.Thread):
       log_warning,
     ):
       try:
-        part = self._part(*self._arguments)
-      except UserError as mistake:
-        if self.is_checked.is_set():
+        tracker = self._tracker_class(*self._arguments)
+      except UserError as error:
+        if self.is_started.is_set():
           raise
-        self.mistake = mistake
+        self.startup_error = error
         return
       finally:
-        self.is_checked.set()
+        self.is_started.set()
       try:
         for method, arguments in iter(self.calls.get, None):
-          getattr(part, method, _ignore)(*arguments)
-      except (Exception, SystemExit) as fault:
-        self.error = fault
+          getattr(tracker, method, _ignore)(*arguments)
+      except (Exception, SystemExit) as error:
+        self.error = error
         raise
       finally:
-        getattr(part, 'close', _ignore)(self.error)
+        getattr(tracker, 'close', _ignore)(self.error)
 
 
 def _ignore(*_):

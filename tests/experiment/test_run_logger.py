@@ -17,10 +17,9 @@ import pytest
 from tests.experiment.events import samples_of, shown
 from tests.experiment.tiny_runs import rows_of, run
 from tests.tiny_training import TinyValidation, make_batch
-from transformer.experiment import report as report_file
-from transformer.experiment import tensorboard
-from transformer.experiment.report import Report
-from transformer.experiment.reporters import Sample
+from transformer.experiment import run_logger, tensorboard
+from transformer.experiment.run_logger import RunLogger
+from transformer.experiment.trackers import Sample
 from transformer.experiment.validation import Evaluation
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective
@@ -30,8 +29,8 @@ HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - 
 
 
 @contextlib.contextmanager
-def reporting_to(workdir, step=0, steps=99, **settings):
-  """Yields a `Report` of a model without parameters."""
+def logging_to(workdir, step=0, steps=99, **settings):
+  """Yields a `RunLogger` of a model without parameters."""
   state = TrainState(jax.numpy.int32(0), {}, {})
   config = TrainConfig(**{'log_every': 1, 'steps': steps, **settings})
   update = types.SimpleNamespace(
@@ -42,8 +41,8 @@ def reporting_to(workdir, step=0, steps=99, **settings):
     schedule=lambda updates: updates + 0.5,
     mesh=types.SimpleNamespace(size=1),
   )
-  with Report(workdir, update, step, {'meter': {}}, (4, 5, 5)) as report:
-    yield report
+  with RunLogger(workdir, update, step, {'meter': {}}, (4, 5, 5)) as logger:
+    yield logger
 
 
 def metrics_of(loss):
@@ -56,14 +55,14 @@ def metrics_of(loss):
   }
 
 
-def add(report, step, loss=2.0):
-  report.add(step, None, metrics_of(loss))
-  report.settle()
+def add(logger, step, loss=2.0):
+  logger.log_step(step, None, metrics_of(loss))
+  logger.log_pending_step()
 
 
-def evaluated(report, step, bleu, samples=()):
+def evaluated(logger, step, bleu, samples=()):
   values = {'valid/loss': 3.0, 'valid/bleu': bleu}
-  report.add_evaluation(
+  logger.log_evaluation(
     step, Evaluation(values, {}, samples), [{'step': step, **values}]
   )
 
@@ -86,13 +85,13 @@ def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
     fetched.append(metrics['loss'])
     return metrics
 
-  with reporting_to(tmp_path) as report:
+  with logging_to(tmp_path) as logger:
     monkeypatch.setattr(jax, 'device_get', device_get)
     for step in (1, 2, 3):
-      report.add(step, None, metrics_of(float(step)))
+      logger.log_step(step, None, metrics_of(float(step)))
       assert fetched == list(range(1, step))
     for _ in range(2):
-      report.settle()
+      logger.log_pending_step()
       assert fetched == [1, 2, 3]
 
 
@@ -105,13 +104,13 @@ def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
   ],
 )
 def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rates):
-  with reporting_to(tmp_path, skip_nonfinite=1) as report:
+  with logging_to(tmp_path, skip_nonfinite=1) as logger:
     for step, counts in enumerate(skips, 1):
       loss = math.nan if counts and counts.in_a_row else 2.0
-      report.add(
+      logger.log_step(
         step, make_batch(0), metrics_of(loss) | ({'skips': counts} if counts else {})
       )
-      report.settle()
+      logger.log_pending_step()
   assert [row['train/learning_rate'] for row in rows_of(tmp_path)] == rates
 
 
@@ -121,15 +120,15 @@ def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rate
 def test_tensorboard_gets_nothing_after_a_failed_write(
   tmp_path, monkeypatch, said, error
 ):
-  with reporting_to(tmp_path) as report:
-    add(report, 1)
+  with logging_to(tmp_path) as logger:
+    add(logger, 1)
 
     def fail(*_):
       raise error
 
     monkeypatch.setattr(tensorboard.EventsWriter, 'write_event', fail)
     for step in range(2, 40):
-      add(report, step)
+      add(logger, step)
   assert [row['step'] for row in rows_of(tmp_path)] == list(range(1, 40))
   assert (
     len(
@@ -147,15 +146,15 @@ def test_without_a_terminal_a_run_logs_its_lines_and_the_time_left(
   tmp_path, monkeypatch, said
 ):
   now = 1000.0
-  monkeypatch.setattr(report_file.time, 'monotonic', lambda: now)
+  monkeypatch.setattr(run_logger.time, 'monotonic', lambda: now)
   monkeypatch.setattr(time, 'perf_counter', lambda: 0.0)
-  with reporting_to(tmp_path, step=20, log_every=13) as report:
+  with logging_to(tmp_path, step=20, log_every=13) as logger:
     for step in range(21, 33):
       now += 8.0
-      add(report, step, 4.321)
+      add(logger, step, 4.321)
       if step == 26:
-        evaluated(report, step, 7.0)
-    evaluated(report, 32, math.nan)
+        evaluated(logger, step, 7.0)
+    evaluated(logger, 32, math.nan)
   assert said() == [
     'step 26/99  loss 4.321  09:44 left',
     'step 26/99  valid loss 3.000 (not smoothed)  valid BLEU 7.00  the best so far',
@@ -171,11 +170,11 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
   termios.tcsetwinsize(end, (24, 80))
   with os.fdopen(end, 'w', encoding='utf-8') as file, monkeypatch.context() as patch:
     patch.setattr(sys, 'stderr', file)
-    patch.setattr(report_file, 'log_info', lambda line: print(line, file=sys.stderr))
-    with reporting_to(tmp_path, 54_321, 100_000) as report:
-      report._bar.mininterval = 0
-      evaluated(report, 54_322, 41.04)
-      add(report, 54_400, 10.123)
+    patch.setattr(run_logger, 'log_info', lambda line: print(line, file=sys.stderr))
+    with logging_to(tmp_path, 54_321, 100_000) as logger:
+      logger._bar.mininterval = 0
+      evaluated(logger, 54_322, 41.04)
+      add(logger, 54_400, 10.123)
   text = b''
   with contextlib.suppress(OSError):  # Linux ends the text of a terminal with EIO.
     while part := os.read(main, 1 << 16):  # The kernel hands it over in parts.
@@ -195,10 +194,10 @@ def test_a_terminal_shows_a_line_for_each_evaluation_above_a_whole_bar(
 
 def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
   values = {'valid/loss': 3.0, 'valid/bleu': 1.0}
-  with reporting_to(tmp_path) as report:
+  with logging_to(tmp_path) as logger:
     for lines in (['ü', ''], ['again', '']):  # The run resumed before this step.
       evaluation = Evaluation(values, {'valid': lines, 'valid/talks': ['t']})
-      report.add_evaluation(15, evaluation, [{'step': 15, **values}])
+      logger.log_evaluation(15, evaluation, [{'step': 15, **values}])
   assert {
     path.name: path.read_text('utf-8') for path in (tmp_path / 'eval').iterdir()
   } == {
@@ -209,8 +208,8 @@ def test_the_translations_of_each_set_and_step_have_a_file(tmp_path):
 
 def test_samples_are_shown_without_markup(tmp_path):
   samples = [HOSTILE, Sample('', 'b', '')]
-  with reporting_to(tmp_path) as report:
-    evaluated(report, 3, 1.0, samples=samples)
+  with logging_to(tmp_path) as logger:
+    evaluated(logger, 3, 1.0, samples=samples)
   ((step, markdown),) = shown(tmp_path)
   assert step == 3 and samples_of(markdown) == samples
 

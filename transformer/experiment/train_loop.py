@@ -13,9 +13,9 @@ from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import decoding_for
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, short_repr
-from transformer.experiment.open_run import OpenRun, open_run
-from transformer.experiment.preparation import Preparation, prepare, record_start
-from transformer.experiment.report import Report
+from transformer.experiment.open_run import RunState, open_run
+from transformer.experiment.preparation import PreparedRun, prepare_run, record_start
+from transformer.experiment.run_logger import RunLogger
 from transformer.experiment.validation import Evaluation, Validation, ValidationSet
 from transformer.ops.fused_attention import missing_for_fused_attention
 from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -23,8 +23,8 @@ from transformer.runs.evaluations import (
   BEST_BY,
   Evaluations,
   best_evaluation,
-  deciding_metric,
   is_out_of_patience,
+  selection_metric,
 )
 from transformer.system import processes
 from transformer.system.bfloat16 import advise_bfloat16
@@ -44,10 +44,10 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
   processes.broadcast_from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_per_microbatch)
   with open_run(workdir, config) as (run, checkpoints):
-    if run.ended:
-      _report_end(config.train, workdir, run.step, run.history['evaluations'])
+    if run.is_finished:
+      _log_end(config.train, workdir, run.step, run.history['evaluations'])
       return
-    prepared = prepare(config, run, mesh)
+    prepared = prepare_run(config, run, mesh)
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
     update = prepared.update
@@ -66,11 +66,11 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     step, evaluations = train(
       run, checkpoints, compiled, state, batches, validation, signals
     )
-    _report_end(config.train, workdir, step, evaluations)
+    _log_end(config.train, workdir, step, evaluations)
 
 
 def train(
-  run: OpenRun,
+  run: RunState,
   checkpoints: CheckpointWriter,
   compiled: CompiledUpdate,
   state: TrainState,
@@ -87,28 +87,28 @@ def train(
   config = update.config.train
   evaluations = run.history['evaluations']
   step = int(state.step)
-  done = run.done
+  done = run.training_done
   unfinished = run.unfinished  # The evaluation of this step may be missing.
   agreement = processes.StopAgreement(update.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
   if is_alone:
     evaluate = functools.partial(signals.interruptible, evaluate)
-  with Report(run.workdir, update, step, run.history, batches.shape) as report:
+  with RunLogger(run.workdir, update, step, run.history, batches.shape) as logger:
     signals.defer()
-    arriving = report.meter.watch(batches.iterate(step, config.steps))
+    arriving = logger.meter.measure_wait(batches.iterate(step, config.steps))
     while unfinished or not done:
       if not unfinished:
         batch = next(arriving)
         placed = update.shard_batch(batch)
         state, metrics = compiled.train_step(state, placed, *update.objective.arguments)
         step += 1
-        report.add(step, batch, metrics)
+        logger.log_step(step, batch, metrics)
         done = step >= config.steps
       unfinished = False
-      checkpoints.check()
+      checkpoints.check_for_errors()
       if agreement.should_stop(bool(signals.requested)):
-        checkpoints.save(state, report.history(evaluations), unfinished=True)
+        checkpoints.save(state, logger.history(evaluations), unfinished=True)
         raise Preempted(
           f'stopped by {signals.requested or "another process"} after step {step} (saved); '
           'rerun the command to resume'
@@ -116,26 +116,26 @@ def train(
       saving = done or step % config.checkpoint_every == 0
       evaluating = done or step % config.eval_every == 0
       if evaluating and step not in [evaluation['step'] for evaluation in evaluations]:
-        report.settle()
+        logger.log_pending_step()
         try:
           evaluation = evaluate(compiled.eval_step, state.eval_params)
-          evaluations = [*evaluations, _judged(step, evaluation, config.best_by)]
+          evaluations = [*evaluations, _history_entry(step, evaluation, config.best_by)]
         except (Exception, Preempted):
           if is_alone:
-            checkpoints.save(state, report.history(evaluations), unfinished=True)
+            checkpoints.save(state, logger.history(evaluations), unfinished=True)
           raise
-        report.add_evaluation(step, evaluation, evaluations)
+        logger.log_evaluation(step, evaluation, evaluations)
         done = done or is_out_of_patience(evaluations, config.patience)
         saving = saving or done or best_evaluation(evaluations) is evaluations[-1]
-        report.meter.restart_clock()
+        logger.meter.restart_clock()
       if saving:
-        checkpoints.save(state, report.history(evaluations))
-        report.meter.restart_clock()
+        checkpoints.save(state, logger.history(evaluations))
+        logger.meter.restart_clock()
     checkpoints.wait()
   return step, evaluations
 
 
-def _validation(config: Config, prepared: Preparation) -> Validation:
+def _validation(config: Config, prepared: PreparedRun) -> Validation:
   """Returns the validation sets of a run, which greedy search translates.
 
   Greedy search is fast; `eval.py` uses the beam size of `config.decode`.
@@ -165,7 +165,7 @@ def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   return f'search of {greedy.batch_size} sentences of {length} tokens', search
 
 
-def _judged(step: int, evaluation: Evaluation, best_by: str) -> dict:
+def _history_entry(step: int, evaluation: Evaluation, best_by: str) -> dict:
   """Returns an evaluation's entry in the history; raises `UserError` if it lacks `best_by`."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:
@@ -195,15 +195,13 @@ def _check_machine(config: Config):
   )
 
 
-def _report_end(
-  config: TrainConfig, workdir: Path, step: int, evaluations: Evaluations
-):
+def _log_end(config: TrainConfig, workdir: Path, step: int, evaluations: Evaluations):
   """Logs the best step of a finished run, and the command that scores it."""
   logging.info('the run is done: step %d of %d', step, config.steps)
   if step < config.steps:
     logging.info('out of patience: train.patience=%d', config.patience)
   if best := best_evaluation(evaluations):
-    name, score = deciding_metric(best)
+    name, score = selection_metric(best)
     logging.info(
       'the best step on the validation split is %d, with %s %.2f',
       best['step'],

@@ -17,15 +17,15 @@ from transformer.config import Config
 from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import warn_on_error
-from transformer.experiment.divergence import check_update
-from transformer.experiment.meter import Meter, utilisation
-from transformer.experiment.reporters import Reporters
-from transformer.experiment.tensorboard import TENSORBOARD, Events
+from transformer.experiment.divergence import check_finite_step
+from transformer.experiment.meter import Meter, utilization
+from transformer.experiment.tensorboard import TENSORBOARD, TensorBoard
+from transformer.experiment.trackers import Trackers
 from transformer.experiment.validation import Evaluation
 from transformer.runs.evaluations import (
   Evaluations,
   best_evaluation,
-  deciding_metric,
+  selection_metric,
 )
 from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
@@ -34,7 +34,7 @@ from transformer.system.progress import log_info, log_warning, progress_bar
 from transformer.training.update import Update
 
 
-class Report:
+class RunLogger:
   """Logs the metrics of training steps, which `meter` accumulates, and evaluations.
 
   Fetches the metrics of a step one step late, so that the device already works on the next step.
@@ -56,7 +56,7 @@ class Report:
     self._workdir = workdir
     self._config = config
     self._schedule = update.schedule
-    speed = utilisation(update.model, update.mesh.size, update.objective)
+    speed = utilization(update.model, update.mesh.size, update.objective)
     self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.broadcast_from_first(
@@ -71,24 +71,24 @@ class Report:
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
     )
 
-  def _open(self, config: Config, step: int, written: Mapping):
-    parts = {str(self._workdir / TENSORBOARD): Events}
-    for spec in config.train.report:
-      parts[f'the tracker {spec}'] = plugins.load(spec, 'reporter')
+  def _open(self, config: Config, step: int, position: Mapping):
+    tracker_classes = {str(self._workdir / TENSORBOARD): TensorBoard}
+    for spec in config.train.trackers:
+      tracker_classes[f'the tracker {spec}'] = plugins.load(spec, 'tracker')
     seconds = min(10.0, config.train.grace_seconds / 4)
     with contextlib.ExitStack() as opened:
-      self._metrics = MetricsFile(self._workdir / METRICS, written)
+      self._metrics = MetricsFile(self._workdir / METRICS, position)
       opened.callback(self._metrics.close)
-      self._reporters = Reporters(parts, (config, self._workdir, step), seconds)
+      self._trackers = Trackers(tracker_classes, (config, self._workdir, step), seconds)
       opened.pop_all()
     self._bar = progress_bar(config.train.steps, step, stays=True)
 
-  def add(self, step: int, batch: Batch, metrics):
-    """Settles the previous step, and makes this step pending."""
-    self.settle()
+  def log_step(self, step: int, batch: Batch, metrics):
+    """Logs the pending step, if any, and makes this step pending."""
+    self.log_pending_step()
     self._pending = (step, batch, metrics)
 
-  def settle(self):
+  def log_pending_step(self):
     """Records the pending step, if any; raises `UserError` if it diverged and was not skipped."""
     if self._pending is None:
       return
@@ -96,18 +96,20 @@ class Report:
     self._pending = None
     metrics = jax.device_get(metrics)
     allowed = self._config.skip_nonfinite
-    made = check_update(self._workdir, allowed, step, batch, metrics)
+    updated = check_finite_step(self._workdir, allowed, step, batch, metrics)
     skips = metrics.pop('skips', None)
-    self.meter.add(metrics, skipped=not made)
+    self.meter.add(metrics, skipped=not updated)
     if self._first:
       self._bar.update(step - self._bar.n)
     if step % self._config.log_every == 0 or step >= self._config.steps:
       # The schedule does not count skipped steps.
-      self._write_updates(step, skips, step - made - (int(skips.total) if skips else 0))
+      self._write_updates(
+        step, skips, step - updated - (int(skips.total) if skips else 0)
+      )
 
   def _write_updates(self, step: int, skips, updates_before: int):
     """Writes the line of metrics that ends with a step."""
-    values = self.meter.take(float(self._schedule(updates_before)))
+    values = self.meter.flush(float(self._schedule(updates_before)))
     if skips:
       values |= {
         'train/skipped': int(skips.total),
@@ -130,7 +132,7 @@ class Report:
         tqdm.format_interval(left),
       )
 
-  def add_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
+  def log_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
     """Logs the evaluation of a step, which is the last of `evaluations`."""
     if not self._first:
       return
@@ -141,9 +143,9 @@ class Report:
       ):
         content = ''.join(f'{text}\n' for text in texts)
         files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())
-    name, score = deciding_metric(evaluations[-1])
+    name, score = selection_metric(evaluations[-1])
     self._write(step, evaluation.values, {name: f'{score:.2f}'})
-    self._reporters.tell('samples', step, evaluation.samples)
+    self._trackers.notify('log_samples', step, evaluation.samples)
     best = best_evaluation(evaluations)
     is_best = best is evaluations[-1] and math.isfinite(score)
     log_info(
@@ -158,20 +160,20 @@ class Report:
       name: value if math.isfinite(value) else None for name, value in values.items()
     }
     self._metrics.write(json.dumps({'step': step, **numbers}) + '\n')
-    self._reporters.tell('numbers', step, values)
+    self._trackers.notify('log_metrics', step, values)
     self._shown |= shown
     self._bar.set_postfix(self._shown)
 
   def history(self, evaluations: Evaluations) -> dict:
-    """Settles; returns the history that a checkpoint stores, as JSON data."""
-    self.settle()
+    """Logs the pending step; returns the history that a checkpoint stores, as JSON data."""
+    self.log_pending_step()
     return {
       'evaluations': evaluations,
       'meter': dict(self.meter.sums),
-      'log': self._metrics.written() if self._first else {},
+      'log': self._metrics.flush() if self._first else {},
     }
 
-  def __enter__(self) -> 'Report':
+  def __enter__(self) -> 'RunLogger':
     return self
 
   def __exit__(self, kind, error: BaseException | None, trace):
@@ -179,4 +181,4 @@ class Report:
     if self._first:
       self._bar.close()
       self._metrics.close()
-      self._reporters.end(error)
+      self._trackers.close(error)

@@ -14,7 +14,7 @@ from transformer.data.text.text_files import STANDARD_INPUT, read_lines
 from transformer.errors import UserError
 
 
-class Text(NamedTuple):
+class EvalSet(NamedTuple):
   """Source sentences and their references; there are none if the text is only translated."""
 
   name: str  # in results
@@ -30,7 +30,7 @@ class Text(NamedTuple):
     return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
 
-def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
+def read_aligned_lines(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   """Returns the lines of a file; raises `UserError` unless it has one line per source."""
   lines = read_lines(path)
   if len(lines) != len(sources):
@@ -41,17 +41,17 @@ def read_beside(flag: str, path: str, sources: Sequence[str]) -> list[str]:
   return lines
 
 
-def read_files(source: str, references: Sequence[str]) -> Text:
+def read_files(source: str, references: Sequence[str]) -> EvalSet:
   """Returns a text from files; its name ends in a digest, to distinguish files of the same name."""
   sources = read_lines(source)
   if references and not sources:
     raise UserError(f'{source} is empty, so there is nothing to score')
-  text = Text(
+  eval_set = EvalSet(
     'stdin' if source == STANDARD_INPUT else Path(source).name,
     sources,
-    [read_beside('reference', path, sources) for path in references],
+    [read_aligned_lines('reference', path, sources) for path in references],
   )
-  return text._replace(name=f'{text.name}.{text.digest[:8]}')
+  return eval_set._replace(name=f'{eval_set.name}.{eval_set.digest[:8]}')
 
 
 def split_files(data: DataConfig, split: str) -> list[Path]:
@@ -68,8 +68,8 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
   ]
 
 
-def read_split(data: DataConfig, split: str) -> Text:
+def read_split(data: DataConfig, split: str) -> EvalSet:
   """Returns a split of the data; `split` is the data's name for it."""
   corpus = open_corpus(data, split, dir_flag='--data_dir')
   sources, references = (list(side) for side in zip(*corpus[:], strict=True))
-  return Text(split.replace('/', '_'), sources, [references], corpus.gold)
+  return EvalSet(split.replace('/', '_'), sources, [references], corpus.gold)

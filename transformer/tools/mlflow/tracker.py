@@ -1,4 +1,4 @@
-"""Logs a run to MLflow: `train.report=transformer.tools.mlflow.reporter:MLflow`.
+"""Logs a run to MLflow: `train.trackers=transformer.tools.mlflow.tracker:MLflow`.
 
 MLflow's environment variables, such as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME, set the
 destination. The MLflow run id is stored in `mlflow.json`.
@@ -12,7 +12,7 @@ from pathlib import Path
 from transformer import files
 from transformer.config import Config, flatten
 from transformer.errors import Preempted
-from transformer.experiment.reporters import Sample
+from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
@@ -46,7 +46,7 @@ class MLflow:
     new = {name: value for name, value in settings.items() if name not in sent}
     mlflow.log_params(new)
 
-  def numbers(self, step: int, values: Mapping[str, float]):
+  def log_metrics(self, step: int, values: Mapping[str, float]):
     """Logs metrics of a step, except those that were logged before a resume."""
     new = {}
     for name, value in values.items():
@@ -56,7 +56,7 @@ class MLflow:
         new[accepted] = value
     mlflow.log_metrics(new, step=step, synchronous=True)
 
-  def samples(self, step: int, samples: Sequence[Sample]):
+  def log_samples(self, step: int, samples: Sequence[Sample]):
     """Writes the samples of a step to a file, replacing an earlier file of this step."""
     mlflow.log_dict([sample._asdict() for sample in samples], f'samples/{step}.json')
 

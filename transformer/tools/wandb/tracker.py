@@ -1,4 +1,4 @@
-"""Logs a run to Weights & Biases: `train.report=transformer.tools.wandb.reporter:WandB`.
+"""Logs a run to Weights & Biases: `train.trackers=transformer.tools.wandb.tracker:WandB`.
 
 The environment variables of wandb, such as WANDB_PROJECT and WANDB_MODE, set destination and mode.
 The run's id, and the last step sent of each metric, are stored in `wandb.json`.
@@ -13,7 +13,7 @@ from typing import Any
 from transformer import files
 from transformer.config import Config
 from transformer.errors import Preempted, UserError
-from transformer.experiment.reporters import Sample
+from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_of_lines
 
@@ -69,7 +69,7 @@ class WandB:
     self._run.define_metric('*', step_metric='step')
     files.write_json(self._path, self._sent)
 
-  def numbers(self, step: int, values: Mapping[str, float]):
+  def log_metrics(self, step: int, values: Mapping[str, float]):
     """Logs metrics of a step, except those that were logged before a resume."""
     steps = self._sent['steps']
     new = {name: value for name, value in values.items() if steps.get(name, -1) < step}
@@ -78,12 +78,12 @@ class WandB:
       steps |= dict.fromkeys(new, step)
       files.write_json(self._path, self._sent)
 
-  def samples(self, step: int, samples: Sequence[Sample]):
+  def log_samples(self, step: int, samples: Sequence[Sample]):
     """Logs the samples as a table."""
     table = wandb.Table(
       columns=list(Sample._fields), data=[list(sample) for sample in samples]
     )
-    self.numbers(step, {'valid/samples': table})
+    self.log_metrics(step, {'valid/samples': table})
 
   def close(self, error: BaseException | None):
     """Ends the run, with status finished, preempted or failed."""
