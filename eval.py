@@ -32,7 +32,7 @@ from transformer.cli import shared_flags
 from transformer.cli.request import Request
 from transformer.config import Config
 from transformer.data.text.text_files import is_blank
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.errors import UserError
 from transformer.evaluation.eval_sets import EvalSet
 from transformer.evaluation.scores import load_metric
@@ -53,7 +53,7 @@ def main(_):
 
   custom_metrics = list(map(load_metric, request.metric))
   config = read_settings(request.workdir)
-  decoding = request.decoding(config)
+  decoding = request.decode_options(config)
   only_translates = request.unscored and request.output in ('', '-')
   if request.source == '-' and only_translates and text_lines.stdin_is_live():
     run = request.load()
@@ -89,7 +89,9 @@ def main(_):
     )
 
 
-def _check_references(eval_sets: Sequence[EvalSet], config: Config, decoding: Decoding):
+def _check_references(
+  eval_sets: Sequence[EvalSet], config: Config, decoding: DecodeOptions
+):
   """Warns if references make scores doubtful; raises `UserError` if BLEU lacks packages."""
   from transformer.evaluation.metrics import check_tokenizer
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import ctranslate2
 
 from transformer.data.text.text_files import read_lines
-from transformer.decoding.config import decoding_for
+from transformer.decoding.config import resolve_decode_options
 from transformer.decoding.translator import Translator
 from transformer.evaluation.metrics import corpus_score
 from transformer.runs.loading import load_run
@@ -84,7 +84,9 @@ def main(_):
     '| --- | --- | --- | --- | --- |'
   )
   for beam_size in _BEAMS.value:
-    decode = decoding_for(config.decode, config.seed, beam_size=beam_size, alpha=0.0)
+    decode = resolve_decode_options(
+      config.decode, config.seed, beam_size=beam_size, alpha=0.0
+    )
     translator = Translator((run.model,), vocabulary, config.data.max_length)
     answers = translator([run.params], sources, decode)
     ours = [answer.text for answer in answers]

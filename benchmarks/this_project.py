@@ -8,8 +8,8 @@ import numpy as np
 from work import Work
 
 from transformer.data.batch import Batch
-from transformer.decoding.config import Decoding
-from transformer.decoding.model_search import Inputs, ModelSearch
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.model_search import ModelSearch, SearchInputs
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
 from transformer.system import machine
@@ -99,7 +99,7 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   params = random_params(work)
   search = whole_search(
     model,
-    Decoding(
+    DecodeOptions(
       beam_size=beam_size,
       alpha=0.6 if beam_size > 1 else 0.0,
       max_extra_length=1,
@@ -119,13 +119,13 @@ def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
   return run
 
 
-def whole_search(model: Transformer, decoding: Decoding):
+def whole_search(model: Transformer, decoding: DecodeOptions):
   """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
   search = ModelSearch([model], decoding)
 
   def run(params, source_BS, limits_B):
     sources, states = search.start([params], source_BS)
-    inputs = Inputs(sources, limits_B)
+    inputs = SearchInputs(sources, limits_B)
     most = source_BS.shape[1] + decoding.max_extra_length
     return run_search(search.plan([params], inputs, states, most))
 

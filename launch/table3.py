@@ -43,7 +43,7 @@ from transformer import files
 from transformer.cli import shared_flags
 from transformer.cli.request import resolve_splits
 from transformer.config import flatten
-from transformer.decoding.config import decoding_for
+from transformer.decoding.config import resolve_decode_options
 from transformer.errors import UserError, short_repr
 from transformer.evaluation.results import Result, decode_metadata, read_results
 from transformer.runs import run_directory
@@ -209,7 +209,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   data = row.settings.data
   (split,) = resolve_splits(data, ['valid'], '')
   results = read_results(run / run_directory.EVALUATIONS, split.replace('/', '_'))
-  decoding = decoding_for(row.settings.decode, row.settings.seed)
+  decoding = resolve_decode_options(row.settings.decode, row.settings.seed)
   wanted = Result(
     None,
     {

@@ -29,7 +29,7 @@ from transformer.config import Config
 from transformer.data.batch import EOS_ID, Batch
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import decoding_for
+from transformer.decoding.config import resolve_decode_options
 from transformer.decoding.constraint import Constraint
 from transformer.decoding.translator import Translation, Translator
 from transformer.model.config import ModelConfig
@@ -188,7 +188,7 @@ def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
   assert batch.target_tokens[0, : len(ids)].tolist() == ids
 
   class Refusing(Constraint):
-    def rows(self, vocabulary, limits, room, first):
+    def sentence_arrays(self, vocabulary, limits, max_length, offset):
       raise transformer.UserError(f'none of {vocabulary.size} pieces')
 
   with pytest.raises(transformer.UserError, match=f'none of {target.size} pieces'):
@@ -297,7 +297,7 @@ def test_a_model_without_the_parts_says_so_in_one_line(run, call, fact):
   assert other.decode(['a'], ['b']).output.any()
 
 
-def test_attention_to_what_is_too_long_is_cut_and_told(run, caplog):
+def test_attention_to_what_is_too_long_is_truncated_and_logged(run, caplog):
   found = run.attention('the old cat', LONG)
   most = MAX_LENGTH + DECODE.max_extra_length
   assert len(found.target) == most and found.target[-1] == '</s>'
@@ -518,7 +518,9 @@ def test_a_diverged_run_names_the_line_by_its_number_in_the_whole_text(
   with pytest.raises(
     transformer.UserError, match='the log-probabilities for line 17 are not'
   ):
-    run.answers(['a', 'b'], decoding_for(run.config.decode, 0), first=15)
+    run.translations(
+      ['a', 'b'], resolve_decode_options(run.config.decode, 0), offset=15
+    )
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():

@@ -6,9 +6,9 @@ import random
 import jax
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import Decoding
-from transformer.decoding.constraint import FREE
-from transformer.decoding.model_search import Inputs, ModelSearch
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.constraint import UNCONSTRAINED
+from transformer.decoding.model_search import ModelSearch, SearchInputs
 from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
@@ -33,7 +33,7 @@ WORDS = [
   'and',
 ]
 MAX_LENGTH = 29
-DECODE = Decoding(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
+DECODE = DecodeOptions(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 # What rounding may do to a log-probability of up to 36 tokens. On its way a number below 10 passes
 # up to ten sublayers, whose sums have up to 36 terms each.
 ROUNDING = 36 * rounding(terms=10 * 36, size=10.0)
@@ -73,25 +73,25 @@ def make_translator(models, vocabulary, decoding=DECODE, **options):
     tuple(models if several else [models]), vocabulary, MAX_LENGTH, **options
   )
 
-  def translate(params, lines, first=0, constraint=FREE, seed=0):
+  def translate(params, lines, offset=0, constraint=UNCONSTRAINED, seed=0):
     return translator(
       params if several else [params],
       lines,
       dataclasses.replace(decoding, seed=seed),
-      first=first,
+      offset=offset,
       constraint=constraint,
     )
 
   return translate
 
 
-def whole_search(model: Transformer, decoding: Decoding):
+def whole_search(model: Transformer, decoding: DecodeOptions):
   """Returns a search as one program: (params, source_BS, limits_B, keys_B) -> `Hypotheses`."""
   search = ModelSearch([model], decoding)
 
   def run(params, source_BS, limits_B, keys_B=None):
     sources, states = search.start([params], source_BS)
-    inputs = Inputs(sources, limits_B, keys_B)
+    inputs = SearchInputs(sources, limits_B, keys_B)
     most = source_BS.shape[1] + decoding.max_extra_length
     return run_search(search.plan([params], inputs, states, most))
 

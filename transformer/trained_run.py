@@ -15,11 +15,11 @@ from absl import logging
 from transformer.config_fields import check_range, coerce
 from transformer.data.batch import Batch, check_batch
 from transformer.data.text.text_files import check_lines
-from transformer.decoding import pairs
-from transformer.decoding.config import Decoding, decoding_for
-from transformer.decoding.constraint import FREE, Constraint
-from transformer.decoding.ensemble import load_members
-from transformer.decoding.likelihoods import token_log_probs
+from transformer.decoding import teacher_forcing
+from transformer.decoding.config import DecodeOptions, resolve_decode_options
+from transformer.decoding.constraint import UNCONSTRAINED, Constraint
+from transformer.decoding.ensemble import load_ensemble
+from transformer.decoding.target_log_probs import token_log_probs
 from transformer.decoding.translator import Translation, Translator
 from transformer.errors import UserError
 from transformer.model import inspection
@@ -58,7 +58,7 @@ class TrainedRun(Run):
     lines: Sequence[str],
     *,
     nbest: int | None = None,
-    constraint: Constraint = FREE,
+    constraint: Constraint = UNCONSTRAINED,
     **options: Any,
   ) -> list[Any]:
     """Translates lines as eval.py does; options have the names of its flags.
@@ -75,19 +75,19 @@ class TrainedRun(Run):
     """
     if nbest is not None:
       options['nbest'] = nbest
-    decoding = decoding_for(self.config.decode, self.config.seed, **options)
-    answers = self.answers(lines, decoding, constraint=constraint)
+    decoding = resolve_decode_options(self.config.decode, self.config.seed, **options)
+    results = self.translations(lines, decoding, constraint=constraint)
     if nbest is None:
-      return [answer.text for answer in answers]
-    return [list(answer.nbest) for answer in answers]
+      return [result.text for result in results]
+    return [list(result.nbest) for result in results]
 
-  def answers(
+  def translations(
     self,
     lines: Sequence[str],
-    decoding: Decoding,
+    decoding: DecodeOptions,
     *,
-    first: int = 0,
-    constraint: Constraint = FREE,
+    offset: int = 0,
+    constraint: Constraint = UNCONSTRAINED,
   ) -> list[Translation]:
     """Translates lines with a `Translator`, and warns if sources were truncated.
 
@@ -101,15 +101,15 @@ class TrainedRun(Run):
     length = self.config.data.max_length
     translator = Translator(models, self.vocabulary, length, sentence_mesh(rows))
     params = [member.params for member in self.members]
-    answers = translator(params, lines, decoding, first=first, constraint=constraint)
-    scores = (answer.score for answer in answers)
-    check_finite_scores(self.members, scores, itertools.count(first + 1))
-    cut = sum(answer.cut for answer in answers)
-    if cut:
+    results = translator(params, lines, decoding, offset=offset, constraint=constraint)
+    scores = (result.score for result in results)
+    check_finite_scores(self.members, scores, itertools.count(offset + 1))
+    truncated = sum(result.truncated for result in results)
+    if truncated:
       logging.warning(
-        '%d of %d sources were truncated to data.max_length', cut, len(answers)
+        '%d of %d sources were truncated to data.max_length', truncated, len(results)
       )
-    return answers
+    return results
 
   def score(
     self, sources: Sequence[str], targets: Sequence[str], tokens: bool = False
@@ -157,13 +157,13 @@ class TrainedRun(Run):
     Source and target are truncated, with a warning, if they are too long for a search. This can
     happen even to a translation by the run, if tokenizing its text yields more pieces.
     """
-    longest = pairs.longest(self.config)
-    encoded = pairs.encode_pairs(self.vocabulary, [source], [target])
-    for (ids,), most in zip(encoded, longest, strict=True):
+    limits = teacher_forcing.max_lengths(self.config)
+    encoded = teacher_forcing.encode_pairs(self.vocabulary, [source], [target])
+    for (ids,), most in zip(encoded, limits, strict=True):
       if len(ids) > most:
         logging.warning('%d tokens were truncated to %d', len(ids), most)
-        ids[:] = pairs.truncated(ids[:-1], most)
-    batch = pairs.as_batch(encoded, longest)
+        ids[:] = teacher_forcing.truncated(ids[:-1], most)
+    batch = teacher_forcing.batch_from_pairs(encoded, limits)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))
     encoder, decoder, cross = jax.device_get(weights)
     (sources,), (targets,) = encoded
@@ -179,10 +179,10 @@ class TrainedRun(Run):
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
     """Returns a batch with one sentence pair per row; lengths are padded to powers of two."""
-    longest = pairs.longest(self.config)
-    encoded = pairs.encode_pairs(self.vocabulary, sources, targets)
-    pairs.check_fitting(encoded, longest)
-    return pairs.as_batch(encoded, longest)
+    limits = teacher_forcing.max_lengths(self.config)
+    encoded = teacher_forcing.encode_pairs(self.vocabulary, sources, targets)
+    teacher_forcing.check_lengths(encoded, limits)
+    return teacher_forcing.batch_from_pairs(encoded, limits)
 
   def loss(
     self,
@@ -246,5 +246,5 @@ def load(
   Raises:
     UserError: a directory has no run or too few checkpoints, or does not fit the first run.
   """
-  run, *others = load_members(workdir, str(checkpoint), average, ensemble, batch_size)
+  run, *others = load_ensemble(workdir, str(checkpoint), average, ensemble, batch_size)
   return TrainedRun(**vars(run), others=tuple(others))

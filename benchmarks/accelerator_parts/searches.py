@@ -19,7 +19,7 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
   from accelerator_parts.stand_in import use_stand_in_without_gpu
   from this_project import random_params, whole_search
 
-  from transformer.decoding.config import Decoding
+  from transformer.decoding.config import DecodeOptions
   from transformer.model.transformer import Transformer
 
   use_stand_in_without_gpu()
@@ -34,7 +34,9 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
     """Returns a compiled search with its arguments."""
     search = whole_search(
       transformer,
-      Decoding(beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1),
+      DecodeOptions(
+        beam_size=beams, alpha=0.6 if beams > 1 else 0.0, max_extra_length=1
+      ),
     )
     given = jax.device_put(
       (work._replace(rows=sentences).sources(), np.full(sentences, length, np.int32))

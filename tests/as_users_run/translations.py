@@ -7,8 +7,8 @@ from tests.as_users_run import reference, tiny
 from tests.toy_translation import whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import decoding_for
-from transformer.decoding.likelihoods import score_tokens
+from transformer.decoding.config import resolve_decode_options
+from transformer.decoding.target_log_probs import score_tokens
 from transformer.model.transformer import Transformer
 from transformer.runs.loading import save_run
 from transformer.trained_run import load
@@ -80,14 +80,14 @@ def in_batches(run, lines, others) -> dict:
     - `tokens`: number of tokens in each line.
   """
   decode = run.config.decode
-  decoding = decoding_for(decode, 0, nbest=decode.beam_size)
-  together = run.answers(lines, decoding)
-  otherwise = run.answers([*others, *lines[::-1]], decoding)[len(others) :][::-1]
+  decoding = resolve_decode_options(decode, 0, nbest=decode.beam_size)
+  together = run.translations(lines, decoding)
+  otherwise = run.translations([*others, *lines[::-1]], decoding)[len(others) :][::-1]
   return {
     'together': together,
     'otherwise': otherwise,
     'alone': {
-      number: run.answers(lines[number : number + 1], decoding)[0]
+      number: run.translations(lines[number : number + 1], decoding)[0]
       for number in range(0, len(lines), 7)
     },
     'tokens': list(map(len, encode(run.vocabulary, lines))),
@@ -107,7 +107,7 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
     - `missed`: the most by which the log-probability of a token in a best hypothesis is below
       that of the likeliest token at its position.
   """
-  decode = decoding_for(run.config.decode, 0, beam_size=beams)
+  decode = resolve_decode_options(run.config.decode, 0, beam_size=beams)
   encoded = encode(run.vocabulary, lines)
   source = np.full((len(lines), LENGTH), PAD_ID, np.int32)
   for row, ids in zip(source, encoded, strict=True):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.running_commands import ENGLISH
 from transformer.cli import text_lines
-from transformer.decoding.config import decoding_for
+from transformer.decoding.config import resolve_decode_options
 from transformer.trained_run import load
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
   )
   assert status == 0, err
   run = load(trained)
-  decoding = decoding_for(
+  decoding = resolve_decode_options(
     run.config.decode, run.config.seed, sample=True, beam_size=2, nbest=2
   )
   before = os.dup(0)

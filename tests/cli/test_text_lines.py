@@ -9,8 +9,8 @@ import pytest
 
 from transformer.cli import text_lines
 from transformer.config import Config
-from transformer.decoding.config import Decoding
-from transformer.decoding.sentences import nbest_of
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.sentence_search import nbest_list
 from transformer.decoding.translator import Translation
 from transformer.ops.search import Hypotheses
 
@@ -21,9 +21,9 @@ def test_a_list_holds_each_text_once_with_its_best_score():
   lengths = np.array([[1, 1, 1, 1, 1, 0]])
   found = Hypotheses(np.arange(6)[None, :, None], lengths, scores, scores)
   vocabulary = types.SimpleNamespace(decode=lambda tokens: texts[tokens[0]])
-  search = Decoding(beam_size=6, nbest=6)
-  nbest = nbest_of(found, 0, search, vocabulary)
-  samples = nbest_of(found, 0, dataclasses.replace(search, sample=True), vocabulary)
+  search = DecodeOptions(beam_size=6, nbest=6)
+  nbest = nbest_list(found, 0, search, vocabulary)
+  samples = nbest_list(found, 0, dataclasses.replace(search, sample=True), vocabulary)
   assert [text for text, _ in samples] == texts[:5]
   answers = [
     Translation(*nbest[0], False, tuple(nbest)),
@@ -41,9 +41,9 @@ def test_a_list_holds_each_text_once_with_its_best_score():
 def test_lines_of_a_pipe_keep_their_numbers(
   capfdbinary, tmp_path, batch_size, together
 ):
-  def answers(lines, decoding, *, first):
-    assert len(lines) == min(together, 40 - first)
-    texts = [f'{line} {first + place}' for place, line in enumerate(lines)]
+  def translations(lines, decoding, *, offset):
+    assert len(lines) == min(together, 40 - offset)
+    texts = [f'{line} {offset + place}' for place, line in enumerate(lines)]
     return [
       Translation(text, -1.0, False, ((text, -1.0), (text, -1.0))) for text in texts
     ]
@@ -51,13 +51,13 @@ def test_lines_of_a_pipe_keep_their_numbers(
   (tmp_path / 'in').write_text(
     ''.join(f'line {number}\n' for number in range(40)), 'utf-8'
   )
-  run = types.SimpleNamespace(answers=answers, config=Config())
+  run = types.SimpleNamespace(translations=translations, config=Config())
   before = os.dup(0)
   try:
     with open(tmp_path / 'in', 'rb') as file:
       os.dup2(file.fileno(), 0)
     text_lines.translate_stdin(
-      run, Decoding(beam_size=2, batch_size=batch_size, nbest=2)
+      run, DecodeOptions(beam_size=2, batch_size=batch_size, nbest=2)
     )
   finally:
     os.dup2(before, 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.toy_language import END, forced, tables, toy, words
-from transformer.decoding.constraint import Constraint, obeying
+from transformer.decoding.constraint import Constraint, apply_constraint
 from transformer.ops.beam_search import beam_search
 from transformer.ops.sampling import SamplingOptions, greedy_search, sample_search
 from transformer.ops.search import PAD, run_search
@@ -23,15 +23,15 @@ class Once(Constraint):
   """A prefix, after which the token of the tables must not come again; counts it."""
 
   @staticmethod
-  def start(rows, shape):
+  def start(ids_BP, shape):
     return jnp.zeros(shape, jnp.int32)
 
   @staticmethod
-  def allow(rows, tables, t, last_BW, state_BW, log_probs_BWN):
+  def allow(ids_BP, tables, t, last_BW, state_BW, log_probs_BWN):
     count_BW = state_BW + ((last_BW == tables) & (t > 0))
     again_BWN = (count_BW > 0)[:, :, None] & (jnp.arange(N) == tables)[None, None]
     after_BWN = jnp.where(again_BWN, -jnp.inf, log_probs_BWN)
-    wanted_B = jnp.take(rows, t, axis=1, mode='fill', fill_value=PAD)[:, None, None]
+    wanted_B = jnp.take(ids_BP, t, axis=1, mode='fill', fill_value=PAD)[:, None, None]
     is_wanted_B1N = jnp.arange(N)[None, None] == wanted_B
     begun_BWN = jnp.where(is_wanted_B1N, log_probs_BWN, -jnp.inf)
     return jnp.where(wanted_B == PAD, after_BWN, begun_BWN), count_BW
@@ -45,7 +45,7 @@ def searcher(width, grows=False, kind='beam', constraint=Once):
     step, cache, options = toy(
       table_BXN, len(PREFIXES), width, max_length=LENGTH, alpha=ALPHA, grows=grows
     )
-    step, cache = obeying(
+    step, cache = apply_constraint(
       constraint, prefix_BP, jnp.int32(4), step, cache, (len(PREFIXES), width)
     )
     limits_B = jnp.full(len(PREFIXES), LENGTH)

@@ -15,7 +15,7 @@ LENGTHS = np.random.default_rng(0).integers(1, 13, 1000)
 
 
 def batches(seed, count):
-  """Returns batches of two kinds that have not begun."""
+  """Returns batches of two buckets that have not begun."""
   rng, numbers = np.random.default_rng(seed), iter(range(1000))
   return [
     SearchBatch(
@@ -34,14 +34,14 @@ class Numbers:
     self.computed = []
     self._refills, self._slow = refills, slow
 
-  def search(self, batch, pauses):
+  def search(self, batch, stop_early):
     t = batch.t
     if batch.state is None:
       numbers = np.array([batch.rows.get(row, -1) for row in range(SIZE)])
       tokens = np.int32(0)
     else:
       numbers, tokens = batch.state
-    assert len(numbers) == SIZE and t == tokens and pauses == self._refills
+    assert len(numbers) == SIZE and t == tokens and stop_early == self._refills
     self.computed.append(
       (
         batch.bucket,
@@ -77,13 +77,13 @@ def search(new, threads, refills=True, slow=False):
 
 @pytest.mark.parametrize(('threads', 'refills'), [(1, False), (1, True), (7, True)])
 @pytest.mark.parametrize('count', [0, 1, 2, 40])
-def test_every_sentence_is_finished_once_among_its_own_kind(threads, refills, count):
+def test_every_sentence_is_finished_once_in_its_bucket(threads, refills, count):
   new = batches(count, count)
   finished, computed = search(new, threads, refills)
-  kinds = {number: batch.bucket for batch in new for number in batch.rows.values()}
-  assert sorted(finished) == sorted(kinds)
+  buckets = {number: batch.bucket for batch in new for number in batch.rows.values()}
+  assert sorted(finished) == sorted(buckets)
   assert all(
-    kinds[number] == kind for kind, _, numbers in computed for number in numbers
+    buckets[number] == bucket for bucket, _, numbers in computed for number in numbers
   )
 
 
@@ -94,14 +94,16 @@ def test_without_refills_one_batch_is_searched_to_its_end_after_the_other():
   for batch in reversed(new):
     longest = max(LENGTHS[number] for number in batch.rows.values())
     order += [(batch.bucket, t) for t in range(0, longest, 4)]
-  assert [(kind, t) for kind, t, _ in computed] == order
+  assert [(bucket, t) for bucket, t, _ in computed] == order
 
 
 @pytest.mark.parametrize('threads', [1, 3])
 def test_batches_are_filled_up_and_few_sentences_wait(threads):
   _, computed = search(batches(2, 60), threads, slow=threads > 1)
-  for kind in ('short', 'long'):
-    sizes = [len(numbers) for other, t, numbers in computed if kind == other and t > 0]
+  for bucket in ('short', 'long'):
+    sizes = [
+      len(numbers) for other, t, numbers in computed if bucket == other and t > 0
+    ]
     # Only the last batches, which nothing can join, are as empty as the first ones would become.
     assert np.mean([size >= 0.75 * SIZE for size in sizes]) > 0.6
   if threads == 1:
@@ -115,7 +117,7 @@ def test_batches_are_filled_up_and_few_sentences_wait(threads):
 def test_the_last_batches_begin_and_threads_work_side_by_side():
   together, begun = threading.Barrier(3, timeout=60), []
 
-  def finish(batch, pauses):
+  def finish(batch, stop_early):
     begun.append(batch.bucket)
     if batch.bucket >= 4:
       together.wait()
@@ -130,7 +132,7 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
   begun = []
 
-  def finish(batch, pauses):
+  def finish(batch, stop_early):
     begun.append(batch)
     if batch.bucket == 48 and error is KeyboardInterrupt:
       signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

@@ -38,7 +38,7 @@ def load(monkeypatch, others, *chosen):
     'load_run',
     lambda name, *given: loaded.append((name, *given)) or runs[name],
   )
-  _, *members = ensemble.load_members(
+  _, *members = ensemble.load_ensemble(
     'first', *(chosen or ('best', 1)), list(others), None
   )
   return members, loaded[1:]

@@ -9,15 +9,15 @@ import pytest
 
 from tests.toy_translation import ROUNDING, whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.config import Decoding
-from transformer.decoding.model_search import Inputs, ModelSearch
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.model_search import ModelSearch, SearchInputs
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.training.mesh import replicated, sentence_mesh
 
 B, S, N, LONGEST = 5, 11, 23, 29
-CONFIG = Decoding(beam_size=3, nbest=3, max_extra_length=13, batch_size=B)
+CONFIG = DecodeOptions(beam_size=3, nbest=3, max_extra_length=13, batch_size=B)
 MODEL = Transformer(
   ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N
 )
@@ -33,21 +33,23 @@ def sources():
 
 @pytest.mark.long(but=('True',))
 @pytest.mark.parametrize(
-  ('pauses', 'wanted_stops'),
+  ('stop_early', 'wanted_stops'),
   [(True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])],
   ids=['True', 'False'],
 )
-def test_the_parts_find_what_the_whole_finds(pauses, wanted_stops):
+def test_the_parts_find_what_the_whole_finds(stop_early, wanted_stops):
   params = jax.jit(lambda: init_params(MODEL, 5))()
   programs = SearchPrograms(
     ModelSearch([MODEL], CONFIG), LONGEST, replicated(sentence_mesh(1))
   )
   source_BS, limits_B = sources()
-  state = programs.begin([params], (), Inputs(source_BS, limits_B))
+  state = programs.begin([params], (), SearchInputs(source_BS, limits_B))
   length = encoded_length(S, LONGEST)
   t, done_B, stops = 0, False, []
   while not np.all(done_B):
-    state, t, done_B, result = programs.advance([params], (), state, length, t, pauses)
+    state, t, done_B, result = programs.advance(
+      [params], (), state, length, t, stop_early
+    )
     stops.append(t)
   wanted = whole_search(MODEL, CONFIG)(params, source_BS, limits_B)
   for mine, whole in zip(jax.device_get(result), wanted, strict=True):
@@ -71,7 +73,7 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
     return jnp.broadcast_to(log_probs_N, (*tokens_BW.shape, 5)), ()
 
   model = types.SimpleNamespace(apply=apply)
-  found = whole_search(model, Decoding(beam_size=3, alpha=0.0, nbest=nbest))(
+  found = whole_search(model, DecodeOptions(beam_size=3, alpha=0.0, nbest=nbest))(
     (), np.full((1, 4), EOS_ID, np.int32), np.array([9], np.int32)
   )
   assert found.lengths.tolist() == [lengths]
@@ -90,7 +92,7 @@ def equations(jaxpr):
 def test_a_search_in_16_bits_converts_no_matrix_at_every_step(beams):
   params = jax.eval_shape(lambda: init_params(MODEL, 5))
   matrices = {leaf.shape for leaf in jax.tree.leaves(params) if leaf.ndim > 1}
-  search = whole_search(MODEL, Decoding(beam_size=beams, dtype='bfloat16'))
+  search = whole_search(MODEL, DecodeOptions(beam_size=beams, dtype='bfloat16'))
   traced = jax.make_jaxpr(search)(params, *sources())
   loops = [each for each in equations(traced) if each.primitive.name == 'while']
   assert loops

@@ -22,7 +22,7 @@ from tests.toy_translation import (
   sentences,
 )
 from transformer.decoding import translator as translator_module
-from transformer.decoding.constraint import FREE
+from transformer.decoding.constraint import UNCONSTRAINED
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
@@ -67,8 +67,10 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 @pytest.mark.long(but=('free-3', 'samples-1'))
 @pytest.mark.parametrize('beams', [1, 3])
 @pytest.mark.parametrize('kind', ['free', 'constrained', 'samples', 'ensemble'])
-def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, beams):
-  """Pools of any number of threads agree bit for bit, and a mesh but for rounding.
+def test_continuous_batching_and_a_mesh_find_the_same(
+  monkeypatch, params, own_parts, kind, beams
+):
+  """Any number of threads agrees bit for bit, and a mesh but for rounding.
 
   Batches of a mesh have other sizes, so that sums are in another order. Texts are the same, since
   no choice of this model is a near tie; of another model, a near tie could go either way.
@@ -83,7 +85,7 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, b
       [MODEL, MODEL],
       (params, jax.tree.map(lambda leaf: 0.9 * leaf[::-1], params)),
     )
-  constraint = FREE
+  constraint = UNCONSTRAINED
   if kind == 'constrained':
     constraint = import_module('my_constraints').MostTokens([9, 0] * 14)
   answers = []
@@ -105,7 +107,7 @@ def test_a_pool_and_a_mesh_find_the_same(monkeypatch, params, own_parts, kind, b
   assert len({answer.text for answer in mesh}) > 5
 
 
-def test_a_constraint_of_ones_own_holds_alone_and_in_company(params, own_parts):
+def test_a_custom_constraint_holds_alone_and_in_company(params, own_parts):
   counting = types.SimpleNamespace(
     source=VOCABULARY.source,
     target=types.SimpleNamespace(
@@ -142,7 +144,7 @@ def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
   # Other company in the batch, and another row of it; then none.
   assert translate(params, [*lines, *sentences(9, seed=3)])[:7] == answers
   assert translate(params, [*[''] * 3, lines[3], *[''] * 3])[3] == answers[3]
-  assert translate(params, lines[3:4], first=3) == answers[3:4]
+  assert translate(params, lines[3:4], offset=3) == answers[3:4]
 
 
 def test_a_sample_is_of_the_number_of_its_sentence(params):
@@ -150,7 +152,7 @@ def test_a_sample_is_of_the_number_of_its_sentence(params):
   translate = make_translator(MODEL, VOCABULARY, config)
   together = translate(params, ['a cat'] * 3)
   assert len({answer.text for answer in together}) == 3
-  assert translate(params, ['a cat'], first=2) == together[2:]
+  assert translate(params, ['a cat'], offset=2) == together[2:]
 
 
 @pytest.mark.long(but=('cpu',))
@@ -172,16 +174,16 @@ def test_lines_without_words_stay_empty_and_in_place(translator, params):
 
 
 @pytest.mark.long(but=('cpu',))
-def test_long_sources_are_cut_and_say_so(translator, params):
+def test_long_sources_are_truncated_and_say_so(translator, params):
   long = ' '.join(WORDS * 3)
   assert len(VOCABULARY.encode(long)) >= MAX_LENGTH
-  cut, whole = translator(params, [long, 'a cat'])
-  assert (cut.cut, whole.cut) == (True, False)
+  truncated, whole = translator(params, [long, 'a cat'])
+  assert (truncated.truncated, whole.truncated) == (True, False)
   kept = VOCABULARY.decode(VOCABULARY.encode(long)[: MAX_LENGTH - 1])
-  assert translator(params, [kept])[0] == cut._replace(cut=False)
+  assert translator(params, [kept])[0] == truncated._replace(truncated=False)
   one_more = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH])
   assert len(VOCABULARY.encode(one_more)) == MAX_LENGTH  # And the end token.
-  assert translator(params, [one_more])[0] == cut
+  assert translator(params, [one_more])[0] == truncated
 
 
 @pytest.mark.long

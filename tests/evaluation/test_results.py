@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from transformer.config import Config
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
@@ -25,7 +25,7 @@ def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
     types.SimpleNamespace(workdir=folder / name, steps=steps, config=Config())
     for name, *steps in runs
   ]
-  decoding = Decoding(seed=3, **decode)
+  decoding = DecodeOptions(seed=3, **decode)
   return results.new_result(
     folder / 'results', results.metadata(text, members, decoding, **more)
   )

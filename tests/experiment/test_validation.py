@@ -6,14 +6,14 @@ import sys
 import pytest
 import sacrebleu
 
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation.scores import CustomMetric
 from transformer.experiment.trackers import Sample
 from transformer.experiment.validation import Validation, ValidationSet, check_metrics
 
-DECODING = Decoding(bleu_tokenize='none')
+DECODING = DecodeOptions(bleu_tokenize='none')
 
 
 def translate(params, sources, decoding, description):

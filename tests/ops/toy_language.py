@@ -61,8 +61,8 @@ def toy(
   state_BW = jnp.zeros((batch, width), jnp.int32)
   history_BWT = jnp.zeros((batch, width, 0 if grows else max_length), jnp.int32)
   cache = (
-    StateArray(state_BW, by_hypothesis=True),
-    StateArray(history_BWT, time_axis=2 if grows else None, by_hypothesis=True),
+    StateArray(state_BW, per_hypothesis=True),
+    StateArray(history_BWT, time_axis=2 if grows else None, per_hypothesis=True),
   )
   return Toy(step, cache, SearchOptions(max_length, BEGIN, END, alpha))
 

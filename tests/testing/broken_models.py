@@ -118,7 +118,7 @@ class NotReordered(Transformer):
 
   def start(self, *source):
     source, state = super().start(*source)
-    lineage = dataclasses.replace(state.lineage_BWT, by_hypothesis=False)
+    lineage = dataclasses.replace(state.lineage_BWT, per_hypothesis=False)
     return source, state._replace(lineage_BWT=lineage)
 
 

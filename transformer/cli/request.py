@@ -10,7 +10,11 @@ from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import STANDARD_INPUT
-from transformer.decoding.config import OPTIONS, Decoding, decoding_for
+from transformer.decoding.config import (
+  DECODE_OPTIONS,
+  DecodeOptions,
+  resolve_decode_options,
+)
 from transformer.errors import UserError
 from transformer.evaluation import eval_sets
 from transformer.runs import run_directory
@@ -28,8 +32,8 @@ class Request:
   """The text to translate or score, the run and the options to use, and the output.
 
   Each field is the flag of that name in `cli.shared_flags`, whose help documents it. `options`
-  are the flags that `decoding_for` takes. A command with fewer flags uses the defaults of the
-  others.
+  are the flags that `resolve_decode_options` takes. A command with fewer flags uses the defaults
+  of the others.
   """
 
   workdir: str = ''
@@ -51,7 +55,7 @@ class Request:
   def from_flags(cls, holders: Iterable, **more: Any) -> 'Request':
     """Returns a request with the flags that were set, and with further fields by name."""
     given = shared_flags.explicit_values(*holders)
-    options = {name: given.pop(name) for name in OPTIONS if name in given}
+    options = {name: given.pop(name) for name in DECODE_OPTIONS if name in given}
     return cls(**given, **more, options=options)
 
   def __post_init__(self):
@@ -113,9 +117,9 @@ class Request:
       self.options.get('batch_size'),
     )
 
-  def decoding(self, config: Config) -> Decoding:
+  def decode_options(self, config: Config) -> DecodeOptions:
     """Returns the decoding options; those that are not set come from the run's config."""
-    decoding = decoding_for(config.decode, config.seed, **self.options)
+    decoding = resolve_decode_options(config.decode, config.seed, **self.options)
     return dataclasses.replace(
       decoding, bleu_tokenize=self.bleu_tokenize or decoding.bleu_tokenize
     )

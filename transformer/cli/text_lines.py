@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from transformer import files
 from transformer.data.text.text_files import iterate_lines
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.decoding.translator import Translation
 from transformer.system import outputs
 from transformer.trained_run import TrainedRun
@@ -48,7 +48,7 @@ def stdin_is_live() -> bool:
   return sys.stdin is not None and not stat.S_ISREG(os.fstat(0).st_mode)
 
 
-def translate_stdin(run: TrainedRun, decoding: Decoding):
+def translate_stdin(run: TrainedRun, decoding: DecodeOptions):
   """Translates lines of a terminal one by one, or of a pipe several batches at a time.
 
   With `batch_size=1`, the lines of a pipe are also translated one by one.
@@ -64,7 +64,7 @@ def translate_stdin(run: TrainedRun, decoding: Decoding):
   together = decoding.batch_size * _BATCHES_TOGETHER if decoding.batch_size > 1 else 1
   number = 0
   while some := list(itertools.islice(lines, together)):
-    answers = run.answers(some, decoding, first=number)
+    answers = run.translations(some, decoding, offset=number)
     write_lines(as_lines(answers, decoding.nbest, number), '-')
     number += len(some)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from transformer import files
 from transformer.cli.request import Request
 from transformer.cli.text_lines import as_lines, write_lines
-from transformer.decoding.config import Decoding
-from transformer.decoding.constraint import FREE, Constraint
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.constraint import UNCONSTRAINED, Constraint
 from transformer.evaluation import report, results
 from transformer.evaluation.eval_sets import EvalSet
 from transformer.evaluation.scores import CustomMetric
@@ -22,9 +22,9 @@ def translate_and_score(
   request: Request,
   run: TrainedRun,
   eval_set: EvalSet,
-  decoding: Decoding,
+  decoding: DecodeOptions,
   custom_metrics: Sequence[CustomMetric] = (),
-  constraint: Constraint = FREE,
+  constraint: Constraint = UNCONSTRAINED,
   **more: Sequence[str],
 ) -> tuple:
   """Translates a text and writes the requested output; scores it if it has references.
@@ -47,7 +47,7 @@ def translate_and_score(
     outputs.check_folder('results', folder)
     result = results.new_result(folder, content)
   started = time.perf_counter()
-  answers = run.answers(eval_set.sources, decoding, constraint=constraint)
+  answers = run.translations(eval_set.sources, decoding, constraint=constraint)
   seconds = time.perf_counter() - started
   scored = None
   output = request.output or ('' if result else '-')

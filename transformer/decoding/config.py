@@ -11,7 +11,7 @@ from transformer.errors import UserError
 
 _SAMPLING = ('temperature', 'top_k', 'top_p', 'seed')
 # Settings that one translation can override.
-OPTIONS = (
+DECODE_OPTIONS = (
   'beam_size',
   'alpha',
   'dtype',
@@ -63,7 +63,7 @@ class DecodeConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoding(DecodeConfig):
+class DecodeOptions(DecodeConfig):
   """How a text is translated: by search, or by sampling.
 
   Attributes:
@@ -96,17 +96,21 @@ class Decoding(DecodeConfig):
       raise UserError('search and sample exclude each other; remove one')
 
 
-def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Decoding:
-  """Returns the `Decoding` of a run with this config and seed, overridden by `options`.
+def resolve_decode_options(
+  config: DecodeConfig, run_seed: int, /, **options: Any
+) -> DecodeOptions:
+  """Returns the `DecodeOptions` of a run with this config and seed, overridden by `options`.
 
   Raises:
     UserError: an option has an unknown name, a wrong type or value, or conflicts with another.
   """
-  kinds = typing.get_type_hints(Decoding)
+  kinds = typing.get_type_hints(DecodeOptions)
   values = {}
   for name, value in options.items():
-    if name not in OPTIONS:
-      raise UserError(f'there is no option {name}; {did_you_mean(name, OPTIONS)}')
+    if name not in DECODE_OPTIONS:
+      raise UserError(
+        f'there is no option {name}; {did_you_mean(name, DECODE_OPTIONS)}'
+      )
     values[name] = coerce(kinds[name], value, name)
   drawing = [name for name in _SAMPLING if name in options]
   if drawing and not values.get('sample'):
@@ -116,4 +120,4 @@ def decoding_for(config: DecodeConfig, run_seed: int, /, **options: Any) -> Deco
   if values.get('sample'):
     # Ignores the run's beam size: the best of several samples is not a plain sample.
     settings |= {'beam_size': 1, 'search': 'default'}
-  return Decoding(**(settings | values))
+  return DecodeOptions(**(settings | values))

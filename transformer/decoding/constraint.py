@@ -21,16 +21,16 @@ class Constraint:
 
   tables: Any = ()
 
-  def rows(
-    self, vocabulary, limits: Sequence[int], room: int, first: int
+  def sentence_arrays(
+    self, vocabulary, limits: Sequence[int], max_length: int, offset: int
   ) -> Sequence[Any]:
     """Returns the arrays of each sentence, in nested tuples; None if it is unconstrained.
 
     Args:
       vocabulary: the `Vocabulary` of the target language.
       limits: maximum tokens of each sentence's translation, EOS included.
-      room: maximum tokens of any translation.
-      first: number of sentences before these, for error messages.
+      max_length: maximum tokens of any translation.
+      offset: number of sentences before these, for error messages.
 
     Raises:
       UserError: no translation of a sentence can satisfy the constraint.
@@ -38,12 +38,14 @@ class Constraint:
     return [None] * len(limits)
 
   @staticmethod
-  def start(rows, shape: tuple[int, int]) -> Any:
+  def start(sentence_arrays, shape: tuple[int, int]) -> Any:
     """Returns the hypotheses' state before the first token; leaves are [B, W, ...], as `shape`."""
     return ()
 
   @staticmethod
-  def allow(rows, tables, t, last_BW, state, log_probs_BWN) -> tuple[jax.Array, Any]:
+  def allow(
+    sentence_arrays, tables, t, last_BW, state, log_probs_BWN
+  ) -> tuple[jax.Array, Any]:
     """Returns the log-probabilities, with −inf for forbidden next tokens, and the new state.
 
     Hypotheses have `t` tokens. `state` does not yet include the last token, `last_BW`, which is BOS
@@ -52,17 +54,17 @@ class Constraint:
     return log_probs_BWN, state
 
   @staticmethod
-  def policy(rows, tables, beams: int) -> Policy | None:
+  def policy(sentence_arrays, tables, beams: int) -> Policy | None:
     """Returns the rule by which a beam search selects its beam; None is the default rule."""
     return None
 
 
-FREE = Constraint()
+UNCONSTRAINED = Constraint()
 
 
-def obeying(
+def apply_constraint(
   constraint: type[Constraint],
-  rows,
+  sentence_arrays,
   tables,
   step,
   cache: Any,
@@ -74,15 +76,16 @@ def obeying(
   of an unconstrained search. `shape` is (B, W), the number of inputs and of hypotheses per input.
   """
 
-  def obeying_step(tokens_BW, t, cache):
+  def constrained_step(tokens_BW, t, cache):
     inner, state = cache
     log_probs_BWN, inner = step(tokens_BW, t, inner)
     log_probs_BWN, new = constraint.allow(
-      rows, tables, t, tokens_BW, plain_arrays(state), log_probs_BWN
+      sentence_arrays, tables, t, tokens_BW, plain_arrays(state), log_probs_BWN
     )
     return log_probs_BWN, (inner, with_arrays(state, new))
 
   state = jax.tree.map(
-    lambda leaf: StateArray(leaf, by_hypothesis=True), constraint.start(rows, shape)
+    lambda leaf: StateArray(leaf, per_hypothesis=True),
+    constraint.start(sentence_arrays, shape),
   )
-  return obeying_step, (cache, state)
+  return constrained_step, (cache, state)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 # The bucket of a batch, and the number of tokens so far.
-Place = tuple[Any, int]
+BatchKey = tuple[Any, int]
 # A batch continues while at least this fraction of its rows is unfinished. Below, it waits to be
 # merged with other batches.
 _FULL = 0.75
@@ -36,12 +36,12 @@ class SearchBatch(NamedTuple):
 
 
 # A batch without its finished sentences, and the results of the finished sentences.
-Searched = tuple[SearchBatch, Mapping]
+SearchResult = tuple[SearchBatch, Mapping]
 
 
 def search_batches(
   batches: Sequence[SearchBatch],
-  search: Callable[[SearchBatch, bool], Searched],
+  search: Callable[[SearchBatch, bool], SearchResult],
   size: int,
   threads: int,
   refills: bool,
@@ -67,11 +67,13 @@ def search_batches(
         batch, results = search(batch, False)
         yield results
     return
-  waiting: dict[Place, SearchBatch] = {}
-  running: dict[concurrent.futures.Future, Place] = {}
+  waiting: dict[BatchKey, SearchBatch] = {}
+  running: dict[concurrent.futures.Future, BatchKey] = {}
   with concurrent.futures.ThreadPoolExecutor(threads) as executor:
     while new or waiting or running:
-      while len(running) < threads and (batch := _take(new, waiting, running.values())):
+      while len(running) < threads and (
+        batch := _next_batch(new, waiting, running.values())
+      ):
         running[executor.submit(search, batch, True)] = batch.bucket, batch.t
       for future in concurrent.futures.wait(
         running, return_when='FIRST_COMPLETED'
@@ -79,38 +81,38 @@ def search_batches(
         del running[future]
         batch, results = future.result()
         yield results
-        place = batch.bucket, batch.t
-        if 0 < len(batch.rows) < _FULL * size and place in waiting:
-          batch = _filled(batch, waiting, size)
+        key = batch.bucket, batch.t
+        if 0 < len(batch.rows) < _FULL * size and key in waiting:
+          batch = _fill_up(batch, waiting, size)
         if len(batch.rows) >= _FULL * size:
-          running[executor.submit(search, batch, True)] = place
+          running[executor.submit(search, batch, True)] = key
         elif batch.rows:
-          waiting[place] = batch
+          waiting[key] = batch
       # Otherwise the state of a finished batch stays in memory during the next batch.
       del future, batch
 
 
-def _take(
+def _next_batch(
   new: list[SearchBatch],
-  waiting: dict[Place, SearchBatch],
-  running: Collection[Place],
+  waiting: dict[BatchKey, SearchBatch],
+  running: Collection[BatchKey],
 ) -> SearchBatch | None:
   """Returns the next batch to run: a new one, or one that no other can fill up; or None."""
   if new:
     return new.pop()
-  places = [*waiting, *running]
+  keys = [*waiting, *running]
   for bucket, t in waiting:
-    if not any(bucket == other and earlier < t for other, earlier in places):
+    if not any(bucket == other and earlier < t for other, earlier in keys):
       return waiting.pop((bucket, t))
   return None
 
 
-def _filled(
-  batch: SearchBatch, waiting: dict[Place, SearchBatch], size: int
+def _fill_up(
+  batch: SearchBatch, waiting: dict[BatchKey, SearchBatch], size: int
 ) -> SearchBatch:
   """Moves waiting sentences of the same bucket and t into unused rows of a batch."""
-  place = batch.bucket, batch.t
-  other = waiting.pop(place)
+  key = batch.bucket, batch.t
+  other = waiting.pop(key)
   unused = [row for row in range(size) if row not in batch.rows]
   moves = dict(zip(unused, other.rows, strict=False))
 
@@ -126,6 +128,6 @@ def _filled(
   for row, origin in moves.items():
     rows[row] = rest.pop(origin)
   if rest:
-    waiting[place] = other._replace(rows=rest)
+    waiting[key] = other._replace(rows=rest)
   state = jax.tree.map(fill, batch.state, other.state)
   return batch._replace(rows=rows, state=state)

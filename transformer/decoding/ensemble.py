@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from transformer.config_fields import check_range
 from transformer.data.vocabulary.vocabularies import fingerprints
-from transformer.decoding.pairs import longest
+from transformer.decoding.teacher_forcing import max_lengths
 from transformer.errors import UserError
 from transformer.runs.loading import Run, load_run
 
 
-def load_members(
+def load_ensemble(
   workdir: str | os.PathLike,
   checkpoint: str,
   average: int,
@@ -42,7 +42,7 @@ def _check_member(run: Run, member: Run, folder: str | os.PathLike):
       f'the runs of an ensemble must share a vocabulary, and {folder} has another one; train it '
       'on the same dataset with the same config.data, or remove it'
     )
-  _, most = longest(run.config)
+  _, most = max_lengths(run.config)
   model = member.config.model
   if model.positions == 'learned' and model.max_positions < most:
     raise UserError(

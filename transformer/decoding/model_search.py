@@ -12,9 +12,9 @@ import numpy as np
 
 from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.decoding.config import Decoding
-from transformer.decoding.constraint import Constraint, obeying
-from transformer.decoding.pairs import rows_of
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.constraint import Constraint, apply_constraint
+from transformer.decoding.teacher_forcing import encoder_inputs
 from transformer.errors import UserError, short_repr
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
@@ -23,13 +23,13 @@ from transformer.ops.search import Search, SearchOptions, plain_arrays, with_arr
 from transformer.ops.selection import add_terms, log_softmax_terms
 
 
-class Inputs(NamedTuple):
+class SearchInputs(NamedTuple):
   """The inputs of a search, for each sentence of a batch."""
 
   sources: Any  # int32 [B, S], padded ids; after encoding, the first result of `start`
   limits_B: Any  # int32, maximum number of tokens of a translation, EOS included
   keys_B: Any = None  # data of `threefry2x32` keys, only for sampling
-  rows: Any = None  # the constraint's arrays; None if unconstrained
+  constraint_arrays: Any = None  # None if unconstrained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ModelSearch:
   """A search with models whose probabilities are averaged; its methods are pure functions."""
 
   models: Sequence[Model]
-  decoding: Decoding
+  decoding: DecodeOptions
   constraint: type[Constraint] = Constraint  # on the translations
 
   def start(self, params: Sequence, source_BS) -> tuple[tuple, tuple]:
@@ -46,14 +46,19 @@ class ModelSearch:
     Returns:
       For each model, the encoded sources that steps read, and the state before the first token.
     """
-    rows = rows_of(source_BS)
+    rows = encoder_inputs(source_BS)
     beams = self.decoding.beam_size
     started = [apply(*rows, beams, method='start') for apply in self._applies(params)]
     sources, states = zip(*started, strict=True)
     return sources, states
 
   def plan(
-    self, params: Sequence, inputs: Inputs, states: tuple, max_length: int, tables=()
+    self,
+    params: Sequence,
+    inputs: SearchInputs,
+    states: tuple,
+    max_length: int,
+    tables=(),
   ) -> Search:
     """Returns the search of `ops` for encoded sources.
 
@@ -65,16 +70,18 @@ class ModelSearch:
     decoding = self.decoding
     beams = decoding.beam_size
     limits_B = inputs.limits_B
-    rows = inputs.rows
+    constraint_arrays = inputs.constraint_arrays
     custom = decoding.search != 'default'
-    whole = decoding.sample or custom or beams == 1 or rows is not None
+    whole = decoding.sample or custom or beams == 1 or constraint_arrays is not None
     step = self._step(params, inputs.sources, whole)
     cache = states
     policy = None
-    if rows is not None:
+    if constraint_arrays is not None:
       shape = len(limits_B), beams
-      step, cache = obeying(self.constraint, rows, tables, step, cache, shape)
-      policy = self.constraint.policy(rows, tables, beams)
+      step, cache = apply_constraint(
+        self.constraint, constraint_arrays, tables, step, cache, shape
+      )
+      policy = self.constraint.policy(constraint_arrays, tables, beams)
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
     if policy is not None and (decoding.sample or custom):
       raise UserError(
@@ -114,7 +121,7 @@ class ModelSearch:
         new_states.append(with_arrays(state, new))
       if len(log_probs) == 1 and not whole:
         return log_probs[0], tuple(new_states)
-      mean_BWN = mean_probability([add_terms(*parts) for parts in log_probs])
+      mean_BWN = log_mean_probability([add_terms(*parts) for parts in log_probs])
       return mean_BWN, tuple(new_states)
 
     return step
@@ -123,7 +130,7 @@ class ModelSearch:
     """Returns the `apply` of each model, with its parameters and the dtype of the search."""
     applies = []
     for model, own in zip(self.models, params, strict=True):
-      if self.decoding.dtype != Decoding.dtype:
+      if self.decoding.dtype != DecodeOptions.dtype:
         model = model.clone(config=model.config.with_dtype(self.decoding.dtype))
       if hasattr(model, 'search_params'):
         own = model.search_params(own)
@@ -142,7 +149,7 @@ def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
   return search
 
 
-def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
+def random_keys(decoding: DecodeOptions, numbers: Sequence[int]) -> Any:
   """Returns the data of a random key for each sentence number; None without sampling."""
   if not decoding.sample:
     return None
@@ -151,7 +158,7 @@ def random_keys(decoding: Decoding, numbers: Sequence[int]) -> Any:
   return np.asarray(jax.random.key_data(fold_in(key, np.array(numbers, np.uint32))))
 
 
-def mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
+def log_mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:
   """Returns the log of the mean of distributions, which are given as log-probabilities."""
   if len(log_probs) == 1:
     return log_probs[0]

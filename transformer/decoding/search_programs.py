@@ -15,11 +15,11 @@ from jax.sharding import NamedSharding
 
 from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.decoding.model_search import Inputs, ModelSearch
+from transformer.decoding.model_search import ModelSearch, SearchInputs
 from transformer.model.building import python_modules
 from transformer.model.search_state import DecoderState, EncodedSource, KVCache
-from transformer.ops.beam_search import Beams
-from transformer.ops.sampling import RollOut
+from transformer.ops.beam_search import BeamSearchState
+from transformer.ops.sampling import RolloutState
 from transformer.ops.search import (
   Hypotheses,
   add_tokens,
@@ -44,12 +44,19 @@ class BatchState(NamedTuple):
   The first axis of each array is the sentence; scalars are for all sentences.
   """
 
-  inputs: Inputs  # with encoded sources
+  inputs: SearchInputs  # with encoded sources
   search: Any  # the state of the search of `ops`
 
 
 register_named_tuples(
-  KVCache, EncodedSource, DecoderState, Inputs, BatchState, Hypotheses, RollOut, Beams
+  KVCache,
+  EncodedSource,
+  DecoderState,
+  SearchInputs,
+  BatchState,
+  Hypotheses,
+  RolloutState,
+  BeamSearchState,
 )
 # Runs between two calls of `advance` if the length of the cache changes.
 _grow = jax.jit(grow_state, static_argnums=1)
@@ -82,7 +89,7 @@ class SearchPrograms:
     self._programs: dict = {}
     self._lock = threading.Lock()
 
-  def begin(self, params, tables, inputs: Inputs) -> BatchState:
+  def begin(self, params, tables, inputs: SearchInputs) -> BatchState:
     """Encodes padded source ids, EOS included; returns the state before the first token."""
     inputs = processes.to_global(inputs, self._rows)
     length = encoded_length(inputs.sources.shape[1], self._longest)
@@ -92,11 +99,11 @@ class SearchPrograms:
     return state
 
   def advance(
-    self, params, tables, state: BatchState, length: int, t: int, pauses: bool
+    self, params, tables, state: BatchState, length: int, t: int, stop_early: bool
   ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
     """Adds tokens to hypotheses of `t` tokens; stops early if every sentence is finished.
 
-    Stops when the cache is full; with `pauses`, also every few tokens.
+    Stops when the cache is full; with `stop_early`, also every few tokens.
 
     Returns:
       The state, which reuses the memory of the previous state; the number of tokens; whether each
@@ -108,13 +115,13 @@ class SearchPrograms:
     if t in lengths:
       search = _grow(search, full)
     stop = t + _STOPS if t else _FIRST_STOP
-    t = min(stop, full) if pauses else full
+    t = min(stop, full) if stop_early else full
     arguments = params, inputs, search, (tables, np.int32(t))
     _, program = self._program(self._advance, length, arguments)
     search, (done_B, best) = program(*arguments)
     return BatchState(inputs, search), t, done_B, best
 
-  def compile_largest(self, params, inputs: Inputs) -> Any:
+  def compile_largest(self, params, inputs: SearchInputs) -> Any:
     """Compiles ahead of time the program that needs most memory: the last tokens of a batch.
 
     `params` are the parameters of later calls, or their shapes and shardings; there is no
@@ -139,16 +146,16 @@ class SearchPrograms:
     """Returns the maximum tokens of translations of encoded sources of this length."""
     return length + self._search.decoding.max_extra_length
 
-  def _begin(self, length: int, params, inputs: Inputs, _, shared):
+  def _begin(self, length: int, params, inputs: SearchInputs, _, shared):
     tables, _ = shared
     sources, states = self._search.start(params, inputs.sources)
     inputs = inputs._replace(sources=pad_sources(sources, length))
     most = self._max_length(length)
     search = self._search.plan(params, inputs, states, most, tables)
     first, *_ = cache_lengths(most)
-    return BatchState(inputs, grow_state(search.start, first)), ()
+    return BatchState(inputs, grow_state(search.initial_state, first)), ()
 
-  def _advance(self, length: int, params, inputs: Inputs, state, shared):
+  def _advance(self, length: int, params, inputs: SearchInputs, state, shared):
     tables, until = shared
     most = self._max_length(length)
     search = self._search.plan(params, inputs, (), most, tables)

@@ -10,18 +10,18 @@ from jax.sharding import Mesh
 
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.decoding.config import Decoding
-from transformer.decoding.constraint import FREE, Constraint
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.constraint import UNCONSTRAINED, Constraint
 from transformer.decoding.continuous_batching import search_batches
 from transformer.decoding.model_search import ModelSearch
-from transformer.decoding.pairs import truncated
 from transformer.decoding.search_programs import SearchPrograms
-from transformer.decoding.sentences import (
+from transformer.decoding.sentence_search import (
   Sentence,
   SentenceSearch,
-  batches_of,
-  inputs_of,
+  batch_sentences,
+  search_inputs,
 )
+from transformer.decoding.teacher_forcing import truncated
 from transformer.model.building import Model
 from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
@@ -44,14 +44,14 @@ class Translation(NamedTuple):
     text: one line; empty for a blank source.
     score: log-probability divided by the length penalty, natural logarithm; not
       finite if the model's log-probabilities are not.
-    cut: whether the source was longer than the run's `max_length`, and was truncated.
+    truncated: whether the source was longer than the run's `max_length`, and was truncated.
     nbest: pairs (text, score), best first. The texts of a search are distinct; samples may be
       equal.
   """
 
   text: str
   score: float
-  cut: bool
+  truncated: bool
   nbest: tuple[tuple[str, float], ...]
 
 
@@ -80,10 +80,10 @@ class Translator:
     self,
     params: Sequence,
     sentences: Sequence[str],
-    decoding: Decoding,
+    decoding: DecodeOptions,
     *,
-    first: int = 0,
-    constraint: Constraint = FREE,
+    offset: int = 0,
+    constraint: Constraint = UNCONSTRAINED,
     description: str = 'translating: ',
   ) -> list[Translation]:
     """Returns the translations of sentences, in the same order.
@@ -92,7 +92,7 @@ class Translator:
       params: the parameters of each model.
       sentences: one line of text each; a blank line has an empty translation.
       decoding: how to search or sample.
-      first: number of sentences translated before these; samples depend on it.
+      offset: number of sentences translated before these; samples depend on it.
       constraint: the constraint on the translations.
       description: label of the progress bar at a terminal.
 
@@ -104,14 +104,14 @@ class Translator:
     sources = [truncated(ids, self.max_length) for ids in encoded]
     extra = decoding.max_extra_length
     limits = [len(source) + extra for source in sources]
-    rows = constraint.rows(
-      self.vocabulary.target, limits, self.max_length + extra, first
+    all_arrays = constraint.sentence_arrays(
+      self.vocabulary.target, limits, self.max_length + extra, offset
     )
-    parts = zip(sentences, sources, limits, rows, strict=True)
+    parts = zip(sentences, sources, limits, all_arrays, strict=True)
     chosen = []
-    for number, (line, source, limit, row) in enumerate(parts, first):
+    for number, (line, source, limit, arrays) in enumerate(parts, offset):
       if not is_blank(line):
-        chosen.append(Sentence(number, source, limit, row))
+        chosen.append(Sentence(number, source, limit, arrays))
     engine = SentenceSearch(
       self._programs(decoding, type(constraint)),
       jax.device_put(list(params), self._shardings(params)),
@@ -124,21 +124,21 @@ class Translator:
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
     threads = min(usable_cores(), _MOST_BATCHES) if refills else 1
     size = decoding.batch_size
-    batches = batches_of(chosen, size, self.max_length)
+    batches = batch_sentences(chosen, size, self.max_length)
     found = {}
     with progress_bar(len(chosen), description=description) as bar:
       for results in search_batches(batches, engine.search, size, threads, refills):
         found |= results
         if results:  # Does not redraw an unchanged bar.
           bar.update(len(results))
-    answers = []
-    for number, ids in enumerate(encoded, first):
+    translations = []
+    for number, ids in enumerate(encoded, offset):
       nbest = tuple(found.get(number, [('', 0.0)]))
-      answers.append(Translation(*nbest[0], len(ids) >= self.max_length, nbest))
-    return answers
+      translations.append(Translation(*nbest[0], len(ids) >= self.max_length, nbest))
+    return translations
 
   def compile_longest(
-    self, params: Sequence, sentences: Sequence[str], decoding: Decoding
+    self, params: Sequence, sentences: Sequence[str], decoding: DecodeOptions
   ) -> tuple:
     """Compiles ahead of time the program that needs most memory, for the longest sentence.
 
@@ -147,7 +147,7 @@ class Translator:
     """
     longest = max(self.vocabulary.source.encode_batch(sentences), key=len)
     source = truncated(longest, self.max_length)
-    inputs = inputs_of([Sentence(0, source, 0)], decoding, self.max_length)
+    inputs = search_inputs([Sentence(0, source, 0)], decoding, self.max_length)
     like = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(
         leaf.shape, leaf.dtype, sharding=sharding
@@ -164,7 +164,7 @@ class Translator:
     return [gathered_shardings(self.mesh, own, model) for own, model in pairs]
 
   def _programs(
-    self, decoding: Decoding, constraint: type[Constraint]
+    self, decoding: DecodeOptions, constraint: type[Constraint]
   ) -> SearchPrograms:
     """Returns the programs of a search; they do not depend on the seed."""
     return _cached_programs(

@@ -42,7 +42,7 @@ def evaluate(
     'metrics': [],
     'failed_metrics': [],
     'sentences': len(lines),
-    'truncated_sources': sum(answer.cut for answer in answers),
+    'truncated_sources': sum(answer.truncated for answer in answers),
     'seconds': seconds,
     'sentences_per_second': len(lines) / seconds,
   }

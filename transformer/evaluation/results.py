@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer import files
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.errors import UserError
 from transformer.evaluation.eval_sets import EvalSet
 from transformer.runs import run_directory, sealing
@@ -123,7 +123,7 @@ class Result(NamedTuple):
 
 
 def metadata(
-  eval_set: EvalSet, members: Sequence, decoding: Decoding, **lines: Sequence[str]
+  eval_set: EvalSet, members: Sequence, decoding: DecodeOptions, **lines: Sequence[str]
 ) -> dict:
   """Returns the metadata of a result; `members` are the run and the others of its ensemble.
 
@@ -151,7 +151,7 @@ def metadata(
   }
 
 
-def decode_metadata(decoding: Decoding) -> dict:
+def decode_metadata(decoding: DecodeOptions) -> dict:
   """Returns a result's `decode`: the decoding options that affect its scores."""
   options = dataclasses.asdict(decoding)
   del options['nbest'], options['seed']

@@ -10,7 +10,7 @@ from absl import logging
 
 from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
-from transformer.decoding.config import decoding_for
+from transformer.decoding.config import resolve_decode_options
 from transformer.decoding.translator import Translator
 from transformer.errors import Preempted, UserError, short_repr
 from transformer.experiment.open_run import RunState, open_run
@@ -141,7 +141,7 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
   Greedy search is fast; `eval.py` uses the beam size of `config.decode`.
   """
   update = prepared.update
-  greedy = decoding_for(config.decode, config.seed, beam_size=1)
+  greedy = resolve_decode_options(config.decode, config.seed, beam_size=1)
   length = config.data.max_length
   translate = Translator((update.model,), prepared.vocabulary, length, update.mesh)
   sets = []

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 
 from transformer.data.batch import Batch
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.decoding.translator import Translator
 from transformer.errors import UserError, short_repr, warn_on_error
 from transformer.evaluation.metrics import corpus_score
@@ -61,7 +61,7 @@ class Validation(NamedTuple):
 
   sets: Sequence[ValidationSet]
   translate: Translator
-  decoding: Decoding
+  decoding: DecodeOptions
   metric: CustomMetric | None = None
   has_chrf: bool = False
 

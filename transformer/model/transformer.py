@@ -186,7 +186,7 @@ class Transformer(nn.Module):
     )
     empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
     state = DecoderState(
-      StateArray(lineage_BWT, time_axis=-1, by_hypothesis=True),
+      StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
       tuple(cache.target_state(beams) for cache in empty),
     )
     return source, state

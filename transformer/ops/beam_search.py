@@ -53,14 +53,14 @@ class Policy(NamedTuple):
   preference: Callable | None = None
 
 
-class Beams(NamedTuple):
+class BeamSearchState(NamedTuple):
   """The state of a beam search after t tokens."""
 
   t: jax.Array
   live_tokens: jax.Array  # [B, W, T]
   live_log_probs: jax.Array  # [B, W]; −inf where there is no hypothesis
   state: Any  # of the policy
-  ended: Hypotheses  # the W best finished ones, by descending score
+  finished: Hypotheses  # the W best finished ones, by descending score
   cache: Any
   done: jax.Array  # [B], whether the search for an input is done
 
@@ -100,7 +100,7 @@ def beam_search(
   limits_B = jnp.minimum(limits_B, options.max_length)
   policy = policy or _likeliest(beam_size, options.eos_id)
 
-  def add_token(beams: Beams) -> Beams:
+  def add_token(beams: BeamSearchState) -> BeamSearchState:
     t = beams.t
     last_BW = jnp.where(
       t == 0, options.bos_id, beams.live_tokens[:, :, jnp.maximum(t - 1, 0)]
@@ -111,27 +111,27 @@ def beam_search(
     live_tokens = (
       gather_beams(beams.live_tokens, live.origin).at[:, :, t].set(live.token)
     )
-    ended = _with_ending(beams, leading, options)
+    finished = _merge_finished(beams, leading, options)
     # Upper bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
     over_B = (
-      _exists(ended)[:, -1]
-      | (ended.scores[:, nbest - 1] >= bound_B)
+      _exists(finished)[:, -1]
+      | (finished.scores[:, nbest - 1] >= bound_B)
       | (t + 1 >= limits_B)
     )
-    new = live_tokens, live.log_probs, state, ended
+    new = live_tokens, live.log_probs, state, finished
     kept = where_rows(
       beams.done,
-      (beams.live_tokens, beams.live_log_probs, beams.state, beams.ended),
+      (beams.live_tokens, beams.live_log_probs, beams.state, beams.finished),
       new,
     )
-    return Beams(t + 1, *kept, cache, beams.done | over_B)
+    return BeamSearchState(t + 1, *kept, cache, beams.done | over_B)
 
   shape = len(limits_B), beam_size
   none_BW = jnp.full(shape, -jnp.inf, jnp.float32)
   no_tokens_BWT = jnp.full((*shape, options.max_length), PAD, jnp.int32)
-  start = Beams(
+  initial_state = BeamSearchState(
     jnp.int32(0),
     no_tokens_BWT,
     none_BW.at[:, 0].set(0.0),
@@ -141,12 +141,15 @@ def beam_search(
     limits_B <= 0,
   )
   return Search(
-    start, add_token, lambda beams: _result(beams, policy, limits_B, options), options
+    initial_state,
+    add_token,
+    lambda beams: _result(beams, policy, limits_B, options),
+    options,
   )
 
 
-def _with_ending(
-  beams: Beams, leading: Extensions, options: SearchOptions
+def _merge_finished(
+  beams: BeamSearchState, leading: Extensions, options: SearchOptions
 ) -> Hypotheses:
   """Returns the W best finished hypotheses, those that finish at this step included."""
   t = beams.t
@@ -162,7 +165,7 @@ def _with_ending(
     jnp.where(ends_BW, scores_BW, -jnp.inf),
   )
   both = jax.tree.map(
-    lambda *leaves: jnp.concatenate(leaves, axis=1), beams.ended, ending
+    lambda *leaves: jnp.concatenate(leaves, axis=1), beams.finished, ending
   )
   return top_hypotheses(both, scores_BW.shape[1])
 
@@ -194,7 +197,7 @@ def _likeliest(beam_size, eos_id) -> Policy:
 
 
 def _result(
-  beams: Beams, policy: Policy, limits_B, options: SearchOptions
+  beams: BeamSearchState, policy: Policy, limits_B, options: SearchOptions
 ) -> Hypotheses:
   """Returns the finished hypotheses; for inputs without any, the live ones."""
   exists_BW = jnp.isfinite(beams.live_log_probs) & (limits_B > 0)[:, None]
@@ -206,7 +209,7 @@ def _result(
   scores_BW = jnp.where(exists_BW, scores_BW, -jnp.inf)
   live = Hypotheses(beams.live_tokens, lengths_BW, beams.live_log_probs, scores_BW)
   live = top_hypotheses(live, scores_BW.shape[1])
-  result = where_rows(_exists(beams.ended)[:, 0], beams.ended, live)
+  result = where_rows(_exists(beams.finished)[:, 0], beams.finished, live)
   exists_BW = _exists(result)
   return Hypotheses(
     jnp.where(exists_BW[:, :, None], result.tokens, PAD),

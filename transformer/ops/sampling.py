@@ -36,7 +36,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
   Returns:
     The search, whose `Hypotheses` have W = 1.
   """
-  return roll_out(
+  return rollout(
     lambda t, log_probs_BWN: jnp.argmax(log_probs_BWN, axis=-1),
     step,
     cache,
@@ -46,8 +46,8 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
   )
 
 
-class RollOut(NamedTuple):
-  """The state of `roll_out` after t tokens; arrays of `Hypotheses` have the same shapes here."""
+class RolloutState(NamedTuple):
+  """The state of `rollout` after t tokens; arrays of `Hypotheses` have the same shapes here."""
 
   t: jax.Array
   last: jax.Array  # [B, W], the latest token
@@ -58,7 +58,7 @@ class RollOut(NamedTuple):
   done: jax.Array  # [B, W], whether the hypothesis is finished
 
 
-def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
+def rollout(choose, step, cache, limits_B, width, options: SearchOptions) -> Search:
   """Extends W independent hypotheses of each input by one token per step.
 
   `choose` is a function (t, log_probs_BWN) -> tokens_BW for position t, and `width` is W. The other
@@ -66,7 +66,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
   """
   shape = limits_B.shape[0], width
 
-  def add_token(state: RollOut) -> RollOut:
+  def add_token(state: RolloutState) -> RolloutState:
     t, last_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW = state
     log_probs_BWN, cache = step(last_BW, t, cache)
     token_BW = choose(t, log_probs_BWN).astype(jnp.int32)
@@ -75,17 +75,17 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     lengths_BW = jnp.where(done_BW, lengths_BW, t + 1)
     log_probs_BW = jnp.where(done_BW, log_probs_BW, log_probs_BW + gain_BW)
     done_BW |= (token_BW == options.eos_id) | (t + 1 >= limits_B)[:, None]
-    return RollOut(
+    return RolloutState(
       t + 1, token_BW, cache, tokens_BWT, lengths_BW, log_probs_BW, done_BW
     )
 
-  def finish(state: RollOut) -> Hypotheses:
+  def finish(state: RolloutState) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
     scores_BW = log_probs_BW / length_penalty(state.lengths, options.alpha)
     found = Hypotheses(state.tokens, state.lengths, log_probs_BW, scores_BW)
     return top_hypotheses(found, width)
 
-  start = RollOut(
+  initial_state = RolloutState(
     jnp.int32(0),
     jnp.full(shape, options.bos_id, jnp.int32),
     cache,
@@ -94,7 +94,7 @@ def roll_out(choose, step, cache, limits_B, width, options: SearchOptions) -> Se
     jnp.zeros(shape, jnp.float32),
     jnp.broadcast_to((limits_B <= 0)[:, None], shape),
   )
-  return Search(start, add_token, finish, options)
+  return Search(initial_state, add_token, finish, options)
 
 
 class SamplingOptions(NamedTuple):
@@ -151,7 +151,7 @@ def sample_search(
       keys_BW, apply_sampling_options(log_probs_BWN, sampling)
     )
 
-  return roll_out(choose, step, cache, limits_B, samples, options)
+  return rollout(choose, step, cache, limits_B, samples, options)
 
 
 def apply_sampling_options(log_probs_BWN, options: SamplingOptions) -> jax.Array:

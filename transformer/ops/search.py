@@ -27,7 +27,7 @@ _FIRST_LENGTH = 16
 @functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=['array'],
-  meta_fields=['source_axis', 'time_axis', 'slots', 'by_hypothesis'],
+  meta_fields=['source_axis', 'time_axis', 'slots', 'per_hypothesis'],
 )
 @dataclasses.dataclass(frozen=True)
 class StateArray:
@@ -40,14 +40,14 @@ class StateArray:
     time_axis: axis of the target positions. Its length is 0 at first, and it grows with zeros.
     slots: length of `time_axis` per target position, such as W for a cache that the W hypotheses
       of a sentence share.
-    by_hypothesis: whether the array is [B, W, ...] and is reordered with the hypotheses.
+    per_hypothesis: whether the array is [B, W, ...] and is reordered with the hypotheses.
   """
 
   array: jax.Array
   source_axis: int | None = None
   time_axis: int | None = None
   slots: int = 1
-  by_hypothesis: bool = False
+  per_hypothesis: bool = False
 
 
 jax.export.register_pytree_node_serialization(
@@ -99,7 +99,7 @@ def reorder_state(state: Any, origin_BW) -> Any:
   """Returns the state in which hypothesis [b, w] continues the earlier hypothesis origin[b, w]."""
 
   def reorder(leaf):
-    if not leaf.by_hypothesis:
+    if not leaf.per_hypothesis:
       return leaf
     return dataclasses.replace(leaf, array=gather_beams(leaf.array, origin_BW))
 
@@ -146,7 +146,7 @@ class Search(NamedTuple):
   """A search as an initial state and two functions.
 
   Attributes:
-    start: the state before the first token, a named tuple. `t` is the number of tokens so far,
+    initial_state: the state before the first token, a named tuple. `t` is the number of tokens,
       `done` [B, ...] is True where the search is done, and `cache` is the cache of the step
       function. `t` and other scalars are the same for all inputs.
     add_token: a function state -> state that adds a token.
@@ -154,7 +154,7 @@ class Search(NamedTuple):
     options: the options of the search.
   """
 
-  start: Any
+  initial_state: Any
   add_token: Callable
   finish: Callable[[Any], Hypotheses]
   options: SearchOptions
@@ -165,7 +165,7 @@ def run_search(search: Search) -> Hypotheses:
 
   When the cache is full, its length doubles, so that short hypotheses cost less.
   """
-  state = search.start
+  state = search.initial_state
   for length in cache_lengths(search.options.max_length):
     state = add_tokens(search, grow_state(state, length), length)
   return search.finish(state)

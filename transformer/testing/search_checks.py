@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID
-from transformer.decoding.config import Decoding
-from transformer.decoding.model_search import Inputs, ModelSearch
-from transformer.decoding.pairs import padded
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.teacher_forcing import padded
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   Hypotheses,
@@ -29,7 +29,7 @@ from transformer.testing.subject import Subject, require
 _FIRST_ROOM = 7
 # The number of source positions before padding.
 _SHORTER = 17
-_SEARCH = Decoding(beam_size=W, max_extra_length=T - S)
+_SEARCH = DecodeOptions(beam_size=W, max_extra_length=T - S)
 
 
 def cached_decoding_is_teacher_forcing(subject: Subject):
@@ -44,7 +44,7 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
       True,
       'after hypotheses are reordered, steps give other probabilities than teacher forcing: '
       'a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
-      'by_hypothesis=True',
+      'per_hypothesis=True',
     ),
   ):
     for got, wanted in _steps(subject, reorders):
@@ -151,7 +151,7 @@ def _sources():
   return [np.append(pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)]
 
 
-def _search(subject, config: Decoding) -> Hypotheses:
+def _search(subject, config: DecodeOptions) -> Hypotheses:
   """Returns the hypotheses of a search for B sources of different lengths."""
   nbest = dataclasses.replace(config, nbest=config.beam_size)
   search = ModelSearch([subject.model], nbest)
@@ -161,7 +161,7 @@ def _search(subject, config: Decoding) -> Hypotheses:
   @jax.jit
   def run(params, source_BS, limits_B):
     sources, states = search.start([params], source_BS)
-    return run_search(search.plan([params], Inputs(sources, limits_B), states, T))
+    return run_search(search.plan([params], SearchInputs(sources, limits_B), states, T))
 
   found = run(subject.params, source_BS, limits_B)
   return jax.device_get(found)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.evaluation.test_report import GOOD, REFERENCES, SOURCES
 from transformer.config import Config
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.decoding.translator import Translation
 from transformer.errors import UserError
 from transformer.evaluation import report, results
@@ -36,7 +36,7 @@ def write(
   eval_set = EvalSet(
     'test', SOURCES[: len(translations)], [references[: len(translations)]]
   )
-  decoding = Decoding(seed=seed, **decode)
+  decoding = DecodeOptions(seed=seed, **decode)
   *_, written = report.evaluate(eval_set, answers, 1.0, decoding.bleu_tokenize)
   (run.workdir / folder).mkdir(parents=True, exist_ok=True)
   results.new_result(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer.decoding.config import Decoding
+from transformer.decoding.config import DecodeOptions
 from transformer.errors import UserError
 from transformer.evaluation.results import Result
 from transformer.tools.compare.scored_runs import ScoredRun, check_decoded_alike
@@ -18,7 +18,7 @@ def scored(name, *steps, others=(), more=None, **decode):
       'steps': steps,
       'ensemble': [*others],
       'ensemble_steps': [[7] for _ in others],
-      'decode': dataclasses.asdict(Decoding(**decode)),
+      'decode': dataclasses.asdict(DecodeOptions(**decode)),
       'seed': 3,
       'more': more or {},
     },

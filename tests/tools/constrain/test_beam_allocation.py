@@ -24,7 +24,7 @@ from tests.ops.toy_language import (
   toy,
   words,
 )
-from transformer.decoding.constraint import obeying
+from transformer.decoding.constraint import apply_constraint
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import PAD, SearchOptions, run_search
 from transformer.tools.constrain.beam_allocation import allocate_beams
@@ -58,7 +58,9 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
     step, cache, options = toy(
       table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA, grows=grows
     )
-    step, cache = obeying(Words, rows, tables, step, cache, (len(limits_B), width))
+    step, cache = apply_constraint(
+      Words, rows, tables, step, cache, (len(limits_B), width)
+    )
     return run_search(
       beam_search(
         step,

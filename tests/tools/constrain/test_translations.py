@@ -109,9 +109,9 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
 def test_a_prefix_leaves_room_for_the_end_token():
   (count,) = map(len, VOCABULARY.encode_batch(['the old cat']))
   words = Words(VOCABULARY, prefixes=['the old cat'])
-  ((tokens_P, _),) = words.rows(VOCABULARY, [count + 1], count + 3, 0)
+  ((tokens_P, _),) = words.sentence_arrays(VOCABULARY, [count + 1], count + 3, 0)
   assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD_ID) == count
   with pytest.raises(
     UserError, match=f'translation 6 must have .* limit, {count}; got {count};'
   ):
-    words.rows(VOCABULARY, [count], count + 3, 5)
+    words.sentence_arrays(VOCABULARY, [count], count + 3, 5)

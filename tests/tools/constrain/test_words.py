@@ -154,7 +154,7 @@ def test_phrases_that_cannot_be_met_are_refused(vocabulary):
     match=r'must appear in translation 12 must have fewer tokens than '
     r'its limit, 30; got 1\d\d; shorten',
   ):
-    words.rows(vocabulary, [30] * 2, 40, 10)
+    words.sentence_arrays(vocabulary, [30] * 2, 40, 10)
 
 
 def test_pieces_that_continue_a_word_begin_with_a_part_of_one():

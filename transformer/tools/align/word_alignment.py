@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.pairs import longest, truncated
+from transformer.decoding.teacher_forcing import max_lengths, truncated
 from transformer.errors import UserError
 from transformer.runs.loading import check_finite_scores
 from transformer.tools.align.links import Link, piece_bytes, word_parts
@@ -27,7 +27,7 @@ def align(
   Raises:
     UserError: attention weights are not finite, because the run has diverged.
   """
-  most_source, most_target = longest(run.config)
+  most_source, most_target = max_lengths(run.config)
   links = []
   for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
     weights_TS = _mean_attention(run, source, target, layer)

@@ -63,7 +63,7 @@ def main(_):
   from transformer.tools.constrain.words import Words, warn_of_lacking
 
   run = request.load()
-  decoding = request.decoding(run.config)
+  decoding = request.decode_options(run.config)
   eval_set = request.read_eval_sets(run.config.data)[0]
   round_trip = run.vocabulary.target.round_trip
   phrases = []

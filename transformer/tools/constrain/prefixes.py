@@ -6,27 +6,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import PAD_ID
-from transformer.decoding.pairs import padded
+from transformer.decoding.teacher_forcing import padded
 from transformer.errors import UserError
 
 
-def prefix_rows(
-  lines: Sequence[str], vocabulary, limits: Sequence[int], room: int, first: int
+def prefix_tokens(
+  lines: Sequence[str], vocabulary, limits: Sequence[int], max_length: int, offset: int
 ) -> list[np.ndarray]:
-  """Returns the tokens of each prefix, padded with `PAD_ID`; arguments as in `Constraint.rows`."""
+  """Returns the tokens of each prefix, padded with `PAD_ID`; arguments as in `sentence_arrays`."""
   if len(lines) != len(limits):
     raise UserError(
       f'each line needs a prefix, which may be empty; got {len(lines)} prefixes for '
       f'{len(limits)} lines'
     )
   prefixes = vocabulary.encode_batch(list(map(str.strip, lines)))
-  check_room('the beginning of', list(map(len, prefixes)), limits, first)
-  return list(padded(prefixes, room, len(prefixes)))
+  check_lengths('the beginning of', list(map(len, prefixes)), limits, offset)
+  return list(padded(prefixes, max_length, len(prefixes)))
 
 
-def check_room(what: str, counts: Sequence[int], limits: Sequence[int], first: int):
+def check_lengths(what: str, counts: Sequence[int], limits: Sequence[int], offset: int):
   """Raises `UserError`, with the number of the sentence, if tokens exceed a translation's limit."""
-  for number, (count, limit) in enumerate(zip(counts, limits, strict=True), first + 1):
+  for number, (count, limit) in enumerate(zip(counts, limits, strict=True), offset + 1):
     if count >= limit:
       raise UserError(
         f'{what} translation {number} must have fewer tokens than its limit, '

@@ -14,7 +14,7 @@ from transformer.errors import UserError
 from transformer.tools.constrain.avoidance import avoid, is_in_word
 from transformer.tools.constrain.beam_allocation import allocate_beams
 from transformer.tools.constrain.phrases import make_reader
-from transformer.tools.constrain.prefixes import begin, check_room, prefix_rows
+from transformer.tools.constrain.prefixes import begin, check_lengths, prefix_tokens
 
 
 class Words(Constraint):
@@ -41,9 +41,9 @@ class Words(Constraint):
     continues = np.asarray(continue_words(vocabulary)) if any(self._phrases) else None
     self.tables = (automaton, continues)
 
-  def rows(self, vocabulary, limits, room, first):
-    prefixes = prefix_rows(
-      self._prefixes or [''] * len(limits), vocabulary, limits, room, first
+  def sentence_arrays(self, vocabulary, limits, max_length, offset):
+    prefixes = prefix_tokens(
+      self._prefixes or [''] * len(limits), vocabulary, limits, max_length, offset
     )
     phrases = self._phrases or [[]] * len(limits)
     if len(phrases) != len(limits):
@@ -52,24 +52,24 @@ class Words(Constraint):
         f'{len(limits)} lines'
       )
     lengths = [sum(map(len, several)) for several in phrases]
-    check_room('the phrases that must appear in', lengths, limits, first)
-    rows = []
+    check_lengths('the phrases that must appear in', lengths, limits, offset)
+    sentence_arrays = []
     for prefix_P, several in zip(prefixes, phrases, strict=True):
       steered = self.tables[0] is not None or prefix_P.any()
       if not steered and not several:
-        rows.append(None)
+        sentence_arrays.append(None)
         continue
       tokens_JL = _padded(several) if several else None
-      rows.append((prefix_P if steered else None, tokens_JL))
-    return rows
+      sentence_arrays.append((prefix_P if steered else None, tokens_JL))
+    return sentence_arrays
 
   @staticmethod
-  def start(rows, shape):
+  def start(sentence_arrays, shape):
     return jnp.zeros(shape, jnp.int32)
 
   @staticmethod
-  def allow(rows, tables, t, last_BW, state_BW, log_probs_BWN):
-    prefix_BP, _ = rows
+  def allow(sentence_arrays, tables, t, last_BW, state_BW, log_probs_BWN):
+    prefix_BP, _ = sentence_arrays
     automaton, _ = tables
     if prefix_BP is None:
       return log_probs_BWN, state_BW
@@ -82,8 +82,8 @@ class Words(Constraint):
     return begin(prefix_BP, t, log_probs_BWN, allowed_BWN), state_BW
 
   @staticmethod
-  def policy(rows, tables, beams):
-    _, tokens_BJL = rows
+  def policy(sentence_arrays, tables, beams):
+    _, tokens_BJL = sentence_arrays
     _, continues_N = tables
     if tokens_BJL is None:
       return None

@@ -49,7 +49,7 @@ def main(_):
       f'data.source={run.config.data.source}'
     )
   sentences = read_lines(request.source)
-  answers = run.answers(sentences, request.decoding(run.config))
+  answers = run.translations(sentences, request.decode_options(run.config))
   trees = []
   for sentence, answer in zip(sentences, answers, strict=True):
     trees.append(bracketed(delinearise(answer.text, split_words(sentence))))

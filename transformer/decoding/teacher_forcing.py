@@ -20,7 +20,7 @@ def padded_length(length: int, most: int) -> int:
   return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
 
 
-def longest(config: Config) -> tuple[int, int]:
+def max_lengths(config: Config) -> tuple[int, int]:
   """Returns the maximum tokens of a source and of a translation in a search, EOS included."""
   return config.data.max_length, config.data.max_length + config.decode.max_extra_length
 
@@ -42,7 +42,7 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
   return source_ids, target_ids
 
 
-def check_fitting(pairs: Pairs, most: tuple[int, int]):
+def check_lengths(pairs: Pairs, most: tuple[int, int]):
   """Raises `UserError` if a text is longer than a search allows."""
   for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
     for number, ids in enumerate(side, 1):
@@ -94,7 +94,7 @@ def pair_batches(
     yield rows, source_BS, target_BT
 
 
-def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
+def encoder_inputs(tokens_BS) -> tuple[jax.Array, ...]:
   """Returns the encoder's arguments for padded ids of sentences, one per row."""
   positions_S = jnp.arange(tokens_BS.shape[1], dtype=jnp.int32)
   return (
@@ -104,15 +104,15 @@ def rows_of(tokens_BS) -> tuple[jax.Array, ...]:
   )
 
 
-def pair_rows(source_BS, target_BT) -> Batch:
+def batch_from_padded(source_BS, target_BT) -> Batch:
   """Returns padded ids of texts and their translations as a batch, one pair per row."""
-  return Batch(*rows_of(source_BS), *rows_of(target_BT))
+  return Batch(*encoder_inputs(source_BS), *encoder_inputs(target_BT))
 
 
-def as_batch(pairs: Pairs, most: tuple[int, int]) -> Batch:
+def batch_from_pairs(pairs: Pairs, most: tuple[int, int]) -> Batch:
   """Returns the ids of pairs, none longer than `most`, as a batch, one pair per row."""
   sides = []
   for ids, limit in zip(pairs, most, strict=True):
     length = padded_length(max(map(len, ids), default=1), limit)
     sides.append(padded(ids, length, len(ids)))
-  return jax.tree.map(np.asarray, pair_rows(*sides))
+  return jax.tree.map(np.asarray, batch_from_padded(*sides))

@@ -10,8 +10,13 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.decoding.model_search import mean_probability
-from transformer.decoding.pairs import encode_pairs, longest, pair_batches, pair_rows
+from transformer.decoding.model_search import log_mean_probability
+from transformer.decoding.teacher_forcing import (
+  batch_from_padded,
+  encode_pairs,
+  max_lengths,
+  pair_batches,
+)
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite_scores
 from transformer.training.objective import model_inputs
@@ -34,7 +39,7 @@ def token_log_probs(
   models = tuple(member.model for member in members)
   params = [member.params for member in members]
   pieces: list[list] = [[] for _ in target_ids]
-  batches = pair_batches(pairs, longest(run.config), run.config.decode.batch_size)
+  batches = pair_batches(pairs, max_lengths(run.config), run.config.decode.batch_size)
   for indices, source_BS, target_BT in batches:
     log_probs_BT = np.asarray(
       score_tokens(models, params, source_BS, target_BT)
@@ -56,11 +61,11 @@ def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
 
   They are logarithms of the models' mean probability; `params` has the parameters of each model.
   """
-  batch = model_inputs(pair_rows(source_BS, target_BT))
+  batch = model_inputs(batch_from_padded(source_BS, target_BT))
   log_probs = [
     jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
     for model, own in zip(models, params, strict=True)
   ]
-  mean_BTN = mean_probability(log_probs)
+  mean_BTN = log_mean_probability(log_probs)
   chosen_BT = jnp.take_along_axis(mean_BTN, target_BT[..., None], -1)[..., 0]
   return chosen_BT * (target_BT != PAD_ID)

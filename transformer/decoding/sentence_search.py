@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.config import Decoding
-from transformer.decoding.continuous_batching import SearchBatch, Searched
-from transformer.decoding.model_search import Inputs, random_keys
-from transformer.decoding.pairs import batched, padded, padded_length
+from transformer.decoding.config import DecodeOptions
+from transformer.decoding.continuous_batching import SearchBatch, SearchResult
+from transformer.decoding.model_search import SearchInputs, random_keys
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
+from transformer.decoding.teacher_forcing import batched, padded, padded_length
 from transformer.ops.search import Hypotheses
 
 
@@ -22,17 +22,17 @@ class Sentence(NamedTuple):
   number: int  # index among all sentences; a sample depends on it
   source: Sequence[int]  # its ids, EOS last
   limit: int  # maximum number of tokens of its translation
-  row: Any = None  # the constraint's arrays; None if unconstrained
+  constraint_arrays: Any = None  # None if unconstrained
 
 
 class Bucket(NamedTuple):
   """The key of sentences that can share a batch, because their arrays have the same shapes."""
 
   length: int  # of an encoded source
-  form: Any  # the structure and the shapes of the constraint's arrays
+  constraint_shapes: Any  # the structure and the shapes of the constraint's arrays
 
 
-def batches_of(
+def batch_sentences(
   sentences: Iterable[Sentence], size: int, longest: int
 ) -> list[SearchBatch]:
   """Returns batches of sentences of similar length, the shortest first.
@@ -42,34 +42,38 @@ def batches_of(
   """
   keyed = []
   for sentence in sorted(sentences, key=lambda sentence: len(sentence.source)):
-    leaves, tree = jax.tree.flatten(sentence.row)
-    form = tree, *map(np.shape, leaves)
-    keyed.append(((padded_length(len(sentence.source), longest), form), sentence))
+    leaves, tree = jax.tree.flatten(sentence.constraint_arrays)
+    constraint_shapes = tree, *map(np.shape, leaves)
+    keyed.append(
+      ((padded_length(len(sentence.source), longest), constraint_shapes), sentence)
+    )
   batches = []
-  for (length, form), several in batched(keyed, size):
-    bucket = Bucket(encoded_length(length, longest), form)
+  for (length, constraint_shapes), several in batched(keyed, size):
+    bucket = Bucket(encoded_length(length, longest), constraint_shapes)
     batches.append(SearchBatch(bucket, 0, dict(enumerate(several))))
   return batches
 
 
-def inputs_of(
-  sentences: Sequence[Sentence], decoding: Decoding, longest: int
-) -> Inputs:
+def search_inputs(
+  sentences: Sequence[Sentence], decoding: DecodeOptions, longest: int
+) -> SearchInputs:
   """Returns the inputs of a search for the sentences of a new batch."""
   size = decoding.batch_size
-  unused = Sentence(0, (), 0, jax.tree.map(np.zeros_like, sentences[0].row))
+  unused = Sentence(
+    0, (), 0, jax.tree.map(np.zeros_like, sentences[0].constraint_arrays)
+  )
   rows = [*sentences, *[unused] * (size - len(sentences))]
-  numbers, sources, limits, forms = zip(*rows, strict=True)
-  return Inputs(
+  numbers, sources, limits, arrays = zip(*rows, strict=True)
+  return SearchInputs(
     padded(sources, padded_length(len(sources[0]), longest), size),
     np.array(limits, np.int32),
     random_keys(decoding, numbers),
-    jax.tree.map(lambda *leaves: np.stack(leaves), *forms),
+    jax.tree.map(lambda *leaves: np.stack(leaves), *arrays),
   )
 
 
-def nbest_of(
-  hypotheses: Hypotheses, row: int, decoding: Decoding, target: Vocabulary
+def nbest_list(
+  hypotheses: Hypotheses, row: int, decoding: DecodeOptions, target: Vocabulary
 ) -> list:
   """Returns pairs (text, score), best first; the texts of a search are distinct."""
   scores = hypotheses.scores[row, : decoding.nbest].tolist()
@@ -98,18 +102,18 @@ class SentenceSearch:
   programs: SearchPrograms
   params: list
   tables: Any
-  decoding: Decoding
+  decoding: DecodeOptions
   target: Vocabulary
   longest: int
 
-  def search(self, batch: SearchBatch, pauses: bool) -> Searched:
+  def search(self, batch: SearchBatch, stop_early: bool) -> SearchResult:
     """Adds tokens to a batch; returns its unfinished part, and (text, score) lists by number."""
     state = batch.state
     if state is None:
-      inputs = inputs_of(list(batch.rows.values()), self.decoding, self.longest)
+      inputs = search_inputs(list(batch.rows.values()), self.decoding, self.longest)
       state = self.programs.begin(self.params, self.tables, inputs)
     state, t, done_B, hypotheses = self.programs.advance(
-      self.params, self.tables, state, batch.bucket.length, batch.t, pauses
+      self.params, self.tables, state, batch.bucket.length, batch.t, stop_early
     )
     # Reading an array whose computation ran out of memory would kill the process silently.
     done_B = jax.device_get(jax.block_until_ready(done_B))
@@ -119,7 +123,7 @@ class SentenceSearch:
     finished = {}
     for row, sentence in batch.rows.items():
       if done_B[row]:
-        finished[sentence.number] = nbest_of(
+        finished[sentence.number] = nbest_list(
           hypotheses, row, self.decoding, self.target
         )
       else:

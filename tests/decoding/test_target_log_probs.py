@@ -21,7 +21,7 @@ from tests.toy_translation import (
   whole_search,
 )
 from transformer.data.batch import EOS_ID, PAD_ID
-from transformer.decoding.likelihoods import score_tokens, token_log_probs
+from transformer.decoding.target_log_probs import score_tokens, token_log_probs
 from transformer.model.transformer import init_params
 
 VOCABULARY = make_vocabulary()
@@ -168,8 +168,8 @@ def test_lines_that_are_too_long_are_counted_and_the_rest_is_scored(params, capl
   )
   tokens = [len(VOCABULARY.encode(line)) + 1 for line in targets]
   with caplog.at_level(logging.WARNING):
-    likelihoods = scored([params], sources, targets, (7, tokens[2]))
-  assert [len(pieces) for pieces in likelihoods] == [tokens[0], 0, tokens[2], *[0] * 7]
+    scores = scored([params], sources, targets, (7, tokens[2]))
+  assert [len(pieces) for pieces in scores] == [tokens[0], 0, tokens[2], *[0] * 7]
   (alone,) = scored([params], sources[2:3], targets[2:3], (64, 65))
-  assert total(likelihoods[2]) == pytest.approx(total(alone), abs=ROUNDING)
+  assert total(scores[2]) == pytest.approx(total(alone), abs=ROUNDING)
   assert '8 of 10 pairs are too long to score' in caplog.text
