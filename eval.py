@@ -92,7 +92,7 @@ def main(_):
 def _check_references(
   eval_sets: Sequence[EvalSet], config: Config, decoding: DecodeOptions
 ):
-  """Warns if references make scores doubtful; raises `UserError` if BLEU lacks packages."""
+  """Warns if references make scores questionable; raises `UserError` if BLEU lacks packages."""
   from transformer.evaluation.metrics import check_tokenizer
 
   check_tokenizer(decoding.bleu_tokenize)

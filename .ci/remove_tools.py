@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYOUT_TESTS = (
-  'tests/test_house.py',
+  'tests/test_import_order.py',
   'tests/test_package.py',
   'tests/test_config_files.py',
 )

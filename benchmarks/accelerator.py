@@ -3,7 +3,7 @@
   python benchmarks/accelerator.py --out=FILE.json              # nine minutes; rerun to resume
   python benchmarks/accelerator.py --out=FILE.json --size=toy   # the same on any CPU, as a test
   python benchmarks/accelerator.py --tables=FILE.json           # the tables of README.md
-  python benchmarks/accelerator.py --train=FOLDER --out=OUT     # runs that carry.py has packed
+  python benchmarks/accelerator.py --train=FOLDER --out=OUT     # runs that pack_runs.py has packed
 
 Each section has a separate process and a time limit, and its results are written to FILE.json as
 soon as it finishes. The next call skips finished sections, and measures the sections for which
@@ -23,8 +23,8 @@ from absl import app, flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from accelerator_parts import running
-from accelerator_parts.record import Record, failures, read
+from accelerator_parts import subprocesses
+from accelerator_parts.results_file import ResultsFile, failures, read
 from accelerator_parts.sections import Section, sections
 from accelerator_parts.tables import tables
 
@@ -44,7 +44,7 @@ _COMMIT = flags.DEFINE_string(
 )
 _TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
 _TRAIN = flags.DEFINE_string(
-  'train', None, 'A folder of carry.py, whose runs are trained.'
+  'train', None, 'A folder of pack_runs.py, whose runs are trained.'
 )
 _SECTION = flags.DEFINE_string(
   'section',
@@ -62,12 +62,12 @@ def measure_all(deadline: float):
   Args:
     deadline: the end of this call, as a value of `time.monotonic`.
   """
-  record = Record(_OUT.value, _SIZE.value)
-  about = running.describe(_COMMIT.value or commit())
+  results_file = ResultsFile(_OUT.value, _SIZE.value)
+  about = subprocesses.describe(_COMMIT.value or commit())
   print(', '.join(about.values()), flush=True)
   left = []
   for section in sections(_SIZE.value):
-    if not section.name.startswith(_ONLY.value) or record.is_done(
+    if not section.name.startswith(_ONLY.value) or results_file.is_done(
       section.name, _RETRY.value
     ):
       continue
@@ -75,11 +75,11 @@ def measure_all(deadline: float):
     if remaining < section.seconds:
       left.append(section.name)
       continue
-    command = running.python(
+    command = subprocesses.python(
       __file__, f'--section={section.name}', f'--size={_SIZE.value}'
     )
-    found = running.measure(command, min(remaining, 2 * section.seconds))
-    record.add(section.name, **found, **about)
+    found = subprocesses.measure(command, min(remaining, 2 * section.seconds))
+    results_file.add(section.name, **found, **about)
     bad = f', {count} failures' if (count := failures(found)) else ''
     print(
       f'{section.name}: {len(found["rows"])} rows{bad} in {found["seconds"]:.0f} s'
@@ -98,7 +98,7 @@ def measure_here(section: Section):
   if section.module == 'pytorch':
     os.environ['JAX_PLATFORMS'] = 'cpu'
   module = importlib.import_module(f'accelerator_parts.{section.module}')
-  running.write_rows(_ROWS.value, module.measure(**section.arguments))
+  subprocesses.write_rows(_ROWS.value, module.measure(**section.arguments))
 
 
 def main(argv):
@@ -110,7 +110,7 @@ def main(argv):
   if _TABLES.value:
     print(tables(read(_TABLES.value)))
   elif _TRAIN.value and _SECTION.value:
-    from accelerator_parts.training import train_here
+    from accelerator_parts.train_runs import train_here
 
     train_here(Path(_TRAIN.value), _SECTION.value, Path(_OUT.value))
   elif _SECTION.value:
@@ -120,7 +120,7 @@ def main(argv):
   elif not _OUT.value:
     raise UserError('--out is missing; pass --out or --tables')
   elif _TRAIN.value:
-    from accelerator_parts.training import train_all
+    from accelerator_parts.train_runs import train_all
 
     train_all(Path(_TRAIN.value), Path(_OUT.value), deadline, _COMMIT.value or commit())
   else:

@@ -27,8 +27,8 @@ from absl import app, flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from side_by_side import System, machine, take_turns
-from work import DECODING
+from side_by_side import System, machine, time_in_turns
+from workload import DECODING
 
 from transformer.errors import UserError
 
@@ -212,7 +212,7 @@ def show(
   systems: list[System], unit: str, left_out: Mapping[str, str] = MappingProxyType({})
 ):
   """Prints a table of speeds in `unit`, a key of every system's notes, and the missing systems."""
-  measured, failed = take_turns(systems, _TURNS.value, _RUNS.value)
+  measured, failed = time_in_turns(systems, _TURNS.value, _RUNS.value)
   if 'this project' in measured:
     ours = measured['this project']
     print(

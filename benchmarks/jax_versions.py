@@ -99,7 +99,7 @@ def _serve():
 
   import jax
   from this_project import make_decoding, make_update
-  from work import DECODING, ON_A_CPU
+  from workload import DECODING, ON_A_CPU
 
   make = {
     'update, tiny': lambda: make_update(ON_A_CPU['tiny']),

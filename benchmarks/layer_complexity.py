@@ -57,7 +57,7 @@ _OUTPUT = flags.DEFINE_string(
 
 _FORMATS = ('.svg', '.png', '.pdf')
 _DRAWS = 1000
-_COLOURS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a', '#9467bd')
+_COLORS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a', '#9467bd')
 
 
 def main(_):
@@ -72,7 +72,7 @@ def main(_):
       f'--output must end in one of {", ".join(_FORMATS)} and be a file; got {_OUTPUT.value!r}'
     )
   outputs.check_folder('output', output.parent)
-  from layers import DILATED, LAYERS, flops, path_length, sequential_operations
+  from table1_layers import DILATED, LAYERS, flops, path_length, sequential_operations
 
   cells = {
     'n': [(n, _WIDTH.value) for n in lengths],
@@ -156,7 +156,7 @@ def _sizes(
 def _take_turns(layers, cells, turns: int) -> dict[str, dict]:
   """Returns the seconds of every turn, by layer and size."""
   import jax
-  from layers import inputs
+  from table1_layers import inputs
 
   timed = {layer.name: {cell: [] for cell in cells} for layer in layers}
   if not turns:
@@ -267,7 +267,7 @@ def _draw(
       place.plot(
         sizes,
         values,
-        color=_COLOURS[number],
+        color=_COLORS[number],
         label=name,
         marker='o',
         markersize=4,

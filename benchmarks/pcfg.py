@@ -24,7 +24,7 @@ import numpy as np
 
 from transformer.system import command_line
 from transformer.tools.parse import bracketing
-from transformer.tools.parse.linearisation import delinearise, linearise
+from transformer.tools.parse.linearization import delinearize, linearize
 from transformer.tools.parse.treebank import Tree, bracketed, parse_trees, read_trees
 
 _TRAIN = flags.DEFINE_string('train', None, 'The trees for the grammar.', required=True)
@@ -182,10 +182,10 @@ def main(_):
     text = ''
     if found is not None:
       # Here each word has a bracket; the scores take the words from the reference.
-      text = linearise(
+      text = linearize(
         next(parse_trees([found.pformat(margin=sys.maxsize)], 'a parse'))
       )
-    answers.append(delinearise(text, tree.words))
+    answers.append(delinearize(text, tree.words))
   for name, score in bracketing.score(trees, answers).items():
     print(f'{name:10} {score:6.2f}')
   print(f'no parse {failed} of {len(trees)}, {time.perf_counter() - started:.0f} s')

@@ -57,7 +57,7 @@ class Measured(NamedTuple):
     return statistics.median(self.seconds)
 
 
-def take_turns(
+def time_in_turns(
   systems: Sequence[System], turns: int, runs: int
 ) -> tuple[dict[str, Measured], dict[str, str]]:
   """Times all systems in turns; only one runs at a time.

@@ -5,7 +5,7 @@ import os
 
 import jax
 import numpy as np
-from work import Work
+from workload import Workload
 
 from transformer.data.batch import Batch
 from transformer.decoding.config import DecodeOptions
@@ -21,7 +21,7 @@ from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_train_step
 
 
-def make_update(work: Work, reproducible: bool = False):
+def make_update(work: Workload, reproducible: bool = False):
   """Builds a training step as in `train.py`, on one device.
 
   Args:
@@ -53,7 +53,7 @@ def make_update(work: Work, reproducible: bool = False):
   return run
 
 
-def parts_of_update(work: Work):
+def parts_of_update(work: Workload):
   """Returns the function () -> state, and the jitted (state, batch) -> (state, metrics)."""
   model = Transformer(work.model, work.vocabulary_size)
   config = OptimizerConfig()
@@ -74,7 +74,7 @@ def parts_of_update(work: Work):
   )
 
 
-def packed_batch(work: Work) -> Batch:
+def packed_batch(work: Workload) -> Batch:
   """Returns full rows of random tokens, each with `work.sentences_a_row` sentence pairs."""
   source, target = work.batch()
   part = -(-work.length // work.sentences_a_row)
@@ -83,7 +83,7 @@ def packed_batch(work: Work) -> Batch:
   return Batch(source, segments, positions, target, segments, positions)
 
 
-def make_decoding(work: Work, beam_size: int, dtype: str = 'trained'):
+def make_decoding(work: Workload, beam_size: int, dtype: str = 'trained'):
   """Builds a search of all sentences in one batch; translations have the length of the sources.
 
   Args:
@@ -132,7 +132,7 @@ def whole_search(model: Transformer, decoding: DecodeOptions):
   return jax.jit(run)
 
 
-def random_params(work: Work):
+def random_params(work: Workload):
   """Returns the parameters with which all systems decode."""
   model = Transformer(work.model, work.vocabulary_size)
   return jax.jit(functools.partial(init_params, model, 0))()

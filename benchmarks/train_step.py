@@ -22,8 +22,8 @@ from absl import app, flags
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from side_by_side import System, machine, take_turns
-from work import ON_A_CPU, ON_A_GPU, Work
+from side_by_side import System, machine, time_in_turns
+from workload import ON_A_CPU, ON_A_GPU, Workload
 
 from transformer.model.flops import peak_flops, train_flops
 
@@ -42,7 +42,7 @@ _RUNS = flags.DEFINE_integer(
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
 
-def systems(work: Work, on_a_gpu: bool) -> list[System]:
+def systems(work: Workload, on_a_gpu: bool) -> list[System]:
   """Returns the systems: this project first, then the other toolkits."""
 
   def pytorch(name, compiled, paper_dropout, work=work):
@@ -92,7 +92,7 @@ def main(_):
   ):
     work = (ON_A_GPU if on_a_gpu else ON_A_CPU)[size]
     print(f'\n{size}: {work}\n', flush=True)
-    measured, failed = take_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)
+    measured, failed = time_in_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)
     tokens = work.rows * work.length
     flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
     print(

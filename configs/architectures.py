@@ -4,7 +4,7 @@ r"""Multi30k English to German: four architectures with the same number of param
       --config.data.dir=DIR
   python eval.py --workdir=runs/prefix_lm
 
-The other architectures are `grouped_query`, `mixture` and `transformer`, the default. All use
+The others are `grouped_query`, `mixture_of_experts` and `transformer`, the default. All use
 rotary positions and have 1.76 million parameters, within 0.4 %. docs/architectures.md describes
 them; configs/multi30k.py explains how to get the data. Expected: BLEU 33 to 34 on the test split,
 after 10 minutes on two CPU cores.
@@ -20,7 +20,7 @@ def get_config(model: str = 'transformer'):
   """Returns the config of one of the four models.
 
   Raises:
-    UserError: the model is not `transformer`, `grouped_query`, `mixture` or `prefix_lm`.
+    UserError: the model is not `transformer`, `grouped_query`, `mixture_of_experts` or `prefix_lm`.
   """
   config = multi30k.get_config('forward')
   config.model.num_layers = 3
@@ -36,11 +36,11 @@ def get_config(model: str = 'transformer'):
       f'{_PACKAGE}.grouped_query:GroupedQueryTransformer',
       {'kv_heads': 2, 'position_scale': 2.0},
     )
-  elif model == 'mixture':
+  elif model == 'mixture_of_experts':
     config.model.ff_dim = 64
     config.model.module = (
-      f'{_PACKAGE}.mixture:MixtureTransformer',
-      {'experts': 4, 'top_k': 2, 'balance': 0.01},
+      f'{_PACKAGE}.mixture_of_experts:MoETransformer',
+      {'num_experts': 4, 'top_k': 2, 'balance_weight': 0.01},
     )
   elif model == 'prefix_lm':
     config.model.num_layers = 6
@@ -48,7 +48,7 @@ def get_config(model: str = 'transformer'):
     config.model.module = f'{_PACKAGE}.prefix_lm:PrefixLM'
   elif model != 'transformer':
     raise UserError(
-      'configs/architectures.py takes transformer, grouped_query, mixture or '
-      f'prefix_lm, such as configs/architectures.py:mixture; got {model!r}'
+      'configs/architectures.py takes transformer, grouped_query, mixture_of_experts or '
+      f'prefix_lm, such as configs/architectures.py:mixture_of_experts; got {model!r}'
     )
   return config

@@ -6,7 +6,7 @@ Lengths are in points, from the lower left corner. The color of a part depends o
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch
 
-_COLOURS = {'model': '#cfe6f5', 'ops': '#fbe3b5'}
+_COLORS = {'model': '#cfe6f5', 'ops': '#fbe3b5'}
 _WIDE, _HIGH = 108, 27  # The size of most boxes.
 _EDGE = {'edgecolor': '#333333', 'linewidth': 0.8}
 
@@ -126,7 +126,7 @@ def _words(place, x, y, word, file, rotation=0):
 
 def _box(place, x, y, word, file, wide=_WIDE, high=_HIGH, copies=0):
   """Draws a part above y, with copies behind it, and returns its upper edge."""
-  colour = _COLOURS[(word if word.endswith('/') else file).split('/')[0]]
+  color = _COLORS[(word if word.endswith('/') else file).split('/')[0]]
   for shift in range(4 * copies, -1, -4):
     place.add_patch(
       FancyBboxPatch(
@@ -134,7 +134,7 @@ def _box(place, x, y, word, file, wide=_WIDE, high=_HIGH, copies=0):
         wide,
         high,
         boxstyle='round,pad=0,rounding_size=4',
-        facecolor=colour,
+        facecolor=color,
         **_EDGE,
       )
     )

@@ -23,11 +23,11 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from diagrams import architecture, attention  # From this folder.
-from inside_figures import lens, neighbours, positions, saliency
+from inside_figures import logit_lens, positions, saliency, sentence_similarity
 from run_pages import run_page
 
 # Colors of Okabe and Ito, as on the attention page.
-COLOURS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
+COLORS = ('#0072b2', '#e69f00', '#009e73', '#d55e00', '#cc79a7', '#56b4e9', '#000000')
 DOCS = pathlib.Path(__file__).resolve().parent
 _STYLE = {
   'svg.fonttype': 'none',
@@ -38,7 +38,7 @@ _STYLE = {
 }
 
 
-def likeness(page) -> Figure:
+def similarity(page) -> Figure:
   """Returns a figure: similarity of four words, weights of two forms, vectors before and after."""
   figure = Figure(figsize=(10, 2.8), layout='constrained')
   figure.get_layout_engine().set(w_pad=0.1)  # A browser's font may be wider.
@@ -54,7 +54,7 @@ def likeness(page) -> Figure:
   for number, (form, weights_TS) in enumerate(
     (('softmax(X Xᵀ) X', page['weights_TS']), ('over the others', page['others_TS']))
   ):
-    colour = f'C{number}'
+    color = f'C{number}'
     for word, left in (('cat', 4), ('walks', -8)):
       start, end = (
         vectors[words.index(word), 1:3]
@@ -64,12 +64,12 @@ def likeness(page) -> Figure:
         '',
         end,
         start,
-        arrowprops={'arrowstyle': '->', 'color': colour, 'shrinkA': 0, 'shrinkB': 0},
+        arrowprops={'arrowstyle': '->', 'color': color, 'shrinkA': 0, 'shrinkB': 0},
       )
       if not number:
         plane.annotate(word, start, xytext=(left, 6), textcoords='offset points')
         plane.plot(*start, 'o', color='black', markersize=4)
-    plane.plot([], [], color=colour, label=form)
+    plane.plot([], [], color=color, label=form)
   plane.set(
     xlabel='animal',
     ylabel='motion',
@@ -125,7 +125,7 @@ def heads(page) -> Figure:
   return figure
 
 
-def lines(page) -> Figure:
+def attention_lines(page) -> Figure:
   """Returns a figure of all heads of the last encoder layer: for all tokens, and for one."""
   pieces, encoder_HTS = page['long_pieces'], page['encoder_LHTS'][-1]
   heads, length = encoder_HTS.shape[:2]
@@ -147,12 +147,12 @@ def lines(page) -> Figure:
       place.add_collection(
         LineCollection(
           [[(0, query + shift), (1, key + shift)] for query, key in drawn],
-          colors=COLOURS[head % len(COLOURS)],
+          colors=COLORS[head % len(COLORS)],
           linewidths=1.5,
           alpha=[float(encoder_HTS[head, query, key]) for query, key in drawn],
         )
       )
-      place.plot([], [], color=COLOURS[head % len(COLOURS)], label=f'head {head}')
+      place.plot([], [], color=COLORS[head % len(COLORS)], label=f'head {head}')
     place.set(xlim=(0, 1), ylim=(length - 0.5, -0.5), xticks=[], title=title)
     place.set_yticks(range(length), pieces)
     place.tick_params(length=0, labelright=True)
@@ -164,13 +164,13 @@ def lines(page) -> Figure:
 
 
 PAGES = {
-  'notes': (likeness,),
+  'notes': (similarity,),
   'notes-order': (sinusoids,),
   'paper': (architecture, attention),
 }
 PAGES_OF_A_RUN = {
-  'inside': (lens, saliency, neighbours, positions),
-  'notes-translation': (heads, lines),
+  'inside': (logit_lens, saliency, sentence_similarity, positions),
+  'notes-translation': (heads, attention_lines),
 }
 
 

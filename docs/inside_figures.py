@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 
-def lens(page) -> Figure:
+def logit_lens(page) -> Figure:
   """Returns a figure of each decoder layer's most likely next tokens and their probabilities."""
   layers = page['lens']
   columns = page['pieces'](page['target'])
@@ -51,7 +51,7 @@ def saliency(page) -> Figure:
   return figure
 
 
-def neighbours(page) -> Figure:
+def sentence_similarity(page) -> Figure:
   """Returns a figure of the cosine similarities between sentences."""
   sentences = page['sentences']
   figure = Figure(figsize=(8, 4.2), layout='constrained')

@@ -25,8 +25,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 def run(command: Sequence[str]) -> int:
   """Runs a command and returns its exit status; raises `Preempted` if a signal stopped it."""
   children: list[subprocess.Popen] = []
-  with passing_on_signals(children) as signals:
-    add(children, signals, command)
+  with forward_signals(children) as signals:
+    start_child(children, signals, command)
     status = children[0].wait()
   if signals or status == EXIT_STATUS:
     raise preempted(signals)
@@ -46,7 +46,7 @@ def start(command: Sequence[str], **options) -> subprocess.Popen:
   )
 
 
-def add(
+def start_child(
   children: list[subprocess.Popen],
   signals: Sequence[str],
   command: Sequence[str],
@@ -54,7 +54,7 @@ def add(
 ):
   """Starts a command as `start` does; terminates it if a signal was already received.
 
-  Both lists are from `passing_on_signals`. The process is appended to `children`.
+  Both lists are from `forward_signals`. The process is appended to `children`.
   """
   children.append(start(command, **options))
   if signals:
@@ -62,7 +62,7 @@ def add(
 
 
 @contextlib.contextmanager
-def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
+def forward_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]:
   """Forwards stop signals to `children`; both lists may grow.
 
   Yields:
@@ -80,7 +80,7 @@ def passing_on_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[st
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
+def stop_on_signal() -> Iterator[None]:
   """Raises `Preempted` on a signal while no child runs: before the first or after all."""
 
   def stop(number, _):

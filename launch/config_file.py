@@ -10,7 +10,7 @@ from ml_collections import ConfigDict, config_flags
 from transformer.config import Config, flatten
 
 
-def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
+def command_line_overrides(config_flag: flags.FlagHolder) -> dict[str, Any]:
   """Returns the settings that the command line overrides, by dotted name."""
   given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
   return flatten(
@@ -21,7 +21,7 @@ def given_settings(config_flag: flags.FlagHolder) -> dict[str, Any]:
   )
 
 
-def changed(config: Config, settings: Mapping[str, Any]) -> Config:
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
   """Returns a copy of `config` with new values for some keys, by dotted name."""
   tree = config.to_dict()
   for name, value in settings.items():

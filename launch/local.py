@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process
 from launch.gpus import visible_gpus
-from launch.train_arguments import ROOT, checked, run_launcher
+from launch.train_arguments import ROOT, check_arguments, run_launcher
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system.signals import EXIT_STATUS
@@ -49,7 +49,9 @@ def main(arguments: Sequence[str]):
   """Reads the flags and starts the processes."""
   shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
-  run([sys.executable, str(ROOT / 'train.py'), *checked(arguments[1:])], variables)
+  run(
+    [sys.executable, str(ROOT / 'train.py'), *check_arguments(arguments[1:])], variables
+  )
 
 
 def environments(
@@ -95,7 +97,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   """
   children: list[subprocess.Popen] = []
   with (
-    child_process.passing_on_signals(children) as signals,
+    child_process.forward_signals(children) as signals,
     contextlib.ExitStack() as stack,
   ):
     # The first process prints for all. Output of the others is shown only if they fail.
@@ -106,7 +108,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
     try:
       for own, file in zip(variables, errors, strict=True):
         # Discard standard output: train.py prints nothing there, but Gloo prints a greeting.
-        child_process.add(
+        child_process.start_child(
           children,
           signals,
           command,

@@ -73,7 +73,7 @@ def submission(name: str, user_options: str, *options: str) -> list[str]:
   ]
 
 
-def gpus(user_options: str, nodes: int, tasks: int) -> int | None:
+def requested_gpus(user_options: str, nodes: int, tasks: int) -> int | None:
   """Returns the number of GPUs that a job requests; None if the options do not specify it.
 
   `tasks` is the number of tasks per node.

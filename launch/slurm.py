@@ -22,7 +22,7 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import sbatch
-from launch.train_arguments import ROOT, checked, run_launcher
+from launch.train_arguments import ROOT, check_arguments, run_launcher
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -37,7 +37,7 @@ flags.DEFINE_alias('tasks_per_node', 'tasks-per-node')
 def main(arguments: Sequence[str]):
   """Reads the flags and submits a job."""
   shared_flags.check_at_least(1, _NODES, _TASKS)
-  gpus = sbatch.gpus(_SBATCH.value, _NODES.value, _TASKS.value)
+  gpus = sbatch.requested_gpus(_SBATCH.value, _NODES.value, _TASKS.value)
   processes = _NODES.value * _TASKS.value
   if gpus and gpus % processes:
     raise UserError(
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]):
     [
       sys.executable,
       str(ROOT / 'train.py'),
-      *checked(
+      *check_arguments(
         arguments[1:],
         *([f'--devices={gpus}', f'--processes={processes}'] if gpus else []),
         summary=sys.stderr,

@@ -50,7 +50,7 @@ try:
   import optuna
 
   from launch import child_process, sbatch, tables
-  from launch.config_file import given_settings
+  from launch.config_file import command_line_overrides
   from launch.sweeping import checkpoints, means, results, space, workers
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
@@ -126,7 +126,7 @@ def main(_):
     raise UserError(f'--workdir must not contain a colon; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
   searched = space.load(_SWEEP.value)
-  space.check(searched, config, given_settings(_CONFIG))
+  space.check(searched, config, command_line_overrides(_CONFIG))
   sweep = Sweep(
     workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
   )
@@ -136,7 +136,7 @@ def main(_):
     )
     print(*commands, sep='\n')
     return
-  with child_process.stoppable(), database_errors(_STORAGE.value):
+  with child_process.stop_on_signal(), database_errors(_STORAGE.value):
     if _WORKER.value is None:
       _sweep(sweep)
     else:
@@ -148,8 +148,8 @@ def _sweep(sweep: Sweep):
   # A sweep in a database takes no lock, since several machines may work on it.
   with contextlib.nullcontext() if sweep.url else run_lock(sweep.folder):
     sweep.begin()
-    checkpoints.delete_of_losers(sweep)
-    if not sweep.left():
+    checkpoints.delete_all_but_best(sweep)
+    if not sweep.num_unfinished():
       results.write(sweep, _command())
     elif _SLURM.value:
       (sweep.folder / workers.LOGS).mkdir(exist_ok=True)
@@ -185,13 +185,15 @@ def _table(sweep: Sweep) -> str:
   rows = results.table(sweep, exact=style == 'csv')
   if _MEANS.value:
     rows = means.means(sweep, style)
-  return results.in_columns(rows) if style == 'text' else tables.formatted(rows, style)
+  return (
+    results.align_columns(rows) if style == 'text' else tables.format_table(rows, style)
+  )
 
 
 def _work(sweep: Sweep):
   """Runs trials as one worker, on this machine or in a Slurm job."""
   if not _SLURM.value:
-    workers.take_share(_WORKER.value, _WORKERS.value)
+    workers.limit_to_share(_WORKER.value, _WORKERS.value)
   sweep.join()
   workers.work(sweep, _SLURM.value, _command())
 

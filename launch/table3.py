@@ -37,7 +37,7 @@ from ml_collections import config_flags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process, table3_page, tables
-from launch.config_file import given_settings
+from launch.config_file import command_line_overrides
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.cli import shared_flags
@@ -98,7 +98,7 @@ def main(_):
         for command in commands(row, filename, folder):
           print(shlex.join(command))
     return
-  with child_process.stoppable():
+  with child_process.stop_on_signal():
     for folder, rows in planned.items():
       run_rows(rows, filename, folder, child_process.run)
       results = _of_all_seeds(list(planned))
@@ -109,7 +109,7 @@ def main(_):
 
 def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
   """Returns the rows to train, by the folder of their seed."""
-  given = given_settings(_CONFIG)
+  given = command_line_overrides(_CONFIG)
   first = _CONFIG.value.seed
   planned = {}
   for number in range(_SEEDS.value):

@@ -86,9 +86,9 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str
     'differs from base by',
     'parameters',
     'seeds',
-    *tables.titles('PPL', style),
+    *tables.column_titles('PPL', style),
     'PPL (paper)',
-    *tables.titles('BLEU', style),
+    *tables.column_titles('BLEU', style),
     'BLEU (paper)',
   ]
   rows = [head]
@@ -106,7 +106,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str
       f'{row["paper"]["bleu"]:.1f}',
     ]
     rows.append(cells)
-  return tables.formatted(rows, style)
+  return tables.format_table(rows, style)
 
 
 def _over_seeds(

@@ -12,7 +12,7 @@ _STYLES = {'markdown': 'github', 'latex': 'latex_booktabs'}
 FORMATS = (*_STYLES, 'csv')
 
 
-def formatted(rows: Sequence[Sequence[Any]], style: str) -> str:
+def format_table(rows: Sequence[Sequence[Any]], style: str) -> str:
   """Returns a table in one of `FORMATS`; the first row is the header.
 
   LaTeX's special characters and Markdown's `|` are escaped. In CSV, numbers have all digits.
@@ -31,7 +31,7 @@ def formatted(rows: Sequence[Sequence[Any]], style: str) -> str:
   return tabulate(body, head, tablefmt=_STYLES[style], disable_numparse=True)
 
 
-def titles(name: str, style: str) -> list[str]:
+def column_titles(name: str, style: str) -> list[str]:
   """Returns the titles of the columns that `over_seeds` fills."""
   return [name, f'{name} deviation'] if style == 'csv' else [name]
 

@@ -11,9 +11,9 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 # Fixtures that several packages share.
-pytest_plugins = ('tests.own_parts', 'tests.running_commands', 'tests.tiny_training')
+pytest_plugins = ('tests.doc_plugins', 'tests.command_fixtures', 'tests.tiny_training')
 
-# The same examples at every start; tests/faults/test_fuzz.py looks for new ones.
+# The same examples at every start; tests/robustness/test_fuzz.py looks for new ones.
 hypothesis.settings.register_profile('same', derandomize=True, deadline=None)
 hypothesis.settings.load_profile('same')
 if 'FUZZ_EXAMPLES' not in os.environ:
@@ -89,14 +89,14 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if not _is_long(item)]
   first = (
     'test_quickstart.py',
-    'test_several_processes.py',
+    'test_multiprocess.py',
     'test_gradients.py',
     'test_resume.py',
     'test_devices.py',
     'test_mesh.py',
     'test_kill.py',
     'test_disk.py',
-    'test_documentation.py',
+    'test_doc_commands.py',
     'test_browser.py',
     'test_long_run.py',
     'test_training.py',

@@ -123,7 +123,7 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
     ('parsing', 'paper or cpu'),
     ('tatoeba', 'gpu or cpu'),
     ('multi30k', 'student, forward or back'),
-    ('architectures', 'transformer, grouped_query, mixture or prefix_lm'),
+    ('architectures', 'transformer, grouped_query, mixture_of_experts or prefix_lm'),
     ('text', 'small with a folder of text'),
   ],
 )

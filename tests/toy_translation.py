@@ -13,7 +13,7 @@ from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
-from transformer.testing.tolerance import rounding
+from transformer.testing.tolerance import rounding_tolerance
 
 WORDS = [
   'the',
@@ -36,7 +36,7 @@ MAX_LENGTH = 29
 DECODE = DecodeOptions(beam_size=3, alpha=0.6, max_extra_length=7, batch_size=5)
 # What rounding may do to a log-probability of up to 36 tokens. On its way a number below 10 passes
 # up to ten sublayers, whose sums have up to 36 terms each.
-ROUNDING = 36 * rounding(terms=10 * 36, size=10.0)
+ROUNDING = 36 * rounding_tolerance(terms=10 * 36, size=10.0)
 
 
 def make_vocabulary() -> Vocabulary:

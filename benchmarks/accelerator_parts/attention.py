@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from accelerator_parts.fake_cudnn import use_fake_cudnn_without_gpu
 from accelerator_parts.models import line_of, work_of
-from accelerator_parts.stand_in import use_stand_in_without_gpu
-from accelerator_parts.timing import time_updates
+from accelerator_parts.timing import time_in_blocks
 from this_project import packed_batch
 
 from transformer.model.transformer import Transformer, init_params
@@ -53,7 +53,7 @@ def measure(
     heads: attention heads.
     timed_rows: number of rows for the timing.
   """
-  use_stand_in_without_gpu()
+  use_fake_cudnn_without_gpu()
   for name, case in _CASES.items():
     try:
       mask_BTS = _mask(case, rows, length)
@@ -164,14 +164,14 @@ def error_of(found, wanted) -> float:
 
 
 def times_of(attend, mask_BTS, arrays) -> dict[str, float]:
-  """Returns the times of a forward and a backward pass, as from `time_updates`."""
+  """Returns the times of a forward and a backward pass, as from `time_in_blocks`."""
   out = None
 
   def start():
     nonlocal out
     out = gradients_of(attend, mask_BTS, *arrays)
 
-  return time_updates(start, lambda: jax.block_until_ready(out))
+  return time_in_blocks(start, lambda: jax.block_until_ready(out))
 
 
 def _compare_models(rows: int, length: int) -> dict[str, Any]:

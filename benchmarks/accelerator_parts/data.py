@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from accelerator_parts.fake_cudnn import use_fake_cudnn_without_gpu
 from accelerator_parts.models import work_of
-from accelerator_parts.stand_in import use_stand_in_without_gpu
 from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
@@ -37,7 +37,7 @@ def measure(
     seconds: the time of training from files; the other row takes a third of it.
     pairs: number of sentence pairs of the phrasebook in the text files.
   """
-  use_stand_in_without_gpu()
+  use_fake_cudnn_without_gpu()
   with tempfile.TemporaryDirectory() as folder:
     batches, vocabulary = _open(Path(folder), tokens, pairs)
     rows, _, length = batches.shape

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from accelerator_parts.models import line_of, work_of
-from accelerator_parts.timing import time_updates
+from accelerator_parts.timing import time_in_blocks
 
 
 def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, Any]]:
@@ -61,7 +61,7 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
           )
 
       try:
-        timed = time_updates(start, wait, most=8)
+        timed = time_in_blocks(start, wait, most=8)
         yield {
           **row,
           **timed,

@@ -93,9 +93,9 @@ def measure(
     heads: numbers of attention heads; rows × heads is constant, as for the first number.
     sentence: average tokens per sentence.
   """
-  from accelerator_parts.stand_in import use_stand_in_without_gpu
+  from accelerator_parts.fake_cudnn import use_fake_cudnn_without_gpu
 
-  use_stand_in_without_gpu()
+  use_fake_cudnn_without_gpu()
   for count in heads:
     own_rows = rows * heads[0] // count
     arrays = random_arrays(own_rows, length, length, count)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from work import ON_A_CPU, ON_A_GPU, Work
+from workload import ON_A_CPU, ON_A_GPU, Workload
 
 from transformer.model.flops import peak_flops, train_flops
 
@@ -10,7 +10,7 @@ _PAIR = 32  # source and target tokens of a sentence pair
 _TOY = ON_A_CPU['tiny']
 
 
-def work_of(model: str, rows: int, length: int) -> Work:
+def work_of(model: str, rows: int, length: int) -> Workload:
   """Returns a training step's work for `base`, `big` or `toy`, in bfloat16 with cuDNN attention."""
   if model == 'toy':
     work = _TOY._replace(
@@ -32,7 +32,7 @@ def work_of(model: str, rows: int, length: int) -> Work:
   )
 
 
-def speed(work: Work, seconds: float, device: str) -> dict[str, float | None]:
+def speed(work: Workload, seconds: float, device: str) -> dict[str, float | None]:
   """Returns target tokens per second, and the fraction of the device's peak if that is known.
 
   Args:

@@ -26,7 +26,7 @@ _MOST = 60 * 2**20  # bytes of all files together
 _RECORDS = ('run.json', 'metrics.jsonl', 'eval')  # a run's records of its training
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
   """A run to train.
 
   Attributes:
@@ -52,8 +52,8 @@ def pack(
     config: their settings.
     name: their name, to which the seed is appended.
     seeds: number of runs; their seeds count up from the seed of the config.
-    checkpoint: as in `Planned`.
-    average: as in `Planned`.
+    checkpoint: as in `PlannedRun`.
+    average: as in `PlannedRun`.
 
   Raises:
     UserError: the config does not use text files or needs other files, or a text file is missing.
@@ -92,14 +92,16 @@ def pack(
   for package in _PACKAGES:
     with contextlib.suppress(metadata.PackageNotFoundError):
       _copy_package(package, folder / SITE)
-  runs = {run.name: run for run in planned(folder)} if (folder / PLAN).exists() else {}
+  runs = (
+    {run.name: run for run in planned_runs(folder)} if (folder / PLAN).exists() else {}
+  )
   for number in range(seeds):
     own = dataclasses.replace(
       config,
       seed=config.seed + number,
       data=dataclasses.replace(config.data, dir=f'{DATA}/{name}'),
     )
-    run = Planned(f'{name}-{own.seed}', own.to_dict(), checkpoint, average)
+    run = PlannedRun(f'{name}-{own.seed}', own.to_dict(), checkpoint, average)
     runs[run.name] = run
   files.write_json(folder / PLAN, [run._asdict() for run in runs.values()])
 
@@ -112,7 +114,7 @@ def _copy_package(name: str, site: Path):
       shutil.copy(file.locate(), site / file)
 
 
-def planned(folder: Path) -> list[Planned]:
+def planned_runs(folder: Path) -> list[PlannedRun]:
   """Returns the runs of a packed folder, with the paths of their text.
 
   Raises:
@@ -122,12 +124,14 @@ def planned(folder: Path) -> list[Planned]:
     found = json.loads((folder / PLAN).read_text(encoding='utf-8'))
   except OSError as error:
     raise UserError(
-      f'{folder} should hold runs that benchmarks/carry.py has packed; there is no {PLAN} in it'
+      f'{folder} should hold runs that benchmarks/pack_runs.py has packed; there is no {PLAN} in it'
     ) from error
-  return [Planned(**fields) for fields in found]
+  return [PlannedRun(**fields) for fields in found]
 
 
-def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, str]:
+def collect_weights(
+  runs: Sequence[PlannedRun], workdirs: Path, out: Path
+) -> dict[str, str]:
   """Writes the weights of trained runs to a few files, within the size limit.
 
   Weights are rounded to bfloat16. Their exponents, which compress well, are stored separately.
@@ -171,7 +175,7 @@ def bring_back(runs: Sequence[Planned], workdirs: Path, out: Path) -> dict[str, 
   return told
 
 
-def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
+def _packed_run(run: PlannedRun, workdir: Path) -> tuple[bytes, int]:
   """Returns a compressed archive of a run's records and weights, and their latest step."""
   from transformer.runs.loading import load_run
 
@@ -199,7 +203,7 @@ def _packed_run(run: Planned, workdir: Path) -> tuple[bytes, int]:
 
 
 def unpack(out: Path, workdirs: Path) -> list[Path]:
-  """Creates runs for `eval.py` from the files of `bring_back`; returns their directories.
+  """Creates runs for `eval.py` from the files of `collect_weights`; returns their directories.
 
   A run's records, such as its metrics, are in the folder `trained/` of its directory.
 

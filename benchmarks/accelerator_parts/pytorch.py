@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from accelerator_parts.models import line_of, speed, work_of
-from accelerator_parts.timing import time_updates
+from accelerator_parts.timing import time_in_blocks
 
 
 def measure(
@@ -45,4 +45,4 @@ def _timed(step, wait) -> dict[str, float]:
     nonlocal loss
     loss = step()
 
-  return {**time_updates(start, wait), 'loss': float(loss)}
+  return {**time_in_blocks(start, wait), 'loss': float(loss)}

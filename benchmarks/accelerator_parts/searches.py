@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from accelerator_parts.models import line_of, work_of
-from accelerator_parts.timing import time_updates
+from accelerator_parts.timing import time_in_blocks
 
 _COMPILERS = 4  # programs compiled in parallel
 
@@ -16,13 +16,13 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
   """Yields a row for each search and batch: random weights, `length` tokens in and out."""
   import jax
   import numpy as np
-  from accelerator_parts.stand_in import use_stand_in_without_gpu
+  from accelerator_parts.fake_cudnn import use_fake_cudnn_without_gpu
   from this_project import random_params, whole_search
 
   from transformer.decoding.config import DecodeOptions
   from transformer.model.transformer import Transformer
 
-  use_stand_in_without_gpu()
+  use_fake_cudnn_without_gpu()
   work = work_of(model, 1, length)
   # The reference has the same weights, and initializing them needs no kernel.
   params = random_params(
@@ -71,5 +71,5 @@ def _timed(search) -> tuple[dict[str, float], int]:
     nonlocal best
     best = search()
 
-  times = time_updates(start, lambda: best.lengths.block_until_ready(), most=8)
+  times = time_in_blocks(start, lambda: best.lengths.block_until_ready(), most=8)
   return times, int(best.lengths[:, 0].sum())

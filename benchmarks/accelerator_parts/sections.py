@@ -115,7 +115,10 @@ def sections(size: str) -> list[Section]:
 def _updates(model: str, seconds: int) -> Section:
   """Returns the section of a model's training steps."""
   return Section(
-    f'updates, {model}', 'updates', {'model': model, 'shapes': _SHAPES[model]}, seconds
+    f'updates, {model}',
+    'training_steps',
+    {'model': model, 'shapes': _SHAPES[model]},
+    seconds,
   )
 
 
@@ -127,7 +130,7 @@ def _by_kernel(model: str, seconds: int) -> list[Section]:
   return [
     Section(
       f'updates, {model}, {kernel}',
-      'updates',
+      'training_steps',
       {'model': model, 'shapes': _SHAPES[model][:1], 'kernel': kernel},
       seconds,
     )
@@ -149,7 +152,7 @@ def _reproducible(model: str, seconds: int) -> Section:
   """Returns the section of `train.reproducible` at the first shape of a model."""
   return Section(
     f'updates, {model}, reproducible',
-    'updates',
+    'training_steps',
     {'model': model, 'shapes': _SHAPES[model][:1], 'reproducible': True},
     seconds,
   )

@@ -9,7 +9,7 @@ _BLOCKS = 5
 _BLOCK_SECONDS = 0.5
 
 
-def time_updates(
+def time_in_blocks(
   start: Callable[[], None], wait: Callable[[], None], most: int = 50
 ) -> dict[str, float]:
   """Times training steps that are started one after another, and waits only after each block.

@@ -3,12 +3,12 @@
 import os
 
 import ctranslate2
-from work import Work
+from workload import Workload
 
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
-def make_decoding(work: Work, folder: str, beam_size: int, compute_type: str):
+def make_decoding(work: Workload, folder: str, beam_size: int, compute_type: str):
   """Builds a search of all sentences in one batch; translations have the length of the sources.
 
   Args:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import jax_utils
-from work import Work
+from workload import Workload
 
 from transformer.data.batch import EOS_ID
 
@@ -55,7 +55,7 @@ def load_example(checkout: str):
   return importlib.import_module('train'), importlib.import_module('models')
 
 
-def make_update(work: Work, checkout: str):
+def make_update(work: Workload, checkout: str):
   """Builds a training step as in its `train_and_evaluate`, on one device.
 
   Args:
@@ -99,7 +99,7 @@ def make_update(work: Work, checkout: str):
   return run
 
 
-def make_decoding(work: Work, checkout: str, beam_size: int):
+def make_decoding(work: Workload, checkout: str, beam_size: int):
   """Builds the example's beam search with random weights of the example.
 
   Translations have the length of the sources.

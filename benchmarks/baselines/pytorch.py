@@ -6,7 +6,7 @@ import os
 import numpy as np
 import torch
 from torch import nn
-from work import Work
+from workload import Workload
 
 from transformer.data.batch import BOS_ID
 from transformer.model.config import ModelConfig
@@ -70,7 +70,7 @@ class PyTorchTransformer(nn.Module):
     return out_BTD @ self.embedding.weight.T
 
 
-def make_update(work: Work, compiled: bool, paper_dropout: bool):
+def make_update(work: Workload, compiled: bool, paper_dropout: bool):
   """Builds a training step whose loss is read immediately; see `make_step`.
 
   Returns:
@@ -87,7 +87,7 @@ def make_update(work: Work, compiled: bool, paper_dropout: bool):
   return run
 
 
-def make_step(work: Work, compiled: bool, paper_dropout: bool):
+def make_step(work: Workload, compiled: bool, paper_dropout: bool):
   """Builds a training step: label-smoothed cross entropy and Adam, fused if PyTorch supports it.
 
   On a GPU, bfloat16 through autocast if the model's dtype is bfloat16; PyTorch chooses the fused

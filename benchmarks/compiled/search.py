@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.compiled.update import Compiled, memory_of, model_of
+from benchmarks.compiled.training_step import Compiled, memory_of, model_of
 from transformer.config import Config
 from transformer.decoding.config import DecodeOptions
 from transformer.decoding.model_search import ModelSearch, SearchInputs

@@ -46,29 +46,28 @@ def main(_):
     if flag.value is not None:
       outputs.check_file(flag.name, files.as_path(flag.value))
   # JAX is imported late, so that --help and errors are printed immediately.
-  from benchmarks.compiled import hlo
-  from benchmarks.compiled import update as compiled_update
+  from benchmarks.compiled import hlo, training_step
   from benchmarks.gpu_costs import chips, estimate, kernels
 
-  compiled_update.check(settings)
+  training_step.check(settings)
   chip = chips.chip_of(_CHIP.value)
   devices = chips.devices_of(chip, _TOPOLOGY.value)
-  compiled = compiled_update.compile_update(settings, devices)
+  compiled = training_step.compile_training_step(settings, devices)
   name = f'{_CHIP.value} {_TOPOLOGY.value}'
-  print(compiled_update.describe(compiled.facts, name))
+  print(training_step.describe(compiled.facts, name))
   if not compiled.text:
     raise UserError(f'the compiler found no program that fits {_FITS}')
   if _HLO.value is not None:
     outputs.write(files.as_path(_HLO.value), compiled.text.encode())
   result = estimate.cost(compiled, chip, int(_TOPOLOGY.value.rpartition('x')[2]))
   rows = table(result, chip.memory, settings.train.steps)
-  compiled_update.print_table(rows)
+  training_step.print_table(rows)
   if not result['fits']:
     print(f'it does not fit {_FITS}')
   if _BY.value:
     found = kernels.read(hlo.parse(compiled.text))
     print(f'\n{"ms":>8} {"kernels":>8} {"GB":>8}  {_BY.value}')
-    parts = estimate.parts(found, chip, _BY.value)
+    parts = estimate.group_kernels(found, chip, _BY.value)
     for key, part in list(parts.items())[: _TOP.value]:
       milliseconds = f'{1e3 * part.seconds:.2f}'
       moved = f'{part.moved / 1e9:.2f}'
@@ -86,7 +85,7 @@ _FITS = (
 
 def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, str]]:
   """Returns the numbers of `estimate.cost` in human-readable form: names and values."""
-  from benchmarks.compiled.update import mesh_of
+  from benchmarks.compiled.training_step import mesh_of
 
   seconds = result['seconds']
   total = seconds['total']

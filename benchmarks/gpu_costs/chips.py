@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compiled.update import without_a_cache
+from benchmarks.compiled.training_step import without_a_cache
 from transformer.errors import UserError
 
 CHIPS = Path(__file__).with_name('chips.json')

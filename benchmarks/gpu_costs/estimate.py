@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.compiled import hlo
-from benchmarks.compiled.update import Compiled, totals
+from benchmarks.compiled.training_step import Compiled, totals
 from benchmarks.gpu_costs import kernels
 from benchmarks.gpu_costs.chips import Chip
 from benchmarks.gpu_costs.kernels import Kernel
@@ -27,7 +27,7 @@ MEMORY_FRACTION = 0.75
 _ATTENTION = '__cudnn$fmha'
 
 
-class Part(NamedTuple):
+class KernelGroup(NamedTuple):
   """Kernels of one kind or place: their seconds, number and bytes per training step."""
 
   seconds: float
@@ -43,13 +43,15 @@ def seconds_of(kernel: Kernel, chip: Chip) -> float:
   return kernel.count * (factor * max(memory, products) + LAUNCH_SECONDS)
 
 
-def parts(found: Sequence[Kernel], chip: Chip, by: str = 'kind') -> dict[str, Part]:
+def group_kernels(
+  found: Sequence[Kernel], chip: Chip, by: str = 'kind'
+) -> dict[str, KernelGroup]:
   """Returns the kernels by `kind` or `place`, the slowest first."""
   grouped = {}
   for kernel in found:
     key = kernel.kind if by == 'kind' else shortened_place(kernel.place)
-    before = grouped.get(key, Part(0.0, 0, 0))
-    grouped[key] = Part(
+    before = grouped.get(key, KernelGroup(0.0, 0, 0))
+    grouped[key] = KernelGroup(
       before.seconds + seconds_of(kernel, chip),
       before.kernels + kernel.count,
       before.moved + kernel.count * kernel.moved,

@@ -43,20 +43,24 @@ def main(_):
     if flag.value is not None:
       outputs.check_file(flag.name, files.as_path(flag.value))
   # JAX is imported late, so that --help and errors are printed immediately.
-  from benchmarks.compiled import hlo, search, update
-  from benchmarks.gpu_costs import chips, estimate, steps
+  from benchmarks.compiled import hlo, search, training_step
+  from benchmarks.gpu_costs import chips, estimate, search_steps
 
   chip = chips.chip_of(_CHIP.value)
   (device,) = chips.devices_of(chip, '1x1x1')
   compiled = search.compile_search(settings, _LENGTH.value, device)
   if _HLO.value is not None:
     outputs.write(files.as_path(_HLO.value), compiled.text.encode())
-  found = steps.read(hlo.parse(compiled.text))
-  result = {**compiled.facts, 'memory': compiled.memory, **steps.cost(found, chip)}
+  found = search_steps.read(hlo.parse(compiled.text))
+  result = {
+    **compiled.facts,
+    'memory': compiled.memory,
+    **search_steps.cost(found, chip),
+  }
   print(describe(compiled.facts, _CHIP.value))
-  update.print_table(table(result))
+  training_step.print_table(table(result))
   print(f'\n{"us":>8} {"kernels":>8} {"MB":>8}  place')
-  parts = estimate.parts(found, chip, 'place')
+  parts = estimate.group_kernels(found, chip, 'place')
   for place, part in list(parts.items())[: _TOP.value]:
     microseconds = f'{1e6 * part.seconds:.1f}'
     moved = f'{part.moved / 1e6:.1f}'

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from benchmarks.compiled.update import compile_update, mesh_of
+from benchmarks.compiled.training_step import compile_training_step, mesh_of
 from benchmarks.gpu_costs import estimate
 from benchmarks.gpu_costs.chips import chip_of, devices_of
 from transformer import files
@@ -98,7 +98,7 @@ def main(_):
       continue
     logging.info('compiling %s', cell.name)
     chip = chip_of(cell.chip)
-    compiled = compile_update(cell.settings, devices_of(chip, cell.topology))
+    compiled = compile_training_step(cell.settings, devices_of(chip, cell.topology))
     if not compiled.text:
       raise UserError(f'{cell.name} does not fit into the memory of a GPU')
     per_host = int(cell.topology.rpartition('x')[2])

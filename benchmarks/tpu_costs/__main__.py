@@ -40,13 +40,13 @@ def main(_):
   if _JSON.value is not None:
     outputs.check_file('json', files.as_path(_JSON.value))
   # JAX is imported late, so that --help and errors are printed immediately.
-  from benchmarks.compiled import update
+  from benchmarks.compiled import training_step
   from benchmarks.tpu_costs import estimate
 
-  update.check(settings)
+  training_step.check(settings)
   result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
-  print(update.describe(result, _TOPOLOGY.value))
-  update.print_table(table(result))
+  print(training_step.describe(result, _TOPOLOGY.value))
+  training_step.print_table(table(result))
   if not estimate.fits(result):
     print(
       'it does not fit into the memory of a chip; lower train.tokens_per_batch, split more by '
@@ -61,7 +61,7 @@ def main(_):
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
   """Returns the numbers of `estimate.update_cost` in human-readable form: names and values."""
-  from benchmarks.compiled.update import mesh_of
+  from benchmarks.compiled.training_step import mesh_of
   from benchmarks.tpu_costs import estimate
 
   memory = result['memory']

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.compiled import hlo
-from benchmarks.compiled.update import compile_update, totals, without_a_cache
+from benchmarks.compiled.training_step import (
+  compile_training_step,
+  totals,
+  without_a_cache,
+)
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.flops import peak_flops
@@ -89,7 +93,7 @@ def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   `memory` is None if the compiler reports too little memory; `flops.xla` counts a loop's body
   once; both `seconds` are estimates, and `utilization` is of their sum.
   """
-  compiled = compile_update(settings, devices)
+  compiled = compile_training_step(settings, devices)
   result = {
     **compiled.facts,
     'libtpu': importlib.metadata.version('libtpu'),

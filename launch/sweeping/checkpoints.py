@@ -15,7 +15,7 @@ from pathlib import Path
 
 from absl import logging
 
-from launch.sweeping.records import was_left
+from launch.sweeping.records import is_abandoned
 from launch.sweeping.study import TRIALS, Sweep
 from transformer.errors import UserError, type_and_message
 from transformer.runs.lock import run_lock
@@ -24,7 +24,7 @@ from transformer.runs.run_directory import CHECKPOINTS
 DELETED = f'{CHECKPOINTS}.deleted'
 
 
-def delete_of_losers(sweep: Sweep):
+def delete_all_but_best(sweep: Sweep):
   """Deletes the checkpoints of finished trials that are not among the `keep_best` best.
 
   Checkpoints of a run that a process is training stay until the next call. Failures to delete are
@@ -49,7 +49,7 @@ def delete_of_losers(sweep: Sweep):
         )
 
 
-def check_there(run: Path):
+def check_not_deleted(run: Path):
   """Raises `UserError` if a trial must resume, but its checkpoints were deleted."""
   if (run / DELETED).exists() and not _holds_some(run):
     raise UserError(
@@ -93,7 +93,7 @@ def summary(sweep: Sweep) -> str:
 def _ended(sweep: Sweep) -> Iterator[tuple[int, Path]]:
   """Yields the numbers and runs of the trials that have a value or a reason for failing."""
   for trial in sweep.all():
-    if trial.state.is_finished() and not was_left(trial):
+    if trial.state.is_finished() and not is_abandoned(trial):
       yield trial.number, sweep.folder / TRIALS / str(trial.number)
 
 

@@ -19,7 +19,7 @@ _MAY_DIFFER = (
 )
 
 
-def about(config: Config, space: Space) -> dict[str, Any]:
+def sweep_identity(config: Config, space: Space) -> dict[str, Any]:
   """Returns JSON data that identifies a sweep, for a comparison when it continues."""
   return {'settings': plain_settings(config), 'space': space.text}
 

@@ -6,7 +6,7 @@ from typing import Any
 from optuna.trial import TrialState
 
 from launch import tables
-from launch.sweeping.results import shown, unchanged
+from launch.sweeping.results import exact_cell, rounded_cell
 from launch.sweeping.study import Sweep
 
 
@@ -25,9 +25,9 @@ def means(sweep: Sweep, style: str) -> list[list[Any]]:
       names |= dict.fromkeys(settings)
       choice = json.dumps(settings, sort_keys=True)
       values.setdefault(choice, []).append(trial.value)
-  show = unchanged if style == 'csv' else shown
+  show = exact_cell if style == 'csv' else rounded_cell
   last_names = [name.rpartition('.')[2] for name in names]
-  rows = [[*last_names, 'seeds', *tables.titles(sweep.space.objective, style)]]
+  rows = [[*last_names, 'seeds', *tables.column_titles(sweep.space.objective, style)]]
   for choice, of_seeds in values.items():
     settings = json.loads(choice)
     cells = [show(settings.get(name)) for name in names]

@@ -25,10 +25,10 @@ class Study(optuna.Study):
     """Returns the number of the trial that `record` belongs to."""
     return [last.number for last in self.records()].index(record)
 
-  def store_left(self):
+  def requeue_abandoned(self):
     """Stores each trial again that its worker has abandoned."""
-    for record in filter(was_left, self.records()):
-      run_again(self, record)
+    for record in filter(is_abandoned, self.records()):
+      requeue(self, record)
 
 
 class Trial:
@@ -41,11 +41,11 @@ class Trial:
     return getattr(self._trial, name)
 
 
-def was_left(record: FrozenTrial) -> bool:
+def is_abandoned(record: FrozenTrial) -> bool:
   """Returns whether a trial was abandoned: its record failed without a reason."""
   return record.state == TrialState.FAIL and 'reason' not in record.user_attrs
 
 
-def run_again(study: optuna.Study, record: FrozenTrial):
+def requeue(study: optuna.Study, record: FrozenTrial):
   """Stores a trial again, with parameters, attributes and evaluations, for the next worker."""
   RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, record)

@@ -12,7 +12,7 @@ import plotly.offline
 from optuna import visualization
 from optuna.trial import FrozenTrial, TrialState
 
-from launch.config_file import changed, config_file
+from launch.config_file import config_file, with_settings
 from launch.sweeping import checkpoints
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
@@ -54,7 +54,7 @@ def write(sweep: Sweep, command: str):
         sweep.space.objective,
         summary(sweep),
         {
-          'Trials': in_columns(table(sweep)),
+          'Trials': align_columns(table(sweep)),
           'Started by': command,
           f'The search space, {sweep.space.filename}': sweep.space.text,
         },
@@ -121,7 +121,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   Cells are text; if `exact`, numbers with all digits and no star. The column `checkpoints` is
   present only if some were deleted.
   """
-  show = unchanged if exact else shown
+  show = exact_cell if exact else rounded_cell
   trials = sweep.all()
   best = sweep.best()
   kept = {}
@@ -168,7 +168,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   return rows
 
 
-def in_columns(rows: Sequence[Sequence[str]]) -> str:
+def align_columns(rows: Sequence[Sequence[str]]) -> str:
   """Returns a table as text; all columns except the last are right-aligned."""
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = []
@@ -181,7 +181,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 def summary(sweep: Sweep) -> str:
   """Returns one line: trial counts by state, the best trial, and whose checkpoints exist."""
   states = [trial.state for trial in sweep.all()]
-  states += [TrialState.WAITING] * sweep.to_begin()
+  states += [TrialState.WAITING] * sweep.num_unstarted()
   counts = ', '.join(
     f'{states.count(state)} {name}'
     for state, name in _STATES.items()
@@ -191,7 +191,8 @@ def summary(sweep: Sweep) -> str:
   outcome = 'none is complete'
   if best is not None:
     outcome = (
-      f'the best is trial {best.number}, with {sweep.space.objective} {shown(best.value)} at step '
+      f'the best is trial {best.number}, with {sweep.space.objective} '
+      f'{rounded_cell(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
   parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
@@ -213,15 +214,15 @@ space was {sweep.space.filename}; the trial's run is {run} on host
 {best.user_attrs['host']}, trained at commit {best.user_attrs.get('commit', 'unknown')}.
 """
   settings = best.user_attrs['settings']
-  return config_file(docstring, changed(sweep.config, settings), settings)
+  return config_file(docstring, with_settings(sweep.config, settings), settings)
 
 
-def unchanged(value: Any) -> Any:
+def exact_cell(value: Any) -> Any:
   """Returns `value` unchanged, as a cell with all digits."""
   return value
 
 
-def shown(value: Any) -> str:
+def rounded_cell(value: Any) -> str:
   """Returns `value` as a cell of the table."""
   if value is None:
     return ''

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import optuna
 
-from launch.config_file import changed
+from launch.config_file import with_settings
 from launch.sweeping.storage import DATABASE_ERRORS
 from transformer.config import Config, type_of_setting
 from transformer.config_fields import coerce
@@ -149,7 +149,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
       with warnings.catch_warnings():
         # A storage does not return choices of other types unchanged; Optuna only warns about this.
         warnings.filterwarnings('error', message='Choices for a categorical')
-        settings = draw(space, study.ask())
+        settings = sample_settings(space, study.ask())
     except OSError as error:  # From suggest: this study is in memory.
       raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
     for name in settings:
@@ -158,7 +158,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
           f'{space.filename} sets {name} for each trial; remove --config.{name}'
         )
     try:
-      trial = changed(config, settings)
+      trial = with_settings(config, settings)
     except UserError as error:
       refused.append(error)
       continue
@@ -176,7 +176,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     )
 
 
-def draw(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
+def sample_settings(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
   """Returns the sampled settings of a trial, by dotted name.
 
   Raises:

@@ -21,7 +21,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-from launch.sweeping.records import run_again
+from launch.sweeping.records import requeue
 from transformer.errors import UserError, type_and_message
 from transformer.runs.lock import run_lock
 
@@ -83,7 +83,7 @@ def open_journal(path: Path) -> JournalStorage:
 
 
 @contextmanager
-def turn(claims: Path) -> Iterator[None]:
+def choice_lock(claims: Path) -> Iterator[None]:
   """Lets only one worker at a time choose a trial in a folder."""
   lock = JournalFileOpenLock(str(claims / 'turn'))
   lock.acquire()
@@ -110,7 +110,7 @@ def open_database(url: str) -> Database:
         {'pool_pre_ping': True},
         heartbeat_interval=HEARTBEAT_SECONDS,
         grace_period=STALE_SECONDS,
-        heartbeat_stale_trial_callback=run_again,
+        heartbeat_stale_trial_callback=requeue,
       )
     except ImportError as error:
       missing = getattr(error.__cause__, 'name', None) or 'a driver'

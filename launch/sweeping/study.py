@@ -24,7 +24,7 @@ from optuna.samplers import GridSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping import identity, storage
-from launch.sweeping.records import Study, Trial, was_left
+from launch.sweeping.records import Study, Trial, is_abandoned
 from launch.sweeping.space import Space
 from transformer.config import Config
 from transformer.errors import UserError
@@ -89,8 +89,8 @@ class Sweep:
       each.mkdir(exist_ok=True)
     if 'about' in self.study.user_attrs:
       self._check_same_sweep()
-    self.study.set_user_attr('about', identity.about(self.config, self.space))
-    self.study.store_left()
+    self.study.set_user_attr('about', identity.sweep_identity(self.config, self.space))
+    self.study.requeue_abandoned()
     ended = sum(record.state.is_finished() for record in self.study.records())
     if self.trials < ended:
       raise UserError(
@@ -134,10 +134,10 @@ class Sweep:
     """Returns the complete trial with the best value; None if no trial is complete."""
     return next(iter(self.ranked()), None)
 
-  def left(self) -> int:
+  def num_unfinished(self) -> int:
     """Returns the number of unfinished trials."""
-    return self.to_begin() + sum(
-      was_left(trial) or not trial.state.is_finished() for trial in self.all()
+    return self.num_unstarted() + sum(
+      is_abandoned(trial) or not trial.state.is_finished() for trial in self.all()
     )
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
@@ -168,7 +168,7 @@ class Sweep:
 
     with contextlib.ExitStack() as held, contextlib.ExitStack() as turn:
       if not self.url:
-        turn.enter_context(storage.turn(self._claims))
+        turn.enter_context(storage.choice_lock(self._claims))
       if not self._is_free(socket.gethostname()):
         turn.close()
         if not self._is_free():
@@ -176,7 +176,7 @@ class Sweep:
       try:
         self.study.optimize(objective, n_trials=1)
       except BaseException:
-        self.study.store_left()
+        self.study.requeue_abandoned()
         if not gone:
           raise
         logging.warning('trial %d: another worker has it', number)
@@ -208,7 +208,7 @@ class Sweep:
     sampler = seeded(0)
     return sampler if isinstance(sampler, GridSampler) else seeded(number)
 
-  def to_begin(self) -> int:
+  def num_unstarted(self) -> int:
     """Returns the number of trials that have not been started."""
     if self.study.user_attrs.get('exhausted'):
       return 0
@@ -220,7 +220,7 @@ class Sweep:
     Checking workers on other hosts takes a while.
     """
     self._release(host)
-    return self.to_begin() > 0 or any(
+    return self.num_unstarted() > 0 or any(
       trial.state == TrialState.WAITING for trial in self.all()
     )
 
@@ -234,7 +234,7 @@ class Sweep:
       if record.state == TrialState.RUNNING and host in (None, its_host):
         with contextlib.suppress(UserError), storage.claim(self._claims, number):
           self.study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
-          self.study.store_left()
+          self.study.requeue_abandoned()
 
   def _check_same_sweep(self):
     """Raises `UserError` if trials would not be comparable with the earlier ones."""

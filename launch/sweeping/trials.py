@@ -13,7 +13,7 @@ import optuna
 from absl import logging
 
 from launch import child_process
-from launch.config_file import changed, config_file
+from launch.config_file import config_file, with_settings
 from launch.sweeping import checkpoints, space
 from launch.sweeping.records import Trial
 from launch.sweeping.study import TRIALS, Sweep
@@ -41,7 +41,7 @@ def run_trial(
   Sets the trial's attributes `settings`, `step`, `seconds`, `commit` and, if it failed, `reason`.
 
   Args:
-    children: receives the process of train.py, as in `child_process.add`.
+    children: receives the process of train.py, as in `child_process.start_child`.
     signals: the names of the received signals that ask this worker to stop.
 
   Raises:
@@ -49,13 +49,15 @@ def run_trial(
     Preempted: a signal stopped the trial.
   """
   try:
-    settings = trial.user_attrs.get('settings') or space.draw(sweep.space, trial)
+    settings = trial.user_attrs.get('settings') or space.sample_settings(
+      sweep.space, trial
+    )
     trial.set_user_attr('settings', settings)
-    config = changed(sweep.config, settings)
+    config = with_settings(sweep.config, settings)
   except UserError as error:
     return _failed(trial, str(error))
   run = sweep.folder / TRIALS / str(trial.number)
-  checkpoints.check_there(run)
+  checkpoints.check_not_deleted(run)
   docstring = f'Trial {trial.number} of a sweep with {sweep.space.filename}.'
   files.write(run.with_name(f'{run.name}.py'), config_file(docstring, config, settings))
   logging.info(
@@ -178,7 +180,7 @@ def _train(
     f'--workdir={run}',
   ]
   with Path(f'{run}.log').open('ab') as log:
-    child_process.add(
+    child_process.start_child(
       children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )
   process = children[-1]

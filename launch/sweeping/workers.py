@@ -40,15 +40,15 @@ def work(sweep: Sweep, alone: bool, command: str):
   """
   children = []
   reasons = []
-  with child_process.passing_on_signals(children) as signals:
+  with child_process.forward_signals(children) as signals:
     while not signals:
       trial = sweep.run_next(lambda trial: run_trial(sweep, trial, children, signals))
       if trial is None:
-        if alone or not sweep.left():
+        if alone or not sweep.num_unfinished():
           return
         time.sleep(_POLL_SECONDS)
         continue
-      checkpoints.delete_of_losers(sweep)
+      checkpoints.delete_all_but_best(sweep)
       if alone:
         results.write(sweep, command)
       reasons.append(_reason_of_early_failure(trial))
@@ -73,20 +73,20 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
     UserError: the workers have exited, and trials are left.
   """
   children: list[subprocess.Popen] = []
-  with child_process.passing_on_signals(children) as signals:
+  with child_process.forward_signals(children) as signals:
     for worker in commands:
-      child_process.add(children, signals, worker, stdin=subprocess.DEVNULL)
+      child_process.start_child(children, signals, worker, stdin=subprocess.DEVNULL)
     states = None
     while any(child.poll() is None for child in children):
       if states != (states := [trial.state for trial in sweep.all()]):
         results.write(sweep, command)
       time.sleep(_POLL_SECONDS)
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   results.write(sweep, command)
-  left = f'{sweep.left()} of {sweep.trials} trials are left'
+  left = f'{sweep.num_unfinished()} of {sweep.trials} trials are left'
   if signals:
     raise Preempted(f'stopped by {signals[0]}, {left}; rerun the command to resume')
-  if sweep.left():
+  if sweep.num_unfinished():
     statuses = ', '.join(str(child.returncode) for child in children)
     raise UserError(
       f'all workers ended, with status {statuses}, and {left}; rerun the command to resume'
@@ -115,16 +115,16 @@ def worker_command(arguments: Sequence[str], *more: str) -> list[str]:
   return [sys.executable, str(script), *arguments, *more]
 
 
-def take_share(worker: int, workers: int):
+def limit_to_share(worker: int, workers: int):
   """Limits this process and its children to a fraction of the machine's cores and GPUs."""
   cores = os.sched_getaffinity(0) if hasattr(os, 'sched_getaffinity') else {0}
-  cores, environment = share(worker, workers, cores, os.environ)
+  cores, environment = share_of_machine(worker, workers, cores, os.environ)
   os.environ.update(environment)
   if hasattr(os, 'sched_setaffinity'):
     os.sched_setaffinity(0, cores)
 
 
-def share(
+def share_of_machine(
   worker: int, workers: int, cores: Collection[int], environment: Mapping[str, str]
 ) -> tuple[set[int], dict[str, str]]:
   """Returns the cores of one worker, and the environment variables that assign its GPUs.

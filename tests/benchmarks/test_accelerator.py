@@ -15,8 +15,8 @@ import pytest
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / 'benchmarks'))
 
-from accelerator_parts import packed_runs, running
-from accelerator_parts.record import Record
+from accelerator_parts import packed_runs, subprocesses
+from accelerator_parts.results_file import ResultsFile
 from accelerator_parts.sections import sections
 from accelerator_parts.tables import tables
 
@@ -93,7 +93,7 @@ def test_measurements_need_few_packages(bare):
   modules = sorted(
     {f'accelerator_parts.{section.module}' for section in sections('full')}
   )
-  code = f'import {", ".join(modules)}, baselines, this_project, work'
+  code = f'import {", ".join(modules)}, baselines, this_project, workload'
   done = subprocess.run(
     [sys.executable, '-c', code],
     cwd=ROOT / 'benchmarks',
@@ -106,10 +106,10 @@ def test_measurements_need_few_packages(bare):
 
 def test_a_record_keeps_what_it_has(tmp_path):
   path = tmp_path / 'all.json'
-  Record(path, 'full').add('one', **measured([{'x': 1}]))
-  again = Record(path, 'full')
+  ResultsFile(path, 'full').add('one', **measured([{'x': 1}]))
+  again = ResultsFile(path, 'full')
   again.add('two', **measured([{'x': 2}], 'it failed'))
-  last = Record(path, 'full')
+  last = ResultsFile(path, 'full')
   assert last.sections['one']['rows'] == [{'x': 1}] and last.sections['two'][
     'rows'
   ] == [{'x': 2}]
@@ -121,11 +121,11 @@ def test_a_record_keeps_what_it_has(tmp_path):
   last.add('three', **measured([], 'it failed'))
   assert last.sections['three']['rows'] == [{'x': 1}, {'error': 'no memory'}]
   with pytest.raises(UserError, match='--size=full'):
-    Record(path, 'toy')
+    ResultsFile(path, 'toy')
   for content in ('[]', '{', '{"size": "toy"}'):
     path.write_text(content)
     with pytest.raises(UserError, match='should hold measurements'):
-      Record(path, 'toy')
+      ResultsFile(path, 'toy')
 
 
 def script(tmp_path, body):
@@ -154,7 +154,7 @@ def script(tmp_path, body):
   ],
 )
 def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, error):
-  found = running.measure(script(tmp_path, body), 2 if 'time' in body else 60)
+  found = subprocesses.measure(script(tmp_path, body), 2 if 'time' in body else 60)
   assert (
     found['rows'] == [{'x': 1}] and found['error'] == error and found['seconds'] < 60
   )
@@ -163,7 +163,7 @@ def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, e
 def test_a_call_leaves_what_does_not_fit(tmp_path):
   path = tmp_path / 'all.json'
   first, *others = [section.name for section in sections('toy')]
-  Record(path, 'toy').add(first, **measured([]))
+  ResultsFile(path, 'toy').add(first, **measured([]))
   before = path.read_bytes()
   out = accelerator(f'--out={path}', '--size=toy', '--minutes=0.1')
   assert out.splitlines()[-1] == f'left for another call: {"; ".join(others)}'
@@ -257,10 +257,10 @@ def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
     lambda x: np.append(x.ravel()[1:], tie).reshape(x.shape), params
   )
   save_run(tmp_path / 'runs' / 'tiny-0', config, vocabulary, params, [3])
-  run = packed_runs.Planned('tiny-0', config.to_dict(), 'best', 1)
+  run = packed_runs.PlannedRun('tiny-0', config.to_dict(), 'best', 1)
   monkeypatch.setattr(packed_runs, '_PART', 3000)
   lost = run._replace(name='lost')
-  told = packed_runs.bring_back([run, lost], tmp_path / 'runs', tmp_path / 'out')
+  told = packed_runs.collect_weights([run, lost], tmp_path / 'runs', tmp_path / 'out')
   assert (
     'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
   )
@@ -304,7 +304,7 @@ def test_text_keeps_its_folders_and_there_need_not_be_a_test(tmp_path):
 def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
   def carry(*flags):
     done = subprocess.run(
-      [sys.executable, 'benchmarks/carry.py', *flags],
+      [sys.executable, 'benchmarks/pack_runs.py', *flags],
       cwd=ROOT,
       text=True,
       capture_output=True,

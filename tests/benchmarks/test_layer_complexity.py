@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import layers
-from benchmarks.layers import DILATED, KERNEL, LAYERS, NEIGHBOURHOOD
+from benchmarks import table1_layers
+from benchmarks.table1_layers import DILATED, KERNEL, LAYERS, NEIGHBORHOOD
 
 ROOT = pathlib.Path(__file__).parents[2]
 ATTENTION, PROJECTED, RECURRENT, CONVOLUTION, SEPARABLE, RESTRICTED = LAYERS
@@ -29,23 +29,23 @@ def products(layer, n, d):
     # The first k − 1 positions have less than k inputs.
     CONVOLUTION: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d * d,
     SEPARABLE: 2 * (KERNEL * n - KERNEL * (KERNEL - 1) // 2) * d + 2 * n * d * d,
-    RESTRICTED: 4 * NEIGHBOURHOOD * n * d,
+    RESTRICTED: 4 * NEIGHBORHOOD * n * d,
   }[layer]
 
 
 @pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
 @pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32), (520, 16)])
 def test_flops_are_those_of_the_products_and_little_more(layer, n, d):
-  counted, by_hand = layers.flops(layer, n, d), products(layer, n, d)
-  heads = layers.HEADS if layer is PROJECTED else 1
+  counted, by_hand = table1_layers.flops(layer, n, d), products(layer, n, d)
+  heads = table1_layers.HEADS if layer is PROJECTED else 1
   # At most ten for each attention weight, and for each number of the input and output.
-  elsewhere = 10 * heads * n * max(n, NEIGHBOURHOOD) + 10 * n * d
+  elsewhere = 10 * heads * n * max(n, NEIGHBORHOOD) + 10 * n * d
   assert by_hand <= counted <= by_hand + elsewhere
 
 
 @EACH
 def test_sequential_operations_are_those_of_table_1(layer):
-  counted = [layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
+  counted = [table1_layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
   assert counted == (
     [5, 16, 33]
     if layer is RECURRENT
@@ -63,10 +63,10 @@ def test_path_lengths_follow_from_the_reach_of_an_operation(layer, n):
     RECURRENT: n,
     CONVOLUTION: -(-(n - 1) // (KERNEL - 1)),
     SEPARABLE: -(-(n - 1) // (KERNEL - 1)),
-    RESTRICTED: -(-(n - 1) // (NEIGHBOURHOOD // 2)),
+    RESTRICTED: -(-(n - 1) // (NEIGHBORHOOD // 2)),
     DILATED: next(depth for depth in range(9) if KERNEL**depth >= n),
   }[layer]
-  assert layers.path_length(layer, n) == wanted
+  assert table1_layers.path_length(layer, n) == wanted
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_n
   layer,
 ):
   n = 35
-  weights, x_TD = layers.inputs(layer, n, 2)
+  weights, x_TD = table1_layers.inputs(layer, n, 2)
 
   def stack(x_TD, depth):
     for number in range(depth):
       x_TD = layer.advance(weights, x_TD, x_TD, layer.dilation**number)
     return x_TD.sum(axis=-1)
 
-  depth = layers.path_length(layer, n)
+  depth = table1_layers.path_length(layer, n)
   for deep, all_connected in ((depth, True), (depth - 1, False)):
     jacobian_TSD = jax.jit(jax.jacrev(stack), static_argnums=1)(x_TD, deep)
     reached_TS = np.any(np.asarray(jacobian_TSD) != 0, axis=-1)
@@ -91,7 +91,7 @@ def test_a_stack_of_that_depth_connects_all_positions_and_a_shallower_one_does_n
 
 
 def test_a_recurrent_layer_equals_its_loop():
-  weights, x_TD = layers.inputs(RECURRENT, 11, 5)
+  weights, x_TD = table1_layers.inputs(RECURRENT, 11, 5)
   h_TD = jnp.zeros_like(x_TD)
   for _ in range(11):
     h_TD = RECURRENT.advance(weights, h_TD, x_TD, 1)
@@ -101,9 +101,9 @@ def test_a_recurrent_layer_equals_its_loop():
 def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
   from transformer.ops.attention import dot_product_attention
 
-  n = 2 * NEIGHBOURHOOD
-  _, x_TD = layers.inputs(RESTRICTED, n, 5)
-  near_TS = np.abs(np.arange(n)[:, None] - np.arange(n)[None, :]) <= NEIGHBOURHOOD // 2
+  n = 2 * NEIGHBORHOOD
+  _, x_TD = table1_layers.inputs(RESTRICTED, n, 5)
+  near_TS = np.abs(np.arange(n)[:, None] - np.arange(n)[None, :]) <= NEIGHBORHOOD // 2
   x_THD = x_TD[:, None, :]
   wanted_THD = dot_product_attention(x_THD, x_THD, x_THD, jnp.asarray(near_TS))
   np.testing.assert_allclose(
@@ -112,11 +112,11 @@ def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
 
 
 def test_a_separable_convolution_is_one_whose_kernel_is_a_product():
-  weights, x_TD = layers.inputs(SEPARABLE, 11, 5)
+  weights, x_TD = table1_layers.inputs(SEPARABLE, 11, 5)
   kernel_SDD = weights.channels_S1D[:, 0, :, None] * weights.matrix_DD[None]
   np.testing.assert_allclose(
     SEPARABLE.apply(weights, x_TD),
-    layers.convolution(kernel_SDD, x_TD),
+    table1_layers.convolution(kernel_SDD, x_TD),
     rtol=1e-4,
     atol=1e-5,
   )

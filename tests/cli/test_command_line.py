@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.running_commands import ROOT
+from tests.command_fixtures import ROOT
 from transformer.system import installation
 
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.faults.kill import differences
+from tests.robustness.kill import differences
 from transformer.runs.lock import LOCK, run_lock
 
 pytestmark = pytest.mark.long

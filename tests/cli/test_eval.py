@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.running_commands import ROOT
+from tests.command_fixtures import ROOT
 
 FILE, BOTH = (
   '--source={folder}/test.en',

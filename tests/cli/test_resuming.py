@@ -11,8 +11,8 @@ import pytest
 
 import transformer
 from configs import base
+from tests.command_fixtures import ROOT
 from tests.experiment.tiny_runs import rows_of
-from tests.running_commands import ROOT
 from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.running_commands import ENGLISH, GERMAN, SEPARATE
+from tests.command_fixtures import ENGLISH, GERMAN, SEPARATE
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
 

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from tests.experiment.events import samples_of, shown
-from tests.running_commands import ENGLISH, GERMAN
+from tests.command_fixtures import ENGLISH, GERMAN
+from tests.experiment.tensorboard_events import samples_of, shown
 from transformer.config import Config
 from transformer.experiment import train_loop
 from transformer.runs import run_directory
@@ -192,10 +192,10 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       f'--config={folder}/tiny.py', f'--workdir={workdir}', '--check'
     )
     assert status == 0, err
-    doubt, *_, line = err.splitlines()
+    warning, *_, line = err.splitlines()
     assert (
       'still warming up at the last step: optimizer.warmup_steps=4000, train.steps=2'
-      in doubt
+      in warning
     )
     assert 'the flags, the config and the files that it names are fine, and ' in line
     assert f' --workdir={workdir} {fact}; ' in line
@@ -288,7 +288,7 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
   flags = [
     f'--config.{flag}'
     for flag in flags.format(
-      bad='tests.cli.bad_parts', folder=folder, run=trained
+      bad='tests.cli.failing_plugins', folder=folder, run=trained
     ).split(' ')
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
@@ -330,8 +330,8 @@ def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
   _, _, err = train.at_a_terminal(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--check'
   )
-  doubt, *_, line = err.splitlines()
-  assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', doubt)
+  warning, *_, line = err.splitlines()
+  assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', warning)
   assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
 
 

@@ -25,7 +25,7 @@ def translate(search, lines, nbest=3):
 
 
 def test_without_a_penalty_the_example_is_beam_search_and_with_one_its_beams_differ(
-  own_parts,
+  doc_plugins,
 ):
   lines = sentences(4)
   plain = translate('default', lines)
@@ -56,7 +56,7 @@ def nothing(*_):
     (('my_searches:diverse', 1.0, 2.0), '1.0, 2.0) cannot be built: TypeError'),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_search(own_parts, search, fact):
+def test_a_mistake_is_one_line_that_names_the_search(doc_plugins, search, fact):
   with pytest.raises(UserError) as caught:
     translate(search, ['the cat'])
   assert fact in str(caught.value) and '\n' not in str(caught.value), caught.value

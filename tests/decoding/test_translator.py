@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.collectives import collectives_of
+from tests.hlo_collectives import collectives_of
 from tests.toy_translation import (
   DECODE,
   MAX_LENGTH,
@@ -68,7 +68,7 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 @pytest.mark.parametrize('beams', [1, 3])
 @pytest.mark.parametrize('kind', ['free', 'constrained', 'samples', 'ensemble'])
 def test_continuous_batching_and_a_mesh_find_the_same(
-  monkeypatch, params, own_parts, kind, beams
+  monkeypatch, params, doc_plugins, kind, beams
 ):
   """Any number of threads agrees bit for bit, and a mesh but for rounding.
 
@@ -107,7 +107,7 @@ def test_continuous_batching_and_a_mesh_find_the_same(
   assert len({answer.text for answer in mesh}) > 5
 
 
-def test_a_custom_constraint_holds_alone_and_in_company(params, own_parts):
+def test_a_custom_constraint_holds_alone_and_in_company(params, doc_plugins):
   counting = types.SimpleNamespace(
     source=VOCABULARY.source,
     target=types.SimpleNamespace(

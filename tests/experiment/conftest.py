@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 
 
 @pytest.fixture(scope='session')

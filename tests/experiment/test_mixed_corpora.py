@@ -19,7 +19,7 @@ STEPS = 4
 
 
 @pytest.fixture(scope='module')
-def folder(own_parts, tmp_path_factory):
+def folder(doc_plugins, tmp_path_factory):
   folder = tmp_path_factory.mktemp('mixed')
   for seed, (name, count) in enumerate({'news': 40, 'web': 20, 'valid': 3}.items()):
     write(folder, name, *(text(count, 2 * seed + side) for side in range(2)))

@@ -14,7 +14,7 @@ import types
 import jax
 import pytest
 
-from tests.experiment.events import samples_of, shown
+from tests.experiment.tensorboard_events import samples_of, shown
 from tests.experiment.tiny_runs import rows_of, run
 from tests.tiny_training import TinyValidation, make_batch
 from transformer.experiment import run_logger, tensorboard

@@ -191,7 +191,7 @@ def test_trackers_share_the_time_that_training_waits(caplog):
 
 
 def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
-  tmp_path, own_parts, monkeypatch
+  tmp_path, doc_plugins, monkeypatch
 ):
   monkeypatch.chdir(tmp_path)
   config = Config()
@@ -206,7 +206,7 @@ def test_the_example_of_the_docs_writes_a_row_for_each_evaluation(
 
 
 def test_the_example_of_the_docs_traces_the_devices_between_two_lines(
-  tmp_path, own_parts
+  tmp_path, doc_plugins
 ):
   trace = plugins.load('my_traces:Trace', 'tracker')
   made = Trackers({'trace': trace}, (Config(), tmp_path, 0), 120.0)

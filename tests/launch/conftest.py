@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 from launch.sweeping import space, study
-from tests.launch.sweep_house import GOOD
+from tests.launch.sweep_sandbox import GOOD
 from transformer.config import Config
 
 
@@ -33,7 +33,7 @@ def begin(tmp_path):
     sweep = study.Sweep(
       tmp_path / 'sweep',
       space.load(str(tmp_path / 'space.py')),
-      space.changed(Config(), changes),
+      space.with_settings(Config(), changes),
       number,
     )
     sweep.begin()

@@ -66,7 +66,7 @@ def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_
   for child in (False, True):
     with (
       pytest.raises(Preempted, match=f'stopped by {number.name}; rerun the command'),
-      child_process.stoppable(),
+      child_process.stop_on_signal(),
     ):
       if child:
         child_process.run([sys.executable, '-c', ''])

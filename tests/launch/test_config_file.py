@@ -2,7 +2,7 @@
 
 import runpy
 
-from launch.config_file import changed, config_file
+from launch.config_file import config_file, with_settings
 from transformer.config import Config
 
 
@@ -18,7 +18,7 @@ def test_every_config_comes_back_from_its_file(tmp_path):
     'data.dir': "it's",
     'model.num_layers': 6,
   }
-  config = changed(Config(), settings)
+  config = with_settings(Config(), settings)
   (tmp_path / 'file.py').write_bytes(
     config_file('By """ and \\.\n\nEnds in "', config, ['seed', 'model.num_layers'])
   )

@@ -151,7 +151,7 @@ def test_a_job_without_progress_is_not_queued_again(job):
   ],
 )
 def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
-  assert sbatch.gpus(options, 4, 2) == gpus
+  assert sbatch.requested_gpus(options, 4, 2) == gpus
 
 
 @pytest.mark.parametrize(

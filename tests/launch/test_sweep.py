@@ -12,19 +12,19 @@ import signal
 
 import pytest
 
-from tests.faults.kill import differences
-from tests.launch import sweep_house
-from tests.launch.sweep_house import ROOT, Sweep, rows_of
+from tests.launch import sweep_sandbox
+from tests.launch.sweep_sandbox import ROOT, Sweep, rows_of
+from tests.robustness.kill import differences
 from transformer.config import flatten
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope='module')
-def house(tmp_path_factory):
-  house = tmp_path_factory.mktemp('house')
-  sweep_house.build(house)
-  return house
+def sandbox(tmp_path_factory):
+  sandbox = tmp_path_factory.mktemp('sandbox')
+  sweep_sandbox.build(sandbox)
+  return sandbox
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def sweep_of(folder, tmp_path):
     sweep.close()
 
 
-def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
+def test_trials_of_all_kinds_by_two_workers(sandbox, folder, sweep_of):
   sweep = sweep_of(
-    house,
-    house / 'space.py',
+    sandbox,
+    sandbox / 'space.py',
     '--trials=6',
     '--workers=2',
     '--keep_best=1',
@@ -112,7 +112,7 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
 
   text = (sweep.workdir / 'sweep.html').read_text('utf-8')
   assert text.count('* plotly.js v') == 1 and ' src=' not in text.partition('<h1>')[2]
-  for shown in (printed.rstrip('\n'), f'{house}/space.py', sweep_house.SPACE):
+  for shown in (printed.rstrip('\n'), f'{sandbox}/space.py', sweep_sandbox.SPACE):
     assert html.escape(shown) in text
   for plot in (
     'optimisation-history',
@@ -129,8 +129,10 @@ def test_trials_of_all_kinds_by_two_workers(house, folder, sweep_of):
   assert (trials / '0' / 'starts').read_text().split() == started[0]
 
 
-def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
-  sweep = sweep_of(house, house / 'slow.py', '--trials=3', '--config.train.steps=20')
+def test_kills_and_signals_keep_the_number_of_trials(sandbox, sweep_of):
+  sweep = sweep_of(
+    sandbox, sandbox / 'slow.py', '--trials=3', '--config.train.steps=20'
+  )
   sweep.start()
   sweep.wait_for_report(0)
   sweep.kill('.', 'claims/0')  # train.py is then asked to stop, and takes its time.
@@ -158,7 +160,7 @@ def test_kills_and_signals_keep_the_number_of_trials(house, sweep_of):
   assert 'Traceback' not in sweep.log
 
 
-def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
+def test_slurms_jobs_are_workers(sandbox, sweep_of, tmp_path, monkeypatch):
   for name, line in (
     (
       'sbatch',
@@ -174,8 +176,8 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
     (tmp_path / name).chmod(0o755)
   monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
   sweep = sweep_of(
-    house,
-    house / 'jobs.py',
+    sandbox,
+    sandbox / 'jobs.py',
     '--trials=2',
     '--workers=1',
     '--slurm',
@@ -208,11 +210,11 @@ def test_slurms_jobs_are_workers(house, sweep_of, tmp_path, monkeypatch):
 
 
 def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
-  house, sweep_of, train, tmp_path
+  sandbox, sweep_of, train, tmp_path
 ):
   sweep = sweep_of(
     ROOT,
-    house / 'search.py',
+    sandbox / 'search.py',
     '--trials=1',
     '--config.train.steps=80',
     '--config.train.eval_every=10',

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from launch.sweeping import checkpoints, results, storage, study, trials
-from tests.launch.sweep_house import GOOD
+from tests.launch.sweep_sandbox import GOOD
 from transformer.errors import UserError
 from transformer.runs.lock import run_lock
 
@@ -63,10 +63,10 @@ def kept(sweep):
 def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   sweep = begin(f'{GOOD}objective = {objective!r}\n', 6)
   end_trials(sweep, 3.0, 1.0, 3.0, None, 2.0, float('nan'))
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert kept(sweep) == [0, 1, 2, 3, 4, 5]
   sweep.keep_best = 2
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert kept(sweep) == best
   titles, *rows = results.table(sweep)
   column = titles.index('checkpoints')
@@ -85,10 +85,10 @@ def test_what_a_person_trains_again_after_the_deletion_stays(begin):
   sweep = begin(number=2)
   sweep.keep_best = 1
   end_trials(sweep, 1.0, 2.0)
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert kept(sweep) == [1]
   (sweep.folder / 'trials' / '0' / 'checkpoints' / '20' / 'params').mkdir(parents=True)
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert (sweep.folder / 'trials' / '0' / 'checkpoints' / '20' / 'params').exists()
 
 
@@ -105,22 +105,23 @@ def test_a_trial_that_may_go_on_keeps_its_checkpoints(begin, monkeypatch):
     make_run(sweep, trial.number)
     end_trials(other, 2.0, 1.0, 3.0)
     with run_lock(sweep.folder / 'trials' / '2'):
-      checkpoints.delete_of_losers(other)
+      checkpoints.delete_all_but_best(other)
     return 0.0
 
   sweep.run_next(while_it_runs)
   assert kept(sweep) == [0, 2, 3]
-  checkpoints.delete_of_losers(other)
+  checkpoints.delete_all_but_best(other)
   assert kept(sweep) == [3]
   sweep = begin(number=5)
   sweep.keep_best = 1
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(study.Study, 'store_left', lambda _: None)  # As in the moment before.
+    # As in the moment before.
+    patch.setattr(study.Study, 'requeue_abandoned', lambda _: None)
     sweep.run_next(be_stopped)
   for _ in range(2):
-    checkpoints.delete_of_losers(sweep)
+    checkpoints.delete_all_but_best(sweep)
     assert kept(sweep) == [3, 4]
-    sweep.study.store_left()
+    sweep.study.requeue_abandoned()
 
 
 def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(
@@ -135,13 +136,14 @@ def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(
 
   with monkeypatch.context() as patch:
     patch.setattr(shutil, 'rmtree', fail)
-    checkpoints.delete_of_losers(sweep)
+    checkpoints.delete_all_but_best(sweep)
   assert 'the checkpoints of trial 0 are not deleted' in caplog.text
   left = sweep.folder / 'trials' / '0' / checkpoints.DELETED
   assert kept(sweep) == [1] and any(left.iterdir())
-  checkpoints.delete_of_losers(begin(number=2))  # Without the flag, nothing is deleted.
+  # Without the flag, nothing is deleted.
+  checkpoints.delete_all_but_best(begin(number=2))
   assert any(left.iterdir())
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert kept(sweep) == [1] and not any(left.iterdir())
 
 
@@ -153,10 +155,10 @@ def test_a_trial_without_its_checkpoints_does_not_go_on(begin, monkeypatch):
   journal = sweep.folder / storage.JOURNAL
   older = journal.read_bytes()
   end_trials(sweep, 2.0)
-  checkpoints.delete_of_losers(sweep)
+  checkpoints.delete_all_but_best(sweep)
   assert kept(sweep) == [1]
   journal.write_bytes(older.partition(b'"state":1')[0].rpartition(b'\n')[0] + b'\n')
   sweep = begin(number=2)
   with pytest.raises(UserError, match=r'trials/0 must resume, but --keep_best deleted'):
     sweep.run_next(lambda trial: trials.run_trial(sweep, trial, [], []))
-  assert sweep.left() == 2
+  assert sweep.num_unfinished() == 2

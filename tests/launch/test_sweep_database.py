@@ -10,8 +10,8 @@ import optuna
 import pytest
 
 from launch.sweeping import storage, study
-from tests.launch import sweep_house
-from tests.launch.sweep_house import GOOD, Sweep, rows_of
+from tests.launch import sweep_sandbox
+from tests.launch.sweep_sandbox import GOOD, Sweep, rows_of
 from transformer.config import Config
 from transformer.errors import UserError
 
@@ -129,8 +129,8 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(
   )
   assert (here.best().number, here.best().value) == (0, 4.0)
   assert [here.run_next(complete).number for _ in range(2)] == [1, 2]
-  assert here.run_next(complete) is None and here.left() == 0
-  assert begin('here', 4).left() == 1
+  assert here.run_next(complete) is None and here.num_unfinished() == 0
+  assert begin('here', 4).num_unfinished() == 1
 
 
 def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkeypatch):
@@ -138,13 +138,15 @@ def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkey
 
   def meanwhile(trial):
     with monkeypatch.context() as patch:
-      patch.setattr(there, 'to_begin', lambda: 1)  # As it was a moment ago.
+      patch.setattr(there, 'num_unstarted', lambda: 1)  # As it was a moment ago.
       there.run_next(ran.append)
     return complete(trial)
 
   assert here.run_next(meanwhile).number == 0
-  assert ran == [] and here.left() == there.left() == 0
-  assert [trial.number for trial in here.all()] == [0] and begin('there', 2).left() == 1
+  assert ran == [] and here.num_unfinished() == there.num_unfinished() == 0
+  assert [trial.number for trial in here.all()] == [0] and begin(
+    'there', 2
+  ).num_unfinished() == 1
 
 
 def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
@@ -159,10 +161,10 @@ def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
 
 @pytest.mark.long
 def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
-  house, workdir = tmp_path / 'house', tmp_path / 'sweep'
-  house.mkdir()
-  sweep_house.build(house)
-  path = house / 'launch' / 'sweeping' / 'storage.py'
+  sandbox, workdir = tmp_path / 'sandbox', tmp_path / 'sweep'
+  sandbox.mkdir()
+  sweep_sandbox.build(sandbox)
+  path = sandbox / 'launch' / 'sweeping' / 'storage.py'
   path.write_text(
     path.read_text()
     .replace('HEARTBEAT_SECONDS = 15', 'HEARTBEAT_SECONDS = 1')
@@ -171,10 +173,10 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
   # As on two machines that share a directory.
   machines = [
     Sweep(
-      house,
+      sandbox,
       workdir,
       f'--config={folder}/tiny.py',
-      f'--sweep={house}/jobs.py',
+      f'--sweep={sandbox}/jobs.py',
       '--trials=5',
       '--workers=2',
       '--config.train.steps=10',

@@ -6,14 +6,14 @@ import socket
 import pytest
 
 from launch.sweeping import results, storage
-from tests.launch.sweep_house import GOOD
+from tests.launch.sweep_sandbox import GOOD
 from transformer.errors import Preempted, UserError
 from transformer.runs.lock import run_lock
 
 
 def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   begin()
-  assert begin(number=2).left() == 2 and begin(number=4).left() == 4
+  assert begin(number=2).num_unfinished() == 2 and begin(number=4).num_unfinished() == 4
   with pytest.raises(
     UserError, match=r'another sweep: train.steps was 100000, is 7; choose'
   ):
@@ -73,7 +73,7 @@ def test_a_trial_on_another_host_is_left_to_it_as_long_as_others_wait(
     sweep.run_next(kill)
   with run_lock(tmp_path / 'sweep' / 'claims' / '0'):  # Its worker lives.
     assert [sweep.run_next(complete).number for _ in range(2)] == [1, 2]
-    assert sweep.run_next(complete) is None and sweep.left() == 1
+    assert sweep.run_next(complete) is None and sweep.num_unfinished() == 1
   assert sweep.run_next(complete).number == 0
 
 
@@ -82,10 +82,10 @@ def test_workers_in_a_folder_run_different_trials(begin):
 
   def meanwhile(trial):
     assert there.run_next(complete).number == 1
-    assert there.run_next(complete) is None and there.left() == 1
+    assert there.run_next(complete) is None and there.num_unfinished() == 1
     return complete(trial)
 
-  assert here.run_next(meanwhile).number == 0 and there.left() == 0
+  assert here.run_next(meanwhile).number == 0 and there.num_unfinished() == 0
 
 
 def test_the_page_knows_a_trial_that_ends_while_it_is_written(begin, monkeypatch):
@@ -116,7 +116,7 @@ def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
   for kind in (Killed, UserError, Preempted):
     with pytest.raises(kind):
       run(begin(number=14), end)
-  assert begin(number=14).left() == 2
+  assert begin(number=14).num_unfinished() == 2
   assert sorted(run(begin(number=14))) == [12, 13]
   assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
 
@@ -142,4 +142,4 @@ def test_a_grid_is_tried_once_and_ends(begin, seed):
   sweep = begin(f'{GOOD}import optuna\ndef sampler(seed):\n  return {grid}\n', 9)
   drawn = run(sweep)
   assert sorted(params['dropout'] for params in drawn.values()) == [0.1, 0.2, 0.3, 0.4]
-  assert sweep.left() == 0
+  assert sweep.num_unfinished() == 0

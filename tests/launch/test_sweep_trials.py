@@ -7,7 +7,7 @@ import pytest
 
 from launch.gpus import visible_gpus
 from launch.sweeping import trials, workers
-from tests.launch.sweep_house import GOOD
+from tests.launch.sweep_sandbox import GOOD
 from transformer.errors import UserError
 
 # The beginning of a stand-in for train.py.
@@ -41,7 +41,7 @@ def test_workers_share_a_machine(number, cores, gpus, shares):
   if gpus is None and visible_gpus({}):
     pytest.skip('this machine has GPUs')
   for worker, (own, gpu, memory) in enumerate(shares):
-    part, changes = workers.share(worker, number, range(cores), environment)
+    part, changes = workers.share_of_machine(worker, number, range(cores), environment)
     assert part == set(own)
     assert changes.get('CUDA_VISIBLE_DEVICES') == gpu
     assert changes.get('XLA_PYTHON_CLIENT_MEM_FRACTION') == memory
@@ -66,7 +66,7 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(
     UserError, match=r'first 4 trials .* with the same error: no room for # bytes; '
   ):
     workers.work(begin(number=9), False, '')
-  assert begin(number=9).left() == 5
+  assert begin(number=9).num_unfinished() == 5
   # Two reasons, and settings that the config refuses.
   for number, run_trial in (
     (9, failing('no {1}', seconds=1.0)),
@@ -75,7 +75,7 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(
     monkeypatch.setattr(workers, 'run_trial', run_trial)
     sweep = begin(number=number)
     workers.work(sweep, False, '')
-    assert not sweep.left()
+    assert not sweep.num_unfinished()
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_reason_of_a_failure(train, code, reason):
     optuna.trial.TrialState.FAIL,
     reason,
   )
-  assert sweep.left() == 2
+  assert sweep.num_unfinished() == 2
 
 
 @pytest.mark.parametrize(

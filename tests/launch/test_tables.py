@@ -12,8 +12,8 @@ from launch import table3_page, table3_rows, tables
 from launch.sweeping.means import means
 from launch.sweeping.results import table
 from tests import latex
-from tests.launch import sweep_house
-from tests.launch.sweep_house import GOOD
+from tests.launch import sweep_sandbox
+from tests.launch.sweep_sandbox import GOOD
 from transformer.config import flatten
 
 ODD = 'a_b & 50% #1 {x} ~^$ | \\y'
@@ -25,13 +25,13 @@ def cells_of(line):
 
 
 def test_special_characters_are_escaped(tmp_path):
-  written = tables.formatted(ROWS, 'latex')
+  written = tables.format_table(ROWS, 'latex')
   for escaped in (r'a\_b \& 50\% \#1 \{x\}', r'\$', r'\textasciitilde'):
     assert escaped in written
   latex.check(written, tmp_path)
-  markdown = tables.formatted(ROWS, 'markdown').splitlines()
+  markdown = tables.format_table(ROWS, 'markdown').splitlines()
   assert all(line.count('|') - line.count(r'\|') == 3 for line in markdown)
-  assert list(csv.reader(tables.formatted(ROWS, 'csv').splitlines())) == [
+  assert list(csv.reader(tables.format_table(ROWS, 'csv').splitlines())) == [
     ['name', 'a|b'],
     [ODD, '1.50 ± 0.10'],
     ['plain', ''],
@@ -60,7 +60,7 @@ def sweep_over_seeds(begin):
 @pytest.mark.parametrize('style', tables.FORMATS)
 def test_the_table_of_a_sweep_has_the_values_of_its_trials(begin, tmp_path, style):
   sweep = sweep_over_seeds(begin)
-  written = tables.formatted(table(sweep, exact=style == 'csv'), style)
+  written = tables.format_table(table(sweep, exact=style == 'csv'), style)
   if style == 'csv':
     rows = list(csv.DictReader(written.splitlines()))
     assert [row['trial'] for row in rows] == ['0', '1', '2', '3', '4', '5', '6']
@@ -77,7 +77,7 @@ def test_the_table_of_a_sweep_has_the_values_of_its_trials(begin, tmp_path, styl
 @pytest.mark.parametrize('style', tables.FORMATS)
 def test_a_sweep_has_means_over_seeds(begin, tmp_path, style):
   rows = means(sweep_over_seeds(begin), style)
-  written = tables.formatted(rows, style)
+  written = tables.format_table(rows, style)
   first = [10.123456, 11.5, 13.75]
   if style == 'csv':
     one, other = csv.DictReader(written.splitlines())
@@ -179,18 +179,18 @@ def suggest(trial):
 
 @pytest.mark.long
 def test_a_sweep_that_is_done_prints_only_its_table(folder, tmp_path):
-  house = tmp_path / 'house'
-  sweep_house.build(house)
+  sandbox = tmp_path / 'sandbox'
+  sweep_sandbox.build(sandbox)
   (tmp_path / 'space.py').write_text(SEEDS)
   flags = [f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', '--trials=3']
   flags.append('--config.train.steps=10')
   tables_of = []
   for more in ([], ['--format=csv'], ['--format=latex', '--mean_over_seeds']):
-    sweep = sweep_house.Sweep(house, tmp_path / 'sweep', *flags, *more)
+    sweep = sweep_sandbox.Sweep(sandbox, tmp_path / 'sweep', *flags, *more)
     sweep.start()
     tables_of.append(sweep.end(0))
   text, trials, latex_means = tables_of
-  assert len(sweep_house.rows_of(text)[1]) == 3
+  assert len(sweep_sandbox.rows_of(text)[1]) == 3
   rows = list(csv.DictReader(trials.splitlines()))
   assert [row['valid/bleu'] for row in rows] == ['15.0'] * 3
   assert '1.5' in latex_means and ' 15 ± 0 ' in latex_means and ' 3 ' in latex_means

@@ -87,7 +87,7 @@ def one_pair_a_row(batch):
     {'attention': 'my_attentions:cosine'},
   ],
 )
-def test_a_search_computes_what_training_computes(own_parts, one_pair_a_row, changes):
+def test_a_search_computes_what_training_computes(doc_plugins, one_pair_a_row, changes):
   model = model_of(**changes)
   params = random_params(model)
   forced = forced_logits(model, params, one_pair_a_row)
@@ -98,7 +98,7 @@ def test_a_search_computes_what_training_computes(own_parts, one_pair_a_row, cha
   )
 
 
-def test_the_settings_of_a_model_reach_its_parameters(own_parts):
+def test_the_settings_of_a_model_reach_its_parameters(doc_plugins):
   for module, first in ((TEMPERED, 1.0), ((TEMPERED, {'first': 2.0}), 2.0)):
     params = init_params(model_of(module=module), 0)
     for layer in ('encoder_0', 'decoder_1'):
@@ -166,7 +166,7 @@ def test_a_mistake_is_one_line_that_names_the_part(changes, fact):
   assert '\n' not in str(caught.value)
 
 
-def test_weights_of_an_attention_that_has_none_are_refused(batch, own_parts):
+def test_weights_of_an_attention_that_has_none_are_refused(batch, doc_plugins):
   model = model_of(attention='my_attentions:cosine')
   with pytest.raises(
     UserError, match='my_attentions:cosine returns no attention weights'

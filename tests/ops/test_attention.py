@@ -27,7 +27,7 @@ from transformer.ops.attention import (
 )
 from transformer.ops.fused_attention import fused_attention
 from transformer.ops.masks import combine_masks
-from transformer.testing.tolerance import rounding
+from transformer.testing.tolerance import rounding_tolerance
 
 jitted = jax.jit(attention_with_weights)
 
@@ -164,7 +164,7 @@ def test_every_product_of_16_bit_inputs_has_factors_of_16_bits():
       for gradient in (plain, wanted)
     ),
     rtol=0.05,
-    atol=rounding(3, 1.0, jnp.bfloat16),
+    atol=rounding_tolerance(3, 1.0, jnp.bfloat16),
   )
 
 

@@ -16,7 +16,7 @@ from transformer.ops import losses
 from transformer.ops.losses import chunked_loss as loss_in_chunks
 from transformer.ops.losses import smoothed_cross_entropy as cross_entropy
 from transformer.ops.losses import token_losses
-from transformer.testing.tolerance import rounding
+from transformer.testing.tolerance import rounding_tolerance
 
 
 def gradients(loss, smoothing, scale=1.0):
@@ -212,8 +212,8 @@ def test_a_loss_of_a_user_gets_its_positions_and_its_gradients(monkeypatch):
     *(
       jax.jit(jax.value_and_grad(loss, (0, 1)))(x, output) for loss in (chunked, naive)
     ),
-    rtol=rounding(B * T * N, 1.0),
-    atol=rounding(B * T, size=600.0),
+    rtol=rounding_tolerance(B * T * N, 1.0),
+    atol=rounding_tolerance(B * T, size=600.0),
   )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from transformer.ops import losses
 from transformer.ops.losses import softmax_sums, softmax_sums_in_one_pass, token_losses
-from transformer.testing.tolerance import rounding
+from transformer.testing.tolerance import rounding_tolerance
 
 N = 1009
 # Roundings on a logit's way into a sum: of each addition, two exponentials and two products.
@@ -72,10 +72,14 @@ def test_the_sums_are_those_of_float64(sums_of):
   assert np.array_equal(got_peak, peak)
   total = np.sum(np.exp(exact - peak[..., None]), axis=-1)
   # An exponent has the rounding of its logit's distance to the maximum.
-  relative = rounding(ROUNDINGS, 1.0) + rounding(1, 1.0) * np.ptp(exact, axis=-1)
+  relative = rounding_tolerance(ROUNDINGS, 1.0) + rounding_tolerance(1, 1.0) * np.ptp(
+    exact, axis=-1
+  )
   assert np.all(np.abs(got_total - total) <= relative * total)
   difference = np.abs(got_sum - np.sum(exact, axis=-1))
-  assert np.all(difference <= rounding(N, 1.0) * np.sum(np.abs(exact), axis=-1))
+  assert np.all(
+    difference <= rounding_tolerance(N, 1.0) * np.sum(np.abs(exact), axis=-1)
+  )
 
 
 @pytest.mark.usefixtures('any_order')
@@ -87,7 +91,9 @@ def test_excluded_tokens_count_nothing(sums_of):
   peak, total, logits_sum = jax.jit(lambda y: sums_of(y))(some)
   wanted_peak, wanted_total, _ = jax.jit(softmax_sums)(logits[..., ~excluded])
   assert np.array_equal(peak, wanted_peak)
-  np.testing.assert_allclose(total, wanted_total, rtol=rounding(ROUNDINGS, 1.0))
+  np.testing.assert_allclose(
+    total, wanted_total, rtol=rounding_tolerance(ROUNDINGS, 1.0)
+  )
   assert np.all(np.isneginf(logits_sum))
 
 
@@ -113,11 +119,13 @@ def test_losses_and_gradients_of_gpus_are_those_of_float64(monkeypatch, smoothin
   np.put_along_axis(wanted, targets[..., None], 1 - smoothing + smoothing / N, axis=-1)
   exact_nll = -np.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
   largest = np.abs(np.float64(logits)).max(axis=-1)
-  bound = rounding(ROUNDINGS, 1.0) + rounding(N, largest)
+  bound = rounding_tolerance(ROUNDINGS, 1.0) + rounding_tolerance(N, largest)
   assert np.all(np.abs(nll - exact_nll) <= bound)
   assert np.all(np.abs(loss + np.sum(wanted * log_probs, axis=-1)) <= bound)
   error = (np.exp(log_probs) - wanted) * weights[..., None]
-  bound = rounding(ROUNDINGS, 1.0) + rounding(1, 2 * largest[..., None])
+  bound = rounding_tolerance(ROUNDINGS, 1.0) + rounding_tolerance(
+    1, 2 * largest[..., None]
+  )
   bound = bound * (np.exp(log_probs) + wanted) + np.finfo(np.float32).tiny
   assert np.all(np.abs(gradient - error) <= bound)
   assert not np.any(gradient[weights == 0])
@@ -134,7 +142,10 @@ def test_both_can_be_differentiated_again_in_both_directions():
     penalty = jax.grad(lambda y: jnp.sum(jax.grad(norm)(y) ** 2))
     return penalty(logits_TN), jax.jvp(jax.grad(norm), (logits_TN,), (tangent_TN,))
 
-  near = {'rtol': rounding(13 * 13, 1.0), 'atol': rounding(13 * 13, 130.0)}
+  near = {
+    'rtol': rounding_tolerance(13 * 13, 1.0),
+    'atol': rounding_tolerance(13 * 13, 130.0),
+  }
   results = [jax.jit(derivatives, static_argnums=0)(f) for f in BOTH]
   chex.assert_trees_all_close(*results, **near)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import transformer
-from transformer.testing.tolerance import rounding
+from transformer.testing.tolerance import rounding_tolerance
 
 ARCHIVES = sorted(pathlib.Path(__file__).parent.glob('*.tar.gz'))
 # A sentence's log-probability sums up to 20 tokens. Before it, numbers below 10 pass the sublayers
 # of two layers and the output projection, whose sums have up to 300 terms.
-ROUNDING = 20 * rounding(terms=6 * 300, size=10.0)
+ROUNDING = 20 * rounding_tolerance(terms=6 * 300, size=10.0)
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix('.tar.gz'))

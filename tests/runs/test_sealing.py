@@ -11,7 +11,7 @@ import shutil
 import chex
 import pytest
 
-from tests.faults.damage import DAMAGES, damaged, files_of
+from tests.robustness.damage import DAMAGES, damaged, files_of
 from tests.runs.saved_checkpoints import (
   LIKE,
   history_of,

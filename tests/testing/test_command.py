@@ -23,9 +23,11 @@ def start(folder, *arguments, **environment):
 
 
 @pytest.mark.long
-def test_a_model_is_checked_with_eight_devices_and_the_settings_of_a_config(own_parts):
+def test_a_model_is_checked_with_eight_devices_and_the_settings_of_a_config(
+  doc_plugins,
+):
   done = start(
-    own_parts,
+    doc_plugins,
     '-m',
     'transformer.testing',
     f'--config={ROOT}/configs/quickstart.py',

@@ -9,12 +9,17 @@ from tests.testing.sizes import SIZES
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.testing.checks import CHECKS
-from transformer.testing.subject import Broken, Subject, read, small
+from transformer.testing.model_under_test import (
+  CheckFailed,
+  ModelUnderTest,
+  load,
+  shrink,
+)
 
 CONFIG = ModelConfig(**SIZES | {'num_layers': 1})
 # The model of docs/models.md, which is no Transformer.
 SPEC = 'my_models:Gru'
-pytestmark = pytest.mark.usefixtures('own_parts')
+pytestmark = pytest.mark.usefixtures('doc_plugins')
 
 
 def long(*values):
@@ -26,9 +31,9 @@ def long(*values):
   [
     ('NotCausal', 'future_targets_change_nothing', 'which comes later'),
     ('Routed', 'future_targets_change_nothing', 'changes with later target tokens'),
-    ('OneSegment', 'neighbours_change_nothing', 'the other pairs of a packed row'),
-    ('NoPadding', 'neighbours_change_nothing', 'the tokens at padding'),
-    ('BatchMean', 'neighbours_change_nothing', 'other rows of a batch'),
+    ('OneSegment', 'neighbors_change_nothing', 'the other pairs of a packed row'),
+    ('NoPadding', 'neighbors_change_nothing', 'the tokens at padding'),
+    ('BatchMean', 'neighbors_change_nothing', 'other rows of a batch'),
     (
       'RowPositions',
       'packing_changes_nothing',
@@ -40,41 +45,50 @@ def long(*values):
     ('NeverDropping', 'dropout_needs_a_key', 'dropout keys change nothing'),
     ('EmptyRows', 'empty_rows_have_finite_gradients', 'not finite'),
     ('Rounded', 'bfloat16_is_near_float32', 'log-probabilities differ from float32'),
-    ('Late', 'cached_decoding_is_teacher_forcing', 'a step with a cache gives other'),
+    (
+      'Late',
+      'cached_decoding_equals_teacher_forcing',
+      'a step with a cache gives other',
+    ),
     (
       'NotReordered',
-      'cached_decoding_is_teacher_forcing',
+      'cached_decoding_equals_teacher_forcing',
       'after hypotheses are reordered',
     ),
     (
       'NotReordered',
-      'searches_score_by_teacher_forcing',
+      'search_scores_equal_teacher_forcing',
       'would choose the wrong ones',
     ),
     long('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
-    long('Stateful', 'resumed_training_is_uninterrupted', 'with the same seed differ'),
     long(
-      'Stateful', 'devices_make_the_steps_of_one', 'depend on the number of devices'
+      'Stateful', 'resumed_training_equals_uninterrupted', 'with the same seed differ'
     ),
-    ('BadSplits', 'devices_make_the_steps_of_one', 'cannot be compiled'),
+    long(
+      'Stateful',
+      'sharded_training_equals_one_device',
+      'depend on the number of devices',
+    ),
+    ('BadSplits', 'sharded_training_equals_one_device', 'cannot be compiled'),
   ],
 )
 def test_a_broken_model_is_caught_by_its_check(model, check, sentence):
-  with pytest.raises(Broken, match=sentence) as caught:
-    CHECKS[check](Subject(getattr(broken_models, model), CONFIG))
+  with pytest.raises(CheckFailed, match=sentence) as caught:
+    CHECKS[check](ModelUnderTest(getattr(broken_models, model), CONFIG))
   assert '\n' not in str(caught.value)
 
 
 @pytest.fixture(scope='module')
-def gru(own_parts):
-  return Subject(importlib.import_module('my_models').Gru, CONFIG)
+def gru(doc_plugins):
+  return ModelUnderTest(importlib.import_module('my_models').Gru, CONFIG)
 
 
 @pytest.mark.parametrize(
   'check',
   [
     long(name)
-    if name in ('devices_make_the_steps_of_one', 'resumed_training_is_uninterrupted')
+    if name
+    in ('sharded_training_equals_one_device', 'resumed_training_equals_uninterrupted')
     else name
     for name in CHECKS
   ],
@@ -87,16 +101,16 @@ def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
   config = ModelConfig(
     num_heads=4, key_dim=64, module=(SPEC, {'hidden': 5}), dtype='bfloat16'
   )
-  found = small(config)
+  found = shrink(config)
   assert (found.num_heads, found.module, found.dtype) == (4, config.module, 'float32')
   assert (
     found.model_dim % 4 == 0 and max(found.model_dim, found.ff_dim, found.key_dim) < 64
   )
-  subject = read('{"num_layers": 6, "module": ["' + SPEC + '", {"hidden": 5}]}')
+  subject = load('{"num_layers": 6, "module": ["' + SPEC + '", {"hidden": 5}]}')
   assert (subject.model.hidden, subject.config.num_layers) == (5, 2)
   # Fewer positions than the default data.max_length, which the checks do not read.
   assert (
-    read('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
+    load('{"positions": "learned", "max_positions": 90}').config.positions == 'learned'
   )
 
 
@@ -111,4 +125,4 @@ def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
 )
 def test_a_model_that_cannot_be_built_is_one_line(text, fact):
   with pytest.raises(UserError, match=fact):
-    read(text)
+    load(text)

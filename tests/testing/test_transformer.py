@@ -8,7 +8,7 @@ from tests.testing.sizes import SIZES
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.testing.checks import CHECKS
-from transformer.testing.subject import Subject
+from transformer.testing.model_under_test import ModelUnderTest
 
 ROTARY = {'norm': 'pre', 'positions': 'rotary', 'key_dim': 8}
 VARIANTS = {
@@ -26,18 +26,21 @@ VARIANTS = {
   'remat': {'remat': True},
 }
 # Some that differ in what they check; the others run with --all.
-TRAINED = ('resumed_training_is_uninterrupted', 'devices_make_the_steps_of_one')
+TRAINED = (
+  'resumed_training_equals_uninterrupted',
+  'sharded_training_equals_one_device',
+)
 QUICK = {
   *(f'post-{check}' for check in CHECKS if check not in TRAINED),
-  'modern-neighbours_change_nothing',
+  'modern-neighbors_change_nothing',
   'relative-future_targets_change_nothing',
-  'modern-cached_decoding_is_teacher_forcing',
+  'modern-cached_decoding_equals_teacher_forcing',
 }
 
 
 @functools.cache
-def subject_of(variant):
-  return Subject(Transformer, ModelConfig(**SIZES | VARIANTS[variant]))
+def model_under_test_of(variant):
+  return ModelUnderTest(Transformer, ModelConfig(**SIZES | VARIANTS[variant]))
 
 
 @pytest.mark.long(but=QUICK)
@@ -50,4 +53,4 @@ def subject_of(variant):
   ],
 )
 def test_every_variant_passes(variant, check):
-  CHECKS[check](subject_of(variant))
+  CHECKS[check](model_under_test_of(variant))

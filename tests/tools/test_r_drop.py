@@ -7,7 +7,7 @@ import pytest
 
 from tests.ops.loss_arrays import arrays, naive_loss, positions_at_once
 from tests.tiny_training import make_batch
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.transformer import init_params

@@ -15,7 +15,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.linear import logits
 from transformer.ops.losses import chunked_loss
-from transformer.tools.simcut import cut_inputs, cut_loss, simcut
+from transformer.tools.simcut import cutoff_inputs, simcut, simcut_loss
 from transformer.training.objective import cross_entropy, duplicate_batch, forward
 
 SHAPES = {
@@ -62,7 +62,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(
   targets, weights = (jnp.repeat(array[::2], 2, axis=0) for array in (targets, weights))
 
   def chunked(x, output):
-    return chunked_loss(cut_loss(smoothing, 3.0), x, output, weights / 2, targets)[
+    return chunked_loss(simcut_loss(smoothing, 3.0), x, output, weights / 2, targets)[
       'loss'
     ]
 
@@ -84,7 +84,7 @@ def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
   model, params = tiny(**SHAPES[shape])
   batch = make_batch(0)
   doubled, _ = duplicate_batch(batch)
-  wider, padded, cut = cut_inputs(model, params, doubled, jax.random.key(3), 0.5)
+  wider, padded, cut = cutoff_inputs(model, params, doubled, jax.random.key(3), 0.5)
   for name in ('source_tokens', 'target_tokens'):
     before, after = getattr(doubled, name), getattr(cut, name)
     chex.assert_trees_all_equal(after[::2], before[::2])
@@ -102,14 +102,14 @@ def test_the_sides_of_a_pair_are_cut_at_different_places():
   model, params = tiny()
   tokens = np.full((2, 40), 7, np.int32)
   batch = make_batch(0)._replace(source_tokens=tokens, target_tokens=tokens)
-  _, _, cut = cut_inputs(model, params, batch, jax.random.key(3), 0.5)
+  _, _, cut = cutoff_inputs(model, params, batch, jax.random.key(3), 0.5)
   assert np.any(cut.source_tokens != cut.target_tokens)
 
 
 def test_a_model_reads_zeros_for_a_cut_token():
   model, params = tiny(share_embeddings=False)
   batch, name = make_batch(0), 'source_embedding'
-  wider, padded, _ = cut_inputs(model, params, batch, None, 0.5)
+  wider, padded, _ = cutoff_inputs(model, params, batch, None, 0.5)
   cut = batch._replace(
     source_tokens=jnp.where(batch.source_tokens == 7, VOCABULARY, batch.source_tokens)
   )
@@ -140,14 +140,14 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
 
 
 @pytest.mark.parametrize(
-  ('alpha', 'share', 'words'),
+  ('alpha', 'cutoff_probability', 'words'),
   [
     (0.0, 0.05, 'alpha'),
     (float('inf'), 0.05, 'alpha'),
-    (3.0, 0.0, 'share'),
-    (3.0, 1.0, 'share'),
+    (3.0, 0.0, 'cutoff_probability'),
+    (3.0, 1.0, 'cutoff_probability'),
   ],
 )
-def test_numbers_out_of_range_are_refused(alpha, share, words):
+def test_numbers_out_of_range_are_refused(alpha, cutoff_probability, words):
   with pytest.raises(UserError, match=words):
-    simcut(Config(), alpha, share)
+    simcut(Config(), alpha, cutoff_probability)

@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tests.collectives import collectives_of
 from tests.experiment.tiny_runs import rows_of, size_of
+from tests.hlo_collectives import collectives_of
 from tests.tiny_training import (
   VOCABULARY,
   NumberedBatches,

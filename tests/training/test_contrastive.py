@@ -46,12 +46,12 @@ def contrast_of(batch):
   return float(sums['contrast'] / sums['weight'])
 
 
-def test_a_packed_sentence_has_the_contrast_of_a_row_of_its_own(own_parts):
+def test_a_packed_sentence_has_the_contrast_of_a_row_of_its_own(doc_plugins):
   packed = make_batch(0)
   assert contrast_of(packed) == pytest.approx(contrast_of(unpacked(packed)), rel=1e-4)
 
 
-def test_training_brings_a_sentence_near_to_its_translation(own_parts):
+def test_training_brings_a_sentence_near_to_its_translation(doc_plugins):
   objective = make_objective(SETTINGS, None)
   update = make_update(SETTINGS, MODEL, make_mesh(SETTINGS.mesh, 4), objective)
   batch = make_batch(0)
@@ -64,7 +64,7 @@ def test_training_brings_a_sentence_near_to_its_translation(own_parts):
   assert contrasts[-1] < 0.5 * contrasts[0]
 
 
-def test_separate_vocabularies_are_an_error(own_parts):
+def test_separate_vocabularies_are_an_error(doc_plugins):
   separate = dataclasses.replace(
     SETTINGS,
     data=dataclasses.replace(SETTINGS.data, shared_vocabulary=False),

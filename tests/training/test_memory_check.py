@@ -15,7 +15,7 @@ from tests.tiny_training import (
   Settings,
   compiled_once,
 )
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 from transformer.errors import UserError
 from transformer.training import memory_check
 from transformer.training.config import MeshConfig

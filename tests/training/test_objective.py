@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_training import Settings, make_batch, train_tiny
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 from transformer.data.config import DataConfig
 from transformer.errors import UserError
 from transformer.experiment.meter import WALL_CLOCK, Meter
@@ -60,7 +60,9 @@ def of_vocabulary(config):
   return lambda vocabulary: Objective(wrong, frozen=np.ones(vocabulary))
 
 
-def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_parts):
+def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(
+  doc_plugins,
+):
   model = Bigrams()
   params, key = init_params(model, 3), jax.random.key(1)
 
@@ -81,7 +83,7 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(own_
   assert 0 < focal[0] < 0.99 * plain[0]
 
 
-def test_a_run_minimises_its_objective(own_parts, tmp_path):
+def test_a_run_minimises_its_objective(doc_plugins, tmp_path):
   objective = make_objective(settings('my_losses:focal'), None)
   outcome = train_tiny(
     Settings(train=TrainConfig(steps=2, tokens_per_batch=44)),
@@ -189,7 +191,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
   ],
 )
-def test_a_mistake_in_an_objective_is_one_line(own_parts, objective, fact):
+def test_a_mistake_in_an_objective_is_one_line(doc_plugins, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     check_sums(make_objective(settings(*objective), None).loss())
   assert '\n' not in str(caught.value)

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from tests.experiment.tiny_runs import final_state, run
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.transformer import Transformer, init_params
@@ -211,7 +211,7 @@ OWN = OptimizerConfig(
 )
 
 
-def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
+def test_the_examples_of_the_page_are_a_trapezoid_and_lion(doc_plugins):
   np.testing.assert_allclose(
     curve(
       OWN.schedule, (0, 1, 2, 5, 8, 10), 10, peak_learning_rate=0.01, warmup_steps=2
@@ -232,7 +232,7 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(own_parts):
 
 
 def test_the_example_of_frozen_parameters_changes_the_others_alone(
-  own_parts, params, gradients
+  doc_plugins, params, gradients
 ):
   def updates(algorithm):
     schedule = ('my_optimizers:trapezoid', {'share': 0.5})
@@ -259,7 +259,7 @@ def test_the_example_of_frozen_parameters_changes_the_others_alone(
 
 
 @pytest.mark.long
-def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(own_parts, tmp_path):
+def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(doc_plugins, tmp_path):
   how = {
     'optimizer': OWN,
     'steps': 4,
@@ -314,7 +314,7 @@ def pairs(optimizer, *_):
     ),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_part(own_parts, settings, fact):
+def test_a_mistake_is_one_line_that_names_the_part(doc_plugins, settings, fact):
   with pytest.raises(UserError, match=fact) as caught:
     config = Config(optimizer=OptimizerConfig(**settings)).optimizer
     make_optimizer(config, make_schedule(config, 7, 10)).init({})

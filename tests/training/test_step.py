@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from tests.tiny_training import VOCABULARY, Settings, make_batch
-from tests.training.bigrams import Bigrams
+from tests.training.bigram_model import Bigrams
 from transformer.data.batch import BOS_ID
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig

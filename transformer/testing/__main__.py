@@ -45,9 +45,10 @@ def main(_):
     'True'  # Optimizing these short programs costs more time than it saves.
   )
   os.environ['TESTED_MODEL'] = json.dumps(dataclasses.asdict(model))
-  from transformer.testing import subject
+  from transformer.testing import model_under_test
 
-  subject.read(os.environ['TESTED_MODEL'])  # An invalid model fails here, in one line.
+  # An invalid model fails here, in one line.
+  model_under_test.load(os.environ['TESTED_MODEL'])
   import pytest
 
   folder = Path(__file__).parent

@@ -4,19 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer.testing.rows import (
+from transformer.testing.model_under_test import CheckFailed, ModelUnderTest, require
+from transformer.testing.random_batches import (
   FIRST,
   SOURCE_N,
   B,
   N,
   T,
-  forced_rows,
   full_batch,
   inputs,
   pack,
-  pair,
+  random_pair,
+  teacher_forced_inputs,
 )
-from transformer.testing.subject import Broken, Subject, require
 
 _EFFECT = (
   'training would see the tokens that it should predict, and translations would be far worse '
@@ -24,18 +24,20 @@ _EFFECT = (
 )
 
 
-def future_targets_change_nothing(subject: Subject):
+def future_targets_change_nothing(subject: ModelUnderTest):
   """Checks causality: the gradient with respect to later target tokens is exactly zero."""
   target = np.arange(N - T, N)  # Distinct tokens, none of them in the source.
   source = np.arange(FIRST, N - T)
-  _check_gradients(subject.shallow, forced_rows([source], target[None]), target)
+  _check_gradients(
+    subject.shallow, teacher_forced_inputs([source], target[None]), target
+  )
   # Discrete choices, such as expert routing, have no gradient, so also compare outputs.
   past_TT = np.tri(T, dtype=bool)
   sources = [source] * T
   same_TT = np.tile(target, (T, 1))
   changed_TT = np.where(past_TT, target, np.roll(target, 1))
-  before = subject.forward(*forced_rows(sources, same_TT))
-  after = subject.forward(*forced_rows(sources, changed_TT))
+  before = subject.forward(*teacher_forced_inputs(sources, same_TT))
+  after = subject.forward(*teacher_forced_inputs(sources, changed_TT))
   differ_TT = np.any(before != after, axis=-1)
   leaks = np.argwhere(differ_TT & past_TT)
   require(
@@ -69,12 +71,12 @@ def _check_gradients(subject, given, target_T):
     leaks = np.argwhere(np.triu(influence_TT, 1))
     if len(leaks):
       output, token = leaks[0]
-      raise Broken(
+      raise CheckFailed(
         f'output {output} depends on target token {token}, which comes later: {_EFFECT}'
       )
 
 
-def neighbours_change_nothing(subject: Subject):
+def neighbors_change_nothing(subject: ModelUnderTest):
   """Checks that other pairs in a row, padding and other rows do not change a bit of the outputs."""
   for others, sentence in (
     (
@@ -140,10 +142,10 @@ def _row(segments, row):
   return chosen
 
 
-def packing_changes_nothing(subject: Subject):
+def packing_changes_nothing(subject: ModelUnderTest):
   """Checks that a pair has the same outputs unpacked, packed, and with any amount of padding."""
-  first = pair(5, 7, 0)
-  second = pair(11, 13, 1)
+  first = random_pair(5, 7, 0)
+  second = random_pair(11, 13, 1)
   both = pack([[first, second], [second, first]])
   packed = np.asarray(subject.forward(*inputs(both)))
   one_a_row = pack([[first], [second]])
@@ -155,12 +157,16 @@ def packing_changes_nothing(subject: Subject):
   )
   of_first = alone[0, :7]
   of_second = alone[1, :13]
-  require(subject.near(packed[0, :20], np.concatenate([of_first, of_second])), packing)
-  require(subject.near(packed[1, :20], np.concatenate([of_second, of_first])), packing)
+  require(
+    subject.is_close(packed[0, :20], np.concatenate([of_first, of_second])), packing
+  )
+  require(
+    subject.is_close(packed[1, :20], np.concatenate([of_second, of_first])), packing
+  )
   unpadded = pack([[first]], 5, 7)
   tight = np.asarray(subject.forward(*inputs(unpadded)))
   require(
-    subject.near(tight[0], of_first),
+    subject.is_close(tight[0], of_first),
     'the amount of padding changes outputs: a translation would depend on the length of the '
     'longest sentence in its batch',
   )

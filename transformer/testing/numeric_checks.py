@@ -7,20 +7,20 @@ import numpy as np
 from transformer.errors import type_and_message
 from transformer.model.transformer import init_params
 from transformer.ops.dropout import random_key
-from transformer.testing.rows import full_batch, inputs, pack, pair
-from transformer.testing.subject import Broken, Subject, require
-from transformer.testing.tolerance import rounding
+from transformer.testing.model_under_test import CheckFailed, ModelUnderTest, require
+from transformer.testing.random_batches import full_batch, inputs, pack, random_pair
+from transformer.testing.tolerance import rounding_tolerance
 from transformer.training.objective import cross_entropy
 
 
-def eager_jit_and_vmap_agree(subject: Subject):
+def eager_jit_and_vmap_agree(subject: ModelUnderTest):
   """Checks that the outputs agree between eager mode, `jax.jit` and `jax.vmap`."""
   subject = subject.shallow
   batch = inputs(full_batch())
   jitted = subject.forward(*batch)
   eager = subject.log_probs(subject.params, *batch)
   require(
-    subject.near(eager, jitted),
+    subject.is_close(eager, jitted),
     'jax.jit changes outputs: what you debug is not what trains; a function of arrays must '
     'have no state in Python',
   )
@@ -34,20 +34,20 @@ def eager_jit_and_vmap_agree(subject: Subject):
   lifted = np.asarray(vectorised(*stacked))
   wanted = np.stack([jitted, np.roll(jitted, 1, axis=0)])
   require(
-    subject.near(lifted, wanted),
+    subject.is_close(lifted, wanted),
     'jax.vmap changes outputs: code that vectorises the model, such as gradients of each '
     'sentence, would get wrong numbers; axes must be counted from the last',
   )
 
 
-def dropout_needs_a_key(subject: Subject):
+def dropout_needs_a_key(subject: ModelUnderTest):
   """Checks that dropout is on only with deterministic=False, and depends on its key."""
   batch = inputs(full_batch())
   try:
     first = subject.apply(*batch, deterministic=True)[0]
     again = subject.apply(*batch, deterministic=True)[0]
   except Exception as error:  # Flax and JAX raise several types.
-    raise Broken(
+    raise CheckFailed(
       f'with deterministic=True and no dropout key the model fails, and so would '
       f'evaluation; pass `deterministic` on: {type_and_message(error)}'
     ) from error
@@ -79,7 +79,7 @@ def dropout_needs_a_key(subject: Subject):
     )
 
 
-def empty_rows_have_finite_gradients(subject: Subject):
+def empty_rows_have_finite_gradients(subject: ModelUnderTest):
   """Checks that rows of only padding, as at the end of an epoch, have finite gradients."""
 
   @jax.jit
@@ -87,7 +87,7 @@ def empty_rows_have_finite_gradients(subject: Subject):
   def gradient(params, batch):
     return cross_entropy(0.1).loss(subject.model, params, batch)['loss']
 
-  one = pair(5, 7, 0)
+  one = random_pair(5, 7, 0)
   for rows, what in (([[one], []], 'a row'), ([[], []], 'a batch')):
     found = jax.tree.leaves(gradient(subject.params, pack(rows)))
     require(
@@ -97,7 +97,7 @@ def empty_rows_have_finite_gradients(subject: Subject):
     )
 
 
-def bfloat16_is_near_float32(subject: Subject):
+def bfloat16_is_near_float32(subject: ModelUnderTest):
   """Checks that with bfloat16 activations, parameters are float32, and outputs close to float32."""
   narrow = subject.with_config(dtype='bfloat16')
   shapes = jax.eval_shape(lambda: init_params(narrow.model, 0))
@@ -115,7 +115,9 @@ def bfloat16_is_near_float32(subject: Subject):
   difference = np.sqrt(np.mean((got - wanted) ** 2))
   # A layer has about sixteen consecutive roundings; matrix products accumulate in float32.
   layers = subject.config.num_layers + subject.config.decoder_depth
-  allowed = rounding(terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16)
+  allowed = rounding_tolerance(
+    terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16
+  )
   require(
     difference <= allowed,
     f'in bfloat16, log-probabilities differ from float32 by {difference:.2g}, of which '

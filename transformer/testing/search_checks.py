@@ -22,8 +22,17 @@ from transformer.ops.search import (
   run_search,
   with_arrays,
 )
-from transformer.testing.rows import FIRST, B, N, S, T, W, forced_rows, pair
-from transformer.testing.subject import Subject, require
+from transformer.testing.model_under_test import ModelUnderTest, require
+from transformer.testing.random_batches import (
+  FIRST,
+  B,
+  N,
+  S,
+  T,
+  W,
+  random_pair,
+  teacher_forced_inputs,
+)
 
 # The initial capacity of the search state, in target positions; it grows to T.
 _FIRST_ROOM = 7
@@ -32,7 +41,7 @@ _SHORTER = 17
 _SEARCH = DecodeOptions(beam_size=W, max_extra_length=T - S)
 
 
-def cached_decoding_is_teacher_forcing(subject: Subject):
+def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
   """Checks that `start` and `step` agree with `__call__`, also with reordered hypotheses."""
   for reorders, sentence in (
     (
@@ -48,7 +57,7 @@ def cached_decoding_is_teacher_forcing(subject: Subject):
     ),
   ):
     for got, wanted in _steps(subject, reorders):
-      require(subject.near(got, wanted), sentence)
+      require(subject.is_close(got, wanted), sentence)
 
 
 def _steps(subject, reorders: bool):
@@ -61,9 +70,9 @@ def _steps(subject, reorders: bool):
   apply = functools.partial(subject.model.apply, {'params': subject.params})
   start = jax.jit(functools.partial(apply, method='start'), static_argnums=3)
   step = jax.jit(functools.partial(apply, method='step'))
-  sources = [pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
+  sources = [random_pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
   no_targets_BT = np.zeros((B, T), np.int32)
-  rows = forced_rows(sources, no_targets_BT)
+  rows = teacher_forced_inputs(sources, no_targets_BT)
   source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
   source = plain_arrays(pad_sources(source, S))
   state = grow_state(state, _FIRST_ROOM)
@@ -96,12 +105,12 @@ def _forced(subject, sources, tokens_BWT) -> np.ndarray:
   repeated = []
   for source in sources:
     repeated += [source] * beams
-  rows = forced_rows(repeated, tokens_BWT.reshape(-1, length))
+  rows = teacher_forced_inputs(repeated, tokens_BWT.reshape(-1, length))
   log_probs = np.asarray(subject.forward(*rows))
   return log_probs.reshape(*tokens_BWT.shape, N)
 
 
-def beam_of_one_is_greedy(subject: Subject):
+def beam_of_one_is_greedy(subject: ModelUnderTest):
   """Checks that beam search with one beam returns the tokens of greedy search."""
   greedy = dataclasses.replace(_SEARCH, beam_size=1)
   found = _search(subject, dataclasses.replace(greedy, search=f'{__name__}:beam'))
@@ -113,7 +122,7 @@ def beam_of_one_is_greedy(subject: Subject):
   )
 
 
-def searches_score_by_teacher_forcing(subject: Subject):
+def search_scores_equal_teacher_forcing(subject: ModelUnderTest):
   """Checks that the log-probabilities of hypotheses agree with teacher forcing."""
   for beams in (1, W):
     found = _search(subject, dataclasses.replace(_SEARCH, beam_size=beams))
@@ -126,7 +135,7 @@ def searches_score_by_teacher_forcing(subject: Subject):
     real_BW = lengths_BW > 0
     got_BW = np.asarray(found.log_probs)
     require(
-      subject.near(got_BW[real_BW], wanted_BW[real_BW]),
+      subject.is_close(got_BW[real_BW], wanted_BW[real_BW]),
       f'a search with {beams} beams reports other log-probabilities than teacher forcing '
       f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
       f'does not follow it through the search',
@@ -148,7 +157,9 @@ def beam(step, cache, limits_B, options, beams, nbest) -> Search:
 
 def _sources():
   """Returns sources with EOS; one has the maximum length of the batch."""
-  return [np.append(pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)]
+  return [
+    np.append(random_pair(length, 1, length)[0], EOS_ID) for length in (4, S - 1, 10)
+  ]
 
 
 def _search(subject, config: DecodeOptions) -> Hypotheses:

@@ -9,7 +9,7 @@ import os
 import jax
 import pytest
 
-from transformer.testing import subject
+from transformer.testing import model_under_test
 from transformer.testing.checks import CHECKS
 
 with contextlib.suppress(RuntimeError):  # JAX is already initialized.
@@ -17,14 +17,14 @@ with contextlib.suppress(RuntimeError):  # JAX is already initialized.
 
 
 @pytest.fixture(scope='session')
-def tested() -> subject.Subject:
+def tested() -> model_under_test.ModelUnderTest:
   """Returns the model with small sizes and random parameters."""
-  return subject.read(os.environ.get('TESTED_MODEL', '{}'))
+  return model_under_test.load(os.environ.get('TESTED_MODEL', '{}'))
 
 
 @pytest.mark.parametrize('check', CHECKS.values(), ids=CHECKS)
 def test_model(tested, check):
   try:
     check(tested)
-  except subject.Broken as error:
+  except model_under_test.CheckFailed as error:
     pytest.fail(str(error), pytrace=False)

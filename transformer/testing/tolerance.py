@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 
-def rounding(terms: int, size: float, dtype=jnp.float32) -> float:
+def rounding_tolerance(terms: int, size: float, dtype=jnp.float32) -> float:
   """Returns the maximum difference that rounding explains; a larger one has another cause.
 
   Each of n additions rounds its sum by at most eps / 2. Errors of both signs mostly cancel: the

@@ -15,8 +15,8 @@ from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodeConfig
 from transformer.errors import UserError, type_and_message
 from transformer.runs.checkpoint_writer import CheckpointWriter
-from transformer.testing.rows import pack, pair
-from transformer.testing.subject import Broken, Subject, require
+from transformer.testing.model_under_test import CheckFailed, ModelUnderTest, require
+from transformer.testing.random_batches import pack, random_pair
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.update import Update, make_update
@@ -37,7 +37,7 @@ _OPTIMIZER = OptimizerConfig(
 )
 
 
-def devices_make_the_steps_of_one(subject: Subject):
+def sharded_training_equals_one_device(subject: ModelUnderTest):
   """Checks that training steps on eight devices, or four, equal those on one, also with dropout."""
   devices = jax.local_devices(backend='cpu')
   number = 8 if len(devices) >= 8 else 4
@@ -58,7 +58,7 @@ def devices_make_the_steps_of_one(subject: Subject):
     )
 
 
-def resumed_training_is_uninterrupted(subject: Subject):
+def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   """Checks that a resumed run is bit-identical to an uninterrupted run."""
   update, step = _update(subject, (1, 1, 1))
   whole, losses = _trained(step, update.first_state(), 0, _STEPS)
@@ -115,7 +115,7 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
     update = make_update(config, subject.model, mesh)
     step = update.lower(BatchShape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA raise several types.
-    raise Broken(
+    raise CheckFailed(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
       f'look at the model and its `splits`: {type_and_message(error)}'
     ) from error
@@ -153,8 +153,8 @@ def _batch(number: int) -> Batch:
   rows = []
   for row in range(_ROWS):
     seed = 2 * (_ROWS * number + row)
-    first = pair(5, 3, seed)
-    second = pair(7, 5, seed + 1)
+    first = random_pair(5, 3, seed)
+    second = random_pair(7, 5, seed + 1)
     rows.append([first, second])
   return pack(rows, _SOURCE_LENGTH, _TARGET_LENGTH)
 

@@ -23,7 +23,7 @@ from transformer.training.objective import (
 )
 
 
-def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
+def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Objective:
   """Returns the objective: cross entropy of pass 1, plus α · KL(pass 1 ‖ pass 2), equation 3.
 
   Only the second pass has token cutoff. Both passes have dropout, and gradients flow through both.
@@ -31,23 +31,25 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
 
   Args:
     alpha: α; the paper uses 3.
-    share: p, the probability of token cutoff; the paper uses 0.05.
+    cutoff_probability: p, the probability of token cutoff; the paper uses 0.05.
   """
   if not 0.0 < alpha < float('inf'):
     raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
-  if not 0.0 < share < 1.0:
+  if not 0.0 < cutoff_probability < 1.0:
     raise UserError(
-      'share, the probability of token cutoff in SimCut, must be above 0 and below 1; got '
-      f'{share}'
+      'cutoff_probability, the probability of token cutoff in SimCut, must be above 0 and below 1; got '
+      f'{cutoff_probability}'
     )
-  function = cut_loss(config.train.label_smoothing, alpha)
+  function = simcut_loss(config.train.label_smoothing, alpha)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     batch, weights_BT = duplicate_batch(batch)
     cut_key = None
     if dropout_key is not None:
       cut_key, dropout_key = jax.random.split(dropout_key)
-    model, params, inputs = cut_inputs(model, params, batch, cut_key, share)
+    model, params, inputs = cutoff_inputs(
+      model, params, batch, cut_key, cutoff_probability
+    )
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
     targets_BT = batch.target_tokens
     sums = chunked_loss(
@@ -58,7 +60,9 @@ def simcut(config, alpha: float = 3.0, share: float = 0.05) -> Objective:
   return Objective(loss, passes=2)
 
 
-def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
+def cutoff_inputs(
+  model: Transformer, params, batch: Batch, key, cutoff_probability: float
+):
   """Returns a model, its parameters and a batch with token cutoff in every second row.
 
   All tables have an additional row of zeros, the embedding of affected tokens. Token cutoff does
@@ -82,7 +86,9 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
     return wider, params, batch
 
   def cut(tokens_BT, number, side_key):
-    below = random_bits(side_key, tokens_BT.shape) < jnp.uint32(share * 2**32)
+    below = random_bits(side_key, tokens_BT.shape) < jnp.uint32(
+      cutoff_probability * 2**32
+    )
     is_second_B1 = (jnp.arange(len(tokens_BT)) % 2 == 1)[:, None]
     return jnp.where(below & is_second_B1 & (tokens_BT != EOS_ID), number, tokens_BT)
 
@@ -95,7 +101,7 @@ def cut_inputs(model: Transformer, params, batch: Batch, key, share: float):
   return wider, params, cut_batch
 
 
-def cut_loss(smoothing: float, alpha: float):
+def simcut_loss(smoothing: float, alpha: float):
   """Returns a loss for `chunked_loss`: cross entropy of rows p = 2i, plus α · KL(p‖q), q = 2i + 1.
 
   Each of the two rows has half of the weight of a token.

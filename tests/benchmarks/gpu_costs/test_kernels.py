@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.compiled import hlo
-from benchmarks.compiled.update import Compiled
+from benchmarks.compiled.training_step import Compiled
 from benchmarks.gpu_costs import chips, estimate, kernels
 
 # The notations of the compiler for GPUs: a product as a fusion and one by cuBLAS, attention by
@@ -114,7 +114,7 @@ def test_time_is_that_of_bytes_or_products_and_of_the_wire():
 
 def test_places_have_no_numbers_of_layers():
   found = kernels.read(hlo.parse(GPU))
-  by_place = estimate.parts(found, chips.chip_of('h100'), 'place')
+  by_place = estimate.group_kernels(found, chips.chip_of('h100'), 'place')
   assert by_place['Transformer.encode/encoder/add'].kernels == 3
   assert sum(part.kernels for part in by_place.values()) == 10
 

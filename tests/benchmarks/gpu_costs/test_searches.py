@@ -6,7 +6,7 @@ import json
 import pytest
 
 from benchmarks.compiled import hlo
-from benchmarks.gpu_costs import chips, steps
+from benchmarks.gpu_costs import chips, search_steps
 from tests.benchmarks import tiny_model
 
 ARGUMENTS = [
@@ -69,10 +69,10 @@ def search_command(start_command):
 
 def test_the_kernels_of_a_turn_and_of_its_condition_are_counted_once():
   chip = chips.chip_of('h100')
-  found = steps.read(hlo.parse(SEARCH))
+  found = search_steps.read(hlo.parse(SEARCH))
   assert sorted(kernel.name for kernel in found) == ['less', 'product', 'sum']
   product_bytes = 2 * (64 * 32 + 32 * 16 + 64 * 16)
-  costs = steps.cost(found, chip)
+  costs = search_steps.cost(found, chip)
   assert costs['kernels'] == 3 and costs['kinds'] == {'fusion': 2, 'product': 1}
   # Of the condition, a counter is read and a boolean written.
   assert costs['moved'] == product_bytes + 3 * 4 * 64 + 5

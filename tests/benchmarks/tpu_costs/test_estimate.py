@@ -6,7 +6,7 @@ import types
 import jax
 import pytest
 
-from benchmarks.compiled import update
+from benchmarks.compiled import training_step
 from benchmarks.tpu_costs import estimate
 from transformer.config import Config
 from transformer.errors import UserError
@@ -72,7 +72,7 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
     raise jax.errors.JaxRuntimeError(message)
 
   monkeypatch.setattr(
-    update, 'make_update', lambda *_: types.SimpleNamespace(lower=fail)
+    training_step, 'make_update', lambda *_: types.SimpleNamespace(lower=fail)
   )
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):

@@ -239,7 +239,9 @@ def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
   return [vocabulary.decode(augmented[number]) for number in range(len(lines))]
 
 
-def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocabulary):
+def test_the_example_of_the_page_changes_a_share_of_the_sources(
+  doc_plugins, vocabulary
+):
   some = ('my_augmentations:capitals', 0.3)
   lines = said(vocabulary, [some])
   changed = [line == plain.upper() for line, plain in zip(lines, LINES, strict=True)]
@@ -261,7 +263,7 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(own_parts, vocab
   ],
 )
 def test_a_mistake_is_one_line_that_names_the_augmentation(
-  own_parts, vocabulary, setting, fact
+  doc_plugins, vocabulary, setting, fact
 ):
   with pytest.raises(UserError, match=fact) as caught:
     said(vocabulary, [setting])

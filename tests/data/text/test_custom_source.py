@@ -12,7 +12,7 @@ PAIRS = [('one, two', 'eins, zwei'), ('three', 'drei'), ('four', 'vier')]
 
 
 @pytest.fixture
-def own(own_parts, tmp_path, monkeypatch):
+def own(doc_plugins, tmp_path, monkeypatch):
   """Writes tables and faulty classes; returns what opens the corpus of a class."""
   name = f'tables_{tmp_path.name}'
   (tmp_path / f'{name}.py').write_text(
@@ -73,7 +73,7 @@ def test_its_encoding_is_kept_where_it_says(own, tmp_path):
   assert (kept.name, kept.notes, kept.gold) == ('a table', ('odd',), ['1', '2', '3'])
 
 
-def test_paragraphs_are_lines_up_to_a_blank_one(own_parts, tmp_path):
+def test_paragraphs_are_lines_up_to_a_blank_one(doc_plugins, tmp_path):
   lines = [*'abc', '', *'def', '', *'gh']
   for split in ('train', 'test'):
     for language, text in (('en', lines), ('de', list(map(str.upper, lines)))):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.vocabulary.test_vocabulary import ESCAPE, LINE, vocabulary  # noqa: F401
-from transformer.tools.align.links import piece_bytes, word_parts
+from transformer.tools.align.links import piece_bytes, token_word_overlap
 
 SPACE = b' \t\n\v\f\r'
 
@@ -31,14 +31,14 @@ SPACE = b' \t\n\v\f\r'
   ],
 )
 def test_tokens_belong_to_words_by_the_ranges_of_their_bytes(pieces, wanted):
-  np.testing.assert_array_equal(word_parts(pieces), np.array(wanted, bool))
+  np.testing.assert_array_equal(token_word_overlap(pieces), np.array(wanted, bool))
 
 
 @given(line=st.one_of(LINE, st.text('aé \t\u2581\u0301👩 z', max_size=40)))
 @settings(max_examples=150, deadline=None)
 def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noqa: F811
   pieces = [piece_bytes(vocabulary, token) for token in vocabulary.encode(line)]
-  parts = word_parts(pieces)
+  parts = token_word_overlap(pieces)
   words = line.encode().split()
   assert parts.shape == (len(pieces), len(words))
   # A token that is not all white space has words, and those of a token are neighbours.

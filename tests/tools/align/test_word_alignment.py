@@ -13,7 +13,7 @@ from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
-from transformer.tools.align.links import piece_bytes, word_parts
+from transformer.tools.align.links import piece_bytes, token_word_overlap
 from transformer.tools.align.word_alignment import align, link_words
 from transformer.trained_run import TrainedRun
 
@@ -109,7 +109,7 @@ def test_words_are_linked_by_the_mean_of_heads_of_the_layers(
     chosen = cross_LHTS if layer is None else cross_LHTS[layer - 1 : layer]
     mean_TS = chosen.mean((0, 1))
     parts_of = [
-      word_parts(
+      token_word_overlap(
         [piece_bytes(vocabulary, id_) for id_ in (*vocabulary.encode(line), EOS_ID)]
       )
       for line in (target, source)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.command_fixtures import ROOT
 from tests.model.conftest import pack, pair
-from tests.running_commands import ROOT
 from transformer.data.batch import BOS_ID
 from transformer.model.config import ModelConfig
 from transformer.ops import linear
@@ -105,7 +105,10 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
 
 def check_eight_devices_are_one(module, settings):
   """Compares three updates on eight devices with those on one, in a process of its own."""
-  program = f'from tests.tools.architectures import devices; devices.main({module!r}, {settings})'
+  program = (
+    'from tests.tools.architectures import sharded_losses; '
+    f'sharded_losses.main({module!r}, {settings})'
+  )
   done = subprocess.run(
     [sys.executable, '-c', program],
     cwd=ROOT,

@@ -77,7 +77,7 @@ def test_an_address_chooses_and_the_weights_printed_are_the_models(
     dict(re.findall(r'([\w-]+): ([^;]+)', chip.attributes['style']))['background']
     for chip in document.by_id('keys').elements
   ]
-  darkness = [-sum(map(int, re.findall(r'\d+', colour))) for colour in shaded]
+  darkness = [-sum(map(int, re.findall(r'\d+', color))) for color in shaded]
   assert int(np.argmax(darkness)) == strongest
   assert 'a run' in document.by_id('about').text
   titles = [document.by_id(name).text for name in ('tokens-title', 'map-title')]

@@ -2,7 +2,11 @@
 
 import pytest
 
-from transformer.tools.audit.characters import count_scripts, has_odd_characters, shown
+from transformer.tools.audit.characters import (
+  count_scripts,
+  has_odd_characters,
+  printable,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,5 +51,5 @@ def test_control_invisible_private_and_broken_characters_are_odd(text, odd):
 
 
 def test_what_cannot_be_seen_is_shown_by_its_code():
-  assert shown('a\x00\u202eb é 😀', 99) == 'a\\u0000\\u202eb é 😀'
-  assert shown('abcdef', 6) == 'abcdef' and shown('abcdefg', 6) == 'abcdef…'
+  assert printable('a\x00\u202eb é 😀', 99) == 'a\\u0000\\u202eb é 😀'
+  assert printable('abcdef', 6) == 'abcdef' and printable('abcdefg', 6) == 'abcdef…'

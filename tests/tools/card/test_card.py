@@ -25,10 +25,10 @@ def metadata_of(text):
   return yaml.safe_load(front)
 
 
-def card_of(workdir, licence=''):
+def card_of(workdir, license=''):
   """Returns the card of the last checkpoint, without a look at its weights."""
   facts = run_facts.read_facts(workdir)._replace(steps=[2])
-  return model_card.card_text(facts, licence)
+  return model_card.card_text(facts, license)
 
 
 def test_the_metadata_are_those_of_the_run_and_of_its_scores(scored):
@@ -121,13 +121,13 @@ def test_converted_weights_claim_no_training(scored):
   assert 'steps of the training' not in text
 
 
-@pytest.mark.parametrize('licence', ['', 'cc-by-4.0'])
-def test_what_a_run_does_not_know_is_left_to_fill_in(scored, licence):
-  text = card_of(scored, licence)
+@pytest.mark.parametrize('license', ['', 'cc-by-4.0'])
+def test_what_a_run_does_not_know_is_left_to_fill_in(scored, license):
+  text = card_of(scored, license)
   holes = re.findall(r'\*\*To fill in:\*\* (.*)', text)
-  assert len(holes) == (3 if licence else 4)
-  assert any('licence the model' in hole for hole in holes) == (not licence)
-  assert metadata_of(text)['license'] == (licence or 'unknown')
+  assert len(holes) == (3 if license else 4)
+  assert any('license the model' in hole for hole in holes) == (not license)
+  assert metadata_of(text)['license'] == (license or 'unknown')
 
 
 def test_a_run_without_scores_says_so_and_how_to_score_it(scored):

@@ -166,7 +166,7 @@ def test_a_browser_draws_the_curves_and_the_maps(card, scored, tmp_path):
     int
   )
   blue = (curves[..., 2] - curves[..., 0] > 100).sum()
-  assert blue > 200  # Lines of matplotlib's first colour.
+  assert blue > 200  # Lines of matplotlib's first color.
   run = load(scored)
   _, sentences = sentences_of(scored)
   assert len(found['cells']) == len(sentences)

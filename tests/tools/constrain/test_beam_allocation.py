@@ -28,8 +28,8 @@ from transformer.decoding.constraint import apply_constraint
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import PAD, SearchOptions, run_search
 from transformer.tools.constrain.beam_allocation import allocate_beams
-from transformer.tools.constrain.phrases import make_reader
-from transformer.tools.constrain.words import Words
+from transformer.tools.constrain.lexical_constraint import LexicalConstraint
+from transformer.tools.constrain.phrases import build_matcher
 
 ALPHA = 0.6
 CONTINUES = np.arange(N) == 4
@@ -59,7 +59,7 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
       table_BXN, len(limits_B), width, max_length=max_length, alpha=ALPHA, grows=grows
     )
     step, cache = apply_constraint(
-      Words, rows, tables, step, cache, (len(limits_B), width)
+      LexicalConstraint, rows, tables, step, cache, (len(limits_B), width)
     )
     return run_search(
       beam_search(
@@ -69,7 +69,7 @@ def searcher(width, max_length=MAX_LENGTH, nbest=1, constrained=True, grows=Fals
         options,
         beam_size=width,
         nbest=nbest,
-        policy=Words.policy(rows, tables, width) if constrained else None,
+        policy=LexicalConstraint.policy(rows, tables, width) if constrained else None,
       )
     )
 
@@ -173,7 +173,7 @@ def scripted(probabilities, phrases, beam_size, continues=()):
   length, tokens = len(probabilities), padded([phrases])
   continues_N = np.isin(np.arange(len(probabilities[0])), continues)
   options = SearchOptions(length, BEGIN, END, 0.0)
-  policy = allocate_beams(make_reader(tokens, continues_N), beam_size)
+  policy = allocate_beams(build_matcher(tokens, continues_N), beam_size)
   return words(
     jax.device_get(
       run_search(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer.tools.constrain.words import lacks_phrase
+from transformer.tools.constrain.lexical_constraint import lacks_phrase
 
 
 @pytest.fixture(scope='module')

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ops.toy_language import contains
 from transformer.ops.search import PAD
-from transformer.tools.constrain.phrases import make_reader
+from transformer.tools.constrain.phrases import build_matcher
 
 N, LENGTH = 7, 19
 CONTINUES = np.arange(N) == 4
@@ -47,18 +47,18 @@ def readings():
 
   @jax.jit
   def read(tokens_TBC):
-    reader = make_reader(padded(PHRASES), CONTINUES)
+    matcher = build_matcher(padded(PHRASES), CONTINUES)
 
-    def advance(reading, token_BC):
-      reading = reader.after(reading, token_BC)
-      return reading, (
-        reader.is_complete(reading),
-        reader.is_pending(reading),
-        reader.bank(reading),
-        reader.wanted(reading),
+    def advance(progress, token_BC):
+      progress = matcher.after(progress, token_BC)
+      return progress, (
+        matcher.is_complete(progress),
+        matcher.is_pending(progress),
+        matcher.bank(progress),
+        matcher.wanted(progress),
       )
 
-    return jax.lax.scan(advance, reader.start(len(tokens_CT)), tokens_TBC)[1]
+    return jax.lax.scan(advance, matcher.start(len(tokens_CT)), tokens_TBC)[1]
 
   tokens_TBC = np.broadcast_to(
     tokens_CT.T[:, None], (LENGTH, len(PHRASES), len(tokens_CT))

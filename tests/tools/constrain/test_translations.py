@@ -15,7 +15,10 @@ from tests.toy_translation import (
 )
 from transformer.data.batch import PAD_ID
 from transformer.errors import UserError
-from transformer.tools.constrain.words import Words, lacks_phrase
+from transformer.tools.constrain.lexical_constraint import (
+  LexicalConstraint,
+  lacks_phrase,
+)
 
 VOCABULARY = make_vocabulary()
 MODEL = make_model(VOCABULARY, layers=2)
@@ -35,7 +38,9 @@ def test_avoided_words_are_in_no_translation(translator, params):
   lines = sentences(7)
   free = translator(params, lines)
   word = max(set(' '.join(answer.text for answer in free).split()), key=len)
-  without = translator(params, lines, constraint=Words(VOCABULARY, avoided=[word]))
+  without = translator(
+    params, lines, constraint=LexicalConstraint(VOCABULARY, avoided=[word])
+  )
   assert not any(word in answer.text.split() for answer in without)
 
 
@@ -52,7 +57,7 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
     ['old old'],
   ]
   free = translator(params, lines)
-  result = translator(params, lines, constraint=Words(VOCABULARY, phrases))
+  result = translator(params, lines, constraint=LexicalConstraint(VOCABULARY, phrases))
   assert sum(len(answer.nbest) for answer in result) > 7
   for before, answer, wanted in zip(free, result, phrases, strict=True):
     assert answer.nbest[0] == (answer.text, answer.score)
@@ -62,13 +67,17 @@ def test_phrases_are_in_the_translations_alone_and_in_company(translator, params
   for number in (0, 3):
     one = slice(number, number + 1)
     assert (
-      translator(params, lines[one], constraint=Words(VOCABULARY, phrases[one]))
+      translator(
+        params, lines[one], constraint=LexicalConstraint(VOCABULARY, phrases[one])
+      )
       == result[one]
     )
   steered = translator(
     params,
     [lines[0], lines[2]],
-    constraint=Words(VOCABULARY, [phrases[0], phrases[2]], ['old'], ['the tree', 'a']),
+    constraint=LexicalConstraint(
+      VOCABULARY, [phrases[0], phrases[2]], ['old'], ['the tree', 'a']
+    ),
   )
   assert [
     answer.text.startswith(prefix)
@@ -82,7 +91,7 @@ def test_samples_cannot_contain_phrases(params):
   config = dataclasses.replace(DECODE, sample=True)
   with pytest.raises(UserError, match='remove --sample'):
     make_translator(MODEL, VOCABULARY, config)(
-      params, ['a'], constraint=Words(VOCABULARY, [['cat']])
+      params, ['a'], constraint=LexicalConstraint(VOCABULARY, [['cat']])
     )
 
 
@@ -90,25 +99,27 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
   lines = sentences(7)
   prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
   free = translator(params, lines)
-  begun = translator(params, lines, constraint=Words(VOCABULARY, prefixes=prefixes))
+  begun = translator(
+    params, lines, constraint=LexicalConstraint(VOCABULARY, prefixes=prefixes)
+  )
   for before, answer, prefix in zip(free, begun, prefixes, strict=True):
     assert answer.text.startswith(prefix)
     # A free sentence goes through the same program as before, bit for bit.
     assert (answer == before) == (prefix == '')
-  one = Words(VOCABULARY, prefixes=prefixes[1:2])
+  one = LexicalConstraint(VOCABULARY, prefixes=prefixes[1:2])
   assert translator(params, lines[1:2], constraint=one) == begun[1:2]
-  long = Words(VOCABULARY, prefixes=['', 'x' * 99, *[''] * 5])
+  long = LexicalConstraint(VOCABULARY, prefixes=['', 'x' * 99, *[''] * 5])
   with pytest.raises(
     UserError, match=r'beginning of translation 12 must have fewer tokens'
   ):
     translator(params, lines, 10, long)
   with pytest.raises(UserError, match='there are 1 for 7 lines'):
-    translator(params, lines, constraint=Words(VOCABULARY, prefixes=['a']))
+    translator(params, lines, constraint=LexicalConstraint(VOCABULARY, prefixes=['a']))
 
 
 def test_a_prefix_leaves_room_for_the_end_token():
   (count,) = map(len, VOCABULARY.encode_batch(['the old cat']))
-  words = Words(VOCABULARY, prefixes=['the old cat'])
+  words = LexicalConstraint(VOCABULARY, prefixes=['the old cat'])
   ((tokens_P, _),) = words.sentence_arrays(VOCABULARY, [count + 1], count + 3, 0)
   assert len(tokens_P) == count + 3 and np.count_nonzero(tokens_P != PAD_ID) == count
   with pytest.raises(

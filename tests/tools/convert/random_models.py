@@ -10,7 +10,7 @@ import pytest
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.errors import UserError
 from transformer.model.transformer import init_params
-from transformer.tools.convert.huggingface_reading import read_model
+from transformer.tools.convert.huggingface_import import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 

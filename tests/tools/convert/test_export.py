@@ -128,9 +128,11 @@ def test_hugging_face_loads_the_folder_as_it_is(
   output = tmp_path / 'huggingface'
   out = export('huggingface', trained, output)
   assert out.startswith('a MarianMT model for transformers, step ')
-  pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
+  pytest.importorskip(
+    'torch', reason='tests/requirements-huggingface.txt has the packages'
+  )
   transformers = pytest.importorskip(
-    'transformers', reason='tests/huggingface.txt has the packages'
+    'transformers', reason='tests/requirements-huggingface.txt has the packages'
   )
   model = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
   tokenizer = transformers.AutoTokenizer.from_pretrained(output)

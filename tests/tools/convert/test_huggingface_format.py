@@ -25,7 +25,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 from transformer.tools.convert.huggingface_format import check_model, write_model
-from transformer.tools.convert.huggingface_reading import read_model
+from transformer.tools.convert.huggingface_import import read_model
 from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig

@@ -1,6 +1,6 @@
 """Hugging Face's own library gives the same logits, translations and tokens.
 
-tests/huggingface.txt has its packages.
+tests/requirements-huggingface.txt has its packages.
 """
 
 from typing import NamedTuple
@@ -20,11 +20,13 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeConfig
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
-from transformer.tools.convert import huggingface_format, huggingface_reading
+from transformer.tools.convert import huggingface_format, huggingface_import
 
-torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
+torch = pytest.importorskip(
+  'torch', reason='tests/requirements-huggingface.txt has the packages'
+)
 transformers = pytest.importorskip(
-  'transformers', reason='tests/huggingface.txt has the packages'
+  'transformers', reason='tests/requirements-huggingface.txt has the packages'
 )
 
 KINDS = random_models.KINDS | {
@@ -136,7 +138,7 @@ def test_logits_are_the_same_and_what_the_library_saves_comes_back(
   hf_model.save_pretrained(tmp_path)
   tokenizer.save_pretrained(tmp_path)
   vocabulary.save(tmp_path / 'vocabulary.model')
-  back = huggingface_reading.read_model(tmp_path)
+  back = huggingface_import.read_model(tmp_path)
   for name in ('share_embeddings', 'norm'):
     assert getattr(back.config.model, name) == getattr(config.model, name)
   ours = logits(

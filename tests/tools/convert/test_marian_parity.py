@@ -1,6 +1,6 @@
 """A MarianMT folder shaped like the published models computes here what the library computes.
 
-tests/huggingface.txt has the packages.
+tests/requirements-huggingface.txt has the packages.
 """
 
 import json
@@ -14,11 +14,13 @@ from tests.tools.convert.random_models import logits_of, padded
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
 from transformer.model.transformer import Transformer
 from transformer.ops import linear
-from transformer.tools.convert import huggingface_format, huggingface_reading
+from transformer.tools.convert import huggingface_format, huggingface_import
 
-torch = pytest.importorskip('torch', reason='tests/huggingface.txt has the packages')
+torch = pytest.importorskip(
+  'torch', reason='tests/requirements-huggingface.txt has the packages'
+)
 transformers = pytest.importorskip(
-  'transformers', reason='tests/huggingface.txt has the packages'
+  'transformers', reason='tests/requirements-huggingface.txt has the packages'
 )
 
 COUNT, LENGTH = 60, 60
@@ -38,7 +40,7 @@ class Both:
     transformers.MarianTokenizer.from_pretrained(by_hand).save_pretrained(again)
     self.tokenizer = transformers.AutoTokenizer.from_pretrained(again)
     assert type(self.tokenizer) is transformers.MarianTokenizer
-    self.config, self.vocabulary, self.params = huggingface_reading.read_model(again)
+    self.config, self.vocabulary, self.params = huggingface_import.read_model(again)
     self.model = Transformer(
       self.config.model, self.vocabulary.target.size, self.vocabulary.source.size
     )
@@ -178,7 +180,7 @@ def test_an_export_gives_the_library_the_same_logits(both, tmp_path):
   assert tokenizer(text_target=both.targets)['input_ids'] == targets
   assert tokenizer.batch_decode(targets, skip_special_tokens=True) == both.targets
   assert tokenizer.pad_token_id == PAD_ID == again.config.pad_token_id
-  back = huggingface_reading.read_model(tmp_path)
+  back = huggingface_import.read_model(tmp_path)
   assert back.config.model == both.config.model
   for path, leaf in jax.tree_util.tree_leaves_with_path(back.params):
     wanted = dict(jax.tree_util.tree_leaves_with_path(both.params))[path]

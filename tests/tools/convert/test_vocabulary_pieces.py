@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.tools.convert.test_adoption import HOSTILE, KINDS, TEXT, train
+from tests.tools.convert.test_sentencepiece_import import HOSTILE, KINDS, TEXT, train
 from transformer.data.vocabulary.vocabulary import BYTE_IDS
-from transformer.tools.convert.adoption import import_sentencepiece
+from transformer.tools.convert.sentencepiece_import import import_sentencepiece
 from transformer.tools.convert.vocabulary_pieces import extend
 
 

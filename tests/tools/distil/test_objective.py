@@ -18,7 +18,7 @@ from tests.tiny_training import (
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.losses import chunked_loss
-from transformer.tools.distil.objective import taught_loss, teaching
+from transformer.tools.distil.objective import distillation_loss, token_loss
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, cross_entropy
@@ -49,11 +49,11 @@ def lessons():
   ]
 
 
-def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
+def distilled(teachers, smoothing=0.0, teacher_weight=0.5, temperature=1.0):
   def loss(x, output, targets, weights):
     by_position = (targets, [own for own, _ in teachers])
     return chunked_loss(
-      teaching(smoothing, share, temperature),
+      token_loss(smoothing, teacher_weight, temperature),
       x,
       output,
       weights,
@@ -64,7 +64,7 @@ def distilled(teachers, smoothing=0.0, share=0.5, temperature=1.0):
   return loss
 
 
-def naive_distillation(teachers, smoothing, share, temperature):
+def naive_distillation(teachers, smoothing, teacher_weight, temperature):
   """Computes the loss of Kim and Rush, 2016, section 3.1, from all logits at once."""
 
   def loss(x, output, targets, weights):
@@ -79,9 +79,9 @@ def naive_distillation(teachers, smoothing, share, temperature):
       axis=0,
     )
     term = -(temperature**2) * jnp.sum(weights[..., None] * wanted * log_probs)
-    return (1 - share) * naive_loss(
+    return (1 - teacher_weight) * naive_loss(
       x, output, targets, weights, smoothing
-    ) + share * term
+    ) + teacher_weight * term
 
   return loss
 
@@ -111,9 +111,11 @@ def params():
   ]
 
 
-def objective_of(teachers, share=0.5, temperature=1.0):
+def objective_of(teachers, teacher_weight=0.5, temperature=1.0):
   models, params = zip(*teachers, strict=True)
-  return Objective(taught_loss(models, 0.1, share, temperature), frozen=params)
+  return Objective(
+    distillation_loss(models, 0.1, teacher_weight, temperature), frozen=params
+  )
 
 
 def update(state_params, objective, num_microbatches=1, mesh=None):
@@ -151,7 +153,8 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
     return [float(totals(jax.random.key(key))['loss']) for key in (0, 1)]
 
   losses = {
-    share: losses_of(objective_of([(TEACHER, teacher)], share)) for share in (0.5, 1.0)
+    teacher_weight: losses_of(objective_of([(TEACHER, teacher)], teacher_weight))
+    for teacher_weight in (0.5, 1.0)
   }
   losses[0.0] = losses_of(cross_entropy(0.1))
   for one, other in losses.values():
@@ -162,7 +165,7 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
   )
   assert losses[1.0][0] != pytest.approx(losses[0.0][0], rel=1e-3)
   # With all of the loss from teachers, the text counts nothing, however it is smoothed.
-  smoother = Objective(taught_loss([TEACHER], 0.9, 1.0, 1.0), frozen=(teacher,))
+  smoother = Objective(distillation_loss([TEACHER], 0.9, 1.0, 1.0), frozen=(teacher,))
   assert losses_of(smoother) == losses[1.0]
 
 

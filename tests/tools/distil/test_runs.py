@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.running_commands import ENGLISH
+from tests.command_fixtures import ENGLISH
 from transformer import files
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.runs.loading import load_run
@@ -113,7 +113,10 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
         fact,
       )
       for numbers, fact in (
-        ((0.0,), 'share of distillation must be above 0 and at most 1; got 0.0'),
+        (
+          (0.0,),
+          'teacher_weight of distillation must be above 0 and at most 1; got 0.0',
+        ),
         ((0.5, 0), 'temperature of distillation must be above 0 and finite; got 0.0'),
       )
     ),

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.running_commands import ROOT
+from tests.command_fixtures import ROOT
 
 TOLD = """
 import json, math, os, pathlib, shutil

@@ -41,7 +41,7 @@ def random_tree(random, most=11):
 
 
 def random_text(random, most=31):
-  """Tokens of linearised trees, and others, in any order."""
+  """Tokens of linearized trees, and others, in any order."""
   tokens = [
     'XX',
     'XX',

@@ -6,7 +6,7 @@ import pytest
 
 from tests.tools.parse.random_trees import random_tree
 from transformer.tools.parse import bracketing
-from transformer.tools.parse.linearisation import delinearise, linearise
+from transformer.tools.parse.linearization import delinearize, linearize
 from transformer.tools.parse.scores import evalb, f1
 from transformer.tools.parse.treebank import bracketed, parse_trees
 
@@ -63,13 +63,13 @@ CASES = [
 @pytest.mark.parametrize(('reference', 'output', 'wanted'), CASES)
 def test_brackets_are_counted_as_by_hand(reference, output, wanted):
   reference = tree_of(reference)
-  assert bracketing.count(reference, delinearise(output, reference.words)) == wanted
+  assert bracketing.count(reference, delinearize(output, reference.words)) == wanted
 
 
 def test_scores_of_several_sentences_are_of_their_brackets_together():
   references = [tree_of(text) for text, *_ in CASES]
   found = [
-    delinearise(text, reference.words)
+    delinearize(text, reference.words)
     for (_, text, _), reference in zip(CASES, references, strict=True)
   ]
   scores = bracketing.score(references, found)
@@ -94,12 +94,12 @@ def test_scores_of_several_sentences_are_of_their_brackets_together():
 def test_a_tree_is_exactly_itself_and_tags_of_the_output_do_not_count():
   drawn = random.Random(5)
   trees = [random_tree(drawn) for _ in range(100)]
-  lines = [linearise(tree) for tree in trees]
+  lines = [linearize(tree) for tree in trees]
   sources = [' '.join(tree.words) for tree in trees]
   found = evalb(sources, lines, [list(map(bracketed, trees))])
-  assert set(found.values()) == {0.0, 100.0} and found['mended'] == 0.0
+  assert set(found.values()) == {0.0, 100.0} and found['repaired'] == 0.0
   lines[3] += ' XX'  # a word too many
-  assert evalb(sources, lines, [list(map(bracketed, trees))])['mended'] == 1.0
+  assert evalb(sources, lines, [list(map(bracketed, trees))])['repaired'] == 1.0
 
 
 def test_scores_where_one_tree_or_none_has_brackets():
@@ -118,6 +118,6 @@ def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
     tree_of(f'(S (NP {words}) (. .))'),
     tree_of(f'(S (NP {words}) (. .) (NN b))'),
   ]
-  found = [references[0], delinearise('', references[1].words)]
+  found = [references[0], delinearize('', references[1].words)]
   scores = bracketing.score(references, found)
   assert scores['F1_40'] == 100 and scores['recall'] == 50

@@ -79,7 +79,7 @@ def test_scores_are_those_of_the_written_trees(
   metrics = json.loads(result.read_bytes())['metrics']
   scores = {metric['name']: metric['score'] for metric in metrics}
   assert {name: scores[name] for name in wanted} == wanted
-  assert 0 <= scores['mended'] <= 100
+  assert 0 <= scores['repaired'] <= 100
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A treebank is a source of words and linearised trees, with a fingerprint of its lines."""
+"""A treebank is a source of words and linearized trees, with a fingerprint of its lines."""
 
 import pickle
 
@@ -22,7 +22,7 @@ def corpus(folder, text=TREES, name='Trees'):
   return open_corpus(DataConfig(f'{source.__name__}:{name}', dir=str(folder)), 'train')
 
 
-def test_pairs_are_words_and_linearised_trees(tmp_path):
+def test_pairs_are_words_and_linearized_trees(tmp_path):
   trees = corpus(tmp_path)
   pairs = [
     ('The cat sleeps .', '(S (NP XX XX )NP (VP XX )VP XX )S'),

@@ -1,4 +1,4 @@
-"""Trees are read, written, and linearised; other text becomes a tree, and says how."""
+"""Trees are read, written, and linearized; other text becomes a tree, and says how."""
 
 import itertools
 import random
@@ -7,10 +7,10 @@ import pytest
 
 from tests.tools.parse.random_trees import deep_tree, random_text, random_tree
 from transformer.errors import UserError
-from transformer.tools.parse.linearisation import (
-  delinearise,
-  is_linearised,
-  linearise,
+from transformer.tools.parse.linearization import (
+  delinearize,
+  is_linearized,
+  linearize,
 )
 from transformer.tools.parse.treebank import (
   TAG,
@@ -75,7 +75,7 @@ def test_a_treebank_file_is_read_without_traces_functions_and_outer_brackets(tmp
     '(TOP (UH Yes))',
     '(TOP (NP (NN a)) (, ,) (VP|S (VB b)) (-LRB- (NN c)))',
   ]
-  assert linearise(trees[0]) == (
+  assert linearize(trees[0]) == (
     '(S (NP XX XX )NP (VP XX (VP XX (PP XX XX (NP XX )NP XX )PP )VP )VP XX )S'
   )
   assert trees[0].words == (
@@ -103,7 +103,7 @@ def test_lines_and_spaces_do_not_matter():
   (tree,) = parse('(NP (CD 1\u00a0000) (NN km\u2028h))')
   assert tree.words == ('1\u00a0000', 'km\u2028h')
   assert split_words(' 1\u00a0000  km\u2028h\r') == list(tree.words)
-  assert delinearise(linearise(tree, True), tree.words) == without_tags(tree)
+  assert delinearize(linearize(tree, True), tree.words) == without_tags(tree)
 
 
 @pytest.mark.parametrize(
@@ -139,22 +139,22 @@ def test_sequences_give_trees_back():
     tree = random_tree(drawn)
     check(tree)
     for form in itertools.product((False, True), repeat=2):
-      text = linearise(tree, *form)
-      assert delinearise(text, tree.words) == without_tags(tree)
-      assert is_linearised(f' {text}\r', tree)
+      text = linearize(tree, *form)
+      assert delinearize(text, tree.words) == without_tags(tree)
+      assert is_linearized(f' {text}\r', tree)
 
 
 def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
   drawn = random.Random(2)
-  mended = 0
+  repaired = 0
   for _ in range(3000):
     text, words = random_text(drawn), tuple('abcdefg')[: drawn.randint(0, 7)]
-    tree = delinearise(text, words)
+    tree = delinearize(text, words)
     check(tree)
     assert tree.words == words and tree.tags == (TAG,) * len(words)
-    assert not words or delinearise(linearise(tree), words) == tree
-    mended += not is_linearised(text, tree)
-  assert mended > 2900
+    assert not words or delinearize(linearize(tree), words) == tree
+    repaired += not is_linearized(text, tree)
+  assert repaired > 2900
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,15 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
   ],
 )
 def test_how_words_are_aligned_to_those_of_the_source(text, wanted):
-  assert linearise(delinearise(text, ('the', 'cat', 'sat'))) == wanted
+  assert linearize(delinearize(text, ('the', 'cat', 'sat'))) == wanted
 
 
 def test_words_that_are_brackets_or_xx_are_told_apart():
   words = ('(', 'XX', 'a)', 'XX')
   tree = Tree(words, (TAG,) * 4, (Bracket('NP', 0, 4), Bracket('X', 1, 3)))
-  assert linearise(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
+  assert linearize(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
   for form in itertools.product((False, True), repeat=2):
-    assert delinearise(linearise(tree, *form), words) == tree
+    assert delinearize(linearize(tree, *form), words) == tree
   assert bracketed(tree) == '(NP (XX -LRB-) (X (XX XX) (XX a-RRB-)) (XX XX))'
 
 
@@ -203,13 +203,13 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
   ],
 )
 def test_how_each_mistake_is_mended(text, wanted):
-  assert linearise(delinearise(text, ('a', 'b'))) == wanted
+  assert linearize(delinearize(text, ('a', 'b'))) == wanted
 
 
 def test_a_tree_of_any_depth_is_read_and_written():
   tree = deep_tree(5000)
   assert parse(bracketed(tree)) == [tree]
-  assert delinearise(linearise(tree), tree.words) == without_tags(tree)
-  unclosed = delinearise('(S ' * 5000 + 'XX', ('w0',))
+  assert delinearize(linearize(tree), tree.words) == without_tags(tree)
+  unclosed = delinearize('(S ' * 5000 + 'XX', ('w0',))
   assert len(unclosed.brackets) == 5000
   assert parse('(S ' * 5000 + '(NN a)' + ')' * 5000)[0].brackets == unclosed.brackets

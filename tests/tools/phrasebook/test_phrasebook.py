@@ -11,8 +11,8 @@ from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
 from transformer.tools.phrasebook import SIZES, held_out, pairs_of
-from transformer.tools.phrasebook.sentences import Writer
-from transformer.tools.phrasebook.words import ADJECTIVES, NOUNS
+from transformer.tools.phrasebook.lexicon import ADJECTIVES, NOUNS
+from transformer.tools.phrasebook.sentences import SentenceSampler
 
 DIGESTS = {
   'train': 'f53fc9d994df56b0',
@@ -59,7 +59,7 @@ def test_splits_have_their_sizes_and_share_no_sentence(corpus):
 
 
 def test_the_french_is_a_function_of_the_english():
-  writer, french = Writer(Random(0)), {}
+  writer, french = SentenceSampler(Random(0)), {}
   for english, translation in (writer.sentence() for _ in range(20_000)):
     assert french.setdefault(english, translation) == translation
   assert len(french) < 19_900  # Some came twice.

@@ -78,7 +78,7 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
   write_lines(tmp_path, *rows)
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
     file.write(b'{"step": 2, "train/lo')  # It is being written.
-  curves.draw([tmp_path], tmp_path / 'curves.svg')
+  curves.plot_runs([tmp_path], tmp_path / 'curves.svg')
   lines = drawn(tmp_path / 'curves.svg')
   assert {metric for _, metric in lines} == {
     'train/nll',
@@ -106,7 +106,7 @@ def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
   monkeypatch.delitem(sys.modules, 'matplotlib.pyplot', raising=False)
   write_lines(tmp_path, *rows)
   for suffix, content in (('svg', b'<?xml'), ('png', b'\x89PNG'), ('pdf', b'%PDF')):
-    curves.draw([tmp_path], tmp_path / f'curves.{suffix}')
+    curves.plot_runs([tmp_path], tmp_path / f'curves.{suffix}')
     assert (tmp_path / f'curves.{suffix}').read_bytes().startswith(content)
   assert 'matplotlib.pyplot' not in sys.modules  # It looks for a screen.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer.tools.rerank.minimum_risk import choose, read_lists
+from transformer.tools.rerank.mbr import read_lists, select_by_mbr
 
 
 @pytest.fixture(scope='module')
@@ -24,7 +24,9 @@ def test_samples_are_weighed(rerank, evaluate, trained, tmp_path):
   assert status == 0, err
   lists = read_lists(tmp_path / 'nbest')
   assert [len(texts) for texts in lists] == [4, 4]
-  assert (tmp_path / 'out').read_text('utf-8').split('\n')[:-1] == choose(lists, 1)
+  assert (tmp_path / 'out').read_text('utf-8').split('\n')[:-1] == select_by_mbr(
+    lists, 1
+  )
 
 
 def test_the_choices_go_to_standard_output(rerank, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.config_file import changed
+from launch.config_file import with_settings
 from transformer import files
 from transformer.config import Config
 from transformer.model.config import ModelConfig
@@ -54,7 +54,7 @@ def test_a_check_prints_what_the_run_then_has(train, folder, trained, tmp_path):
   status, text, err = train(*start)
   assert status == 0, err
   assert f'{about["parameters"]:,}' in text
-  assert 'doubt: ' in text and 'optimizer.warmup_steps=4000, train.steps=2' in text
+  assert 'warning: ' in text and 'optimizer.warmup_steps=4000, train.steps=2' in text
 
 
 def test_without_files_it_prints_what_is_known_without_them(summary, tmp_path):
@@ -105,7 +105,7 @@ def test_the_jobs_of_the_scaling_page_take_their_measured_time(
   size, chip, hours, tmp_path
 ):
   steps = 300_000 if size else 100_000
-  config = changed(Config(), {**ON_A_GPU, **size, 'train.steps': steps})
+  config = with_settings(Config(), {**ON_A_GPU, **size, 'train.steps': steps})
   (row,) = summarize(describe(config), tmp_path, chip)['chips']
   assert row['seconds'] / 3600 == pytest.approx(hours, rel=0.01)
   assert row['time_is_from'].startswith('measured: ') and row['fits']
@@ -119,7 +119,9 @@ def test_other_models_and_types_have_an_estimate(tmp_path):
     {**ON_A_GPU, 'train.tokens_per_batch': 32_768},
     {**ON_A_GPU, 'train.tokens_per_batch': 262_144, 'mesh.data': 4},
   ):
-    for row in summarize(describe(changed(Config(), settings)), tmp_path)['chips']:
+    for row in summarize(describe(with_settings(Config(), settings)), tmp_path)[
+      'chips'
+    ]:
       if row['chip'] != 'cpu':
         assert not row['time_is_from'].startswith('measured'), row
   never = {name for name, chip in CHIPS.items() if len(chip['rates']) == 1}
@@ -148,43 +150,47 @@ def test_rates_are_those_of_the_measured_tokens_and_have_a_source():
 
 @pytest.mark.parametrize(('size', 'measured'), [({}, 16.8e9), (BIG, 34.2e9)])
 def test_the_formula_for_memory_is_near_what_a_gpu_needed(size, measured):
-  job = describe(changed(Config(), {**ON_A_GPU, **size}))
+  job = describe(with_settings(Config(), {**ON_A_GPU, **size}))
   assert needed_bytes(job) == pytest.approx(measured, rel=0.08)
 
 
 def test_devices_share_rows_state_and_time():
-  one = describe(changed(Config(), ON_A_GPU))
+  one = describe(with_settings(Config(), ON_A_GPU))
   assert one.rows_per_device == 256
-  eight = describe(changed(Config(), ON_A_GPU), 8)
+  eight = describe(with_settings(Config(), ON_A_GPU), 8)
   assert eight.rows_per_device == 32
   seconds, _ = step_time(one, 'h100')
   assert step_time(eight, 'h100')[0] == pytest.approx(seconds / 8)
-  split = describe(changed(Config(), {**ON_A_GPU, 'mesh.data': 1, 'mesh.fsdp': 8}))
+  split = describe(
+    with_settings(Config(), {**ON_A_GPU, 'mesh.data': 1, 'mesh.fsdp': 8})
+  )
   assert split.devices == 8 and split.rows_per_device == 32
   saved = needed_bytes(eight) - needed_bytes(split)
   assert saved == pytest.approx(
     7 / 8 * (one.state_bytes + 4 * one.parameters), rel=0.01
   )
-  heads = describe(changed(Config(), {**ON_A_GPU, 'mesh.tensor': 4}), 8)
+  heads = describe(with_settings(Config(), {**ON_A_GPU, 'mesh.tensor': 4}), 8)
   assert heads.rows_per_device == 128
   parts = {'mesh.data': 2, 'mesh.tensor': -1}
-  assert describe(changed(Config(), {**ON_A_GPU, **parts}), 8).rows_per_device == 128
+  assert (
+    describe(with_settings(Config(), {**ON_A_GPU, **parts}), 8).rows_per_device == 128
+  )
 
 
 def test_less_is_kept_with_remat_and_with_fused_attention():
-  kept = needed_bytes(describe(changed(Config(), ON_A_GPU)))
+  kept = needed_bytes(describe(with_settings(Config(), ON_A_GPU)))
   again = {**ON_A_GPU, 'model.remat': True}
-  assert needed_bytes(describe(changed(Config(), again))) < kept / 3
+  assert needed_bytes(describe(with_settings(Config(), again))) < kept / 3
   plain = {**ON_A_GPU, 'model.attention': 'reference'}
-  assert needed_bytes(describe(changed(Config(), plain))) > 1.5 * kept
+  assert needed_bytes(describe(with_settings(Config(), plain))) > 1.5 * kept
 
 
 def test_too_small_a_device_and_disk_are_named(tmp_path, monkeypatch):
-  job = describe(changed(Config(), ON_A_GPU))
+  job = describe(with_settings(Config(), ON_A_GPU))
   monkeypatch.setattr('shutil.disk_usage', lambda path: type('', (), {'free': 9})())
   found = summarize(job, tmp_path, 'v5e')
   assert not found['chips'][0]['fits']
-  assert [doubt['setting'] for doubt in found['doubts']] == ['train.keep']
+  assert [warning['setting'] for warning in found['warnings']] == ['train.keep']
   text = '\n'.join(as_text(found))
   assert 'too small' in text and 'train.keep=5' in text
 

@@ -19,7 +19,7 @@ def alignment_lines(alignments: Iterable[Iterable[Link]]) -> list[str]:
   return [' '.join(f'{i}-{j}' for i, j in links) for links in alignments]
 
 
-def word_parts(pieces: Sequence[bytes]) -> np.ndarray:
+def token_word_overlap(pieces: Sequence[bytes]) -> np.ndarray:
   """Returns which tokens overlap which words, bool [tokens, words], by byte ranges.
 
   `pieces` are from `piece_bytes`. A token may overlap several words, or none.

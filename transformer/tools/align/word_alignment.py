@@ -8,7 +8,7 @@ from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.teacher_forcing import max_lengths, truncated
 from transformer.errors import UserError
 from transformer.runs.loading import check_finite_scores
-from transformer.tools.align.links import Link, piece_bytes, word_parts
+from transformer.tools.align.links import Link, piece_bytes, token_word_overlap
 from transformer.trained_run import TrainedRun
 
 
@@ -41,7 +41,7 @@ def align(
 def _words_of(vocabulary: Vocabulary, line: str, most: int) -> np.ndarray:
   """Returns which of the first `most` tokens overlap which words, bool [tokens, words]."""
   ids = truncated(vocabulary.encode(line), most)
-  return word_parts([piece_bytes(vocabulary, token) for token in ids])
+  return token_word_overlap([piece_bytes(vocabulary, token) for token in ids])
 
 
 def check_layer(run: TrainedRun, layer: int | None):

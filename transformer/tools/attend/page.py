@@ -19,7 +19,7 @@ from transformer.model.attention_weights import SentenceAttention
 
 PRECISION = 1000  # Weights are stored as integer thousandths.
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ('chips.js', 'lines.js', 'page.js')  # The last one runs the page.
+_SCRIPTS = ('token_chips.js', 'attention_lines.js', 'page.js')  # page.js comes last.
 _PLACE = re.compile(r'\{\{(\w+)\}\}')
 _BYTES = re.compile('(<0x[0-9A-F]{2}>)+')
 # Unicode categories of invisible characters: control, format (such as direction marks), surrogates,

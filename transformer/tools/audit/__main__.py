@@ -27,8 +27,8 @@ from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.evaluation.eval_sets import split_files
 from transformer.system import command_line, outputs
-from transformer.tools.audit import languages, mending
-from transformer.tools.audit.report import Audited, as_json, audit, report_lines
+from transformer.tools.audit import filtering, language_id
+from transformer.tools.audit.report import AuditedCorpus, as_json, audit, report_lines
 
 _CONFIG = shared_flags.define_config()
 _JSON = flags.DEFINE_string(
@@ -55,11 +55,11 @@ def main(_):
       '--config is missing; pass the config that names the text: --config=configs/NAME.py'
     )
   shared_flags.check_at_least(0, _EXAMPLES)
-  mending.check_kinds(_KEEP.value)
+  filtering.check_kinds(_KEEP.value)
   folder = None
   if _WRITE.value is not None:
     folder = files.as_path(_WRITE.value).absolute()
-    mending.check_folder(folder)
+    filtering.check_folder(folder)
   elif flags.FLAGS['keep'].present:
     raise UserError('--keep has no effect without --write; add --write=FOLDER')
   config = Config.from_dict(_CONFIG.value.to_dict())
@@ -69,7 +69,7 @@ def main(_):
   check_output(_JSON.value, read, flag='json')
   is_foreign = None
   if _LANGUAGES.value:
-    is_foreign = languages.identifier([data.source_language, data.target_language])
+    is_foreign = language_id.identifier([data.source_language, data.target_language])
   origin = config.train.init_from
   earlier = vocabularies.load(files.as_path(origin)) if origin else None
   audited = {}
@@ -82,12 +82,12 @@ def main(_):
     _write(folder, audited, data)
 
 
-def _write(folder: Path, audited: dict[str, Audited], data: DataConfig):
+def _write(folder: Path, audited: dict[str, AuditedCorpus], data: DataConfig):
   """Writes the dataset without findings, and prints counts and the flags for training on it."""
-  mended = mending.mend(audited, _KEEP.value)
-  settings = mending.write(folder, mended, data)
-  print(*mending.summary_lines(mended), sep='\n', end='\n\n')
-  print(f'{folder} contains the text, and the removed lines in {mending.REMOVED};')
+  filtered = filtering.filter_corpora(audited, _KEEP.value)
+  settings = filtering.write(folder, filtered, data)
+  print(*filtering.summary_lines(filtered), sep='\n', end='\n\n')
+  print(f'{folder} contains the text, and the removed lines in {filtering.REMOVED};')
   print(f'train on it with: {shlex.join(settings)}')
 
 

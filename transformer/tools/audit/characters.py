@@ -53,7 +53,7 @@ def _is_odd(character: str) -> bool:
   return character == _REPLACEMENT or unicodedata.category(character) in _ODD_CATEGORIES
 
 
-def shown(text: str, width: int) -> str:
+def printable(text: str, width: int) -> str:
   """Returns text for a terminal: truncated, with invisible characters escaped."""
   visible = ''.join(map(_visible, text[:width]))
   return f'{visible}…' if len(text) > width else visible

@@ -13,7 +13,7 @@ from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.tools.audit.characters import count_scripts, has_odd_characters
-from transformer.tools.audit.shifts import shifts
+from transformer.tools.audit.misalignment import line_shifts
 
 _CHUNK = 20_000  # pairs per chunk
 _RATIO = 3.0  # larger length ratios are reported if the config has no limit
@@ -126,7 +126,7 @@ class Side:
     return np.isin(scripts, rare)
 
 
-def examine(
+def find_problems(
   corpus: Corpus,
   config: DataConfig,
   vocabulary: RunVocabulary,
@@ -211,7 +211,7 @@ def _odd_lengths(
     _finding('length', too_long, ~blank & (longer > config.max_length)),
     _finding('ratio', uneven, is_uneven),
   ]
-  found = shifts(source.tokens, target.tokens)
+  found = line_shifts(source.tokens, target.tokens)
   for shift in np.unique(found[found != 0]):
     text = f'the two sides look shifted: line n is translated by line n{shift:+d}'
     findings.append(_finding('shift', text, found == shift))

@@ -13,8 +13,8 @@ from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.building import build_vocabulary
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 from transformer.errors import UserError
-from transformer.tools.audit.characters import shown
-from transformer.tools.audit.findings import Finding, IsForeign, Side, examine
+from transformer.tools.audit.characters import printable
+from transformer.tools.audit.findings import Finding, IsForeign, Side, find_problems
 
 # Prefix of the names of training corpora in the report.
 TRAIN = 'train/'
@@ -22,7 +22,7 @@ _WIDTH = 44  # maximum characters of a sentence in an example
 _PERCENTILES = (50, 99, 100)
 
 
-class Audited(NamedTuple):
+class AuditedCorpus(NamedTuple):
   """A corpus with its findings.
 
   Attributes:
@@ -49,7 +49,7 @@ def audit(
   config: DataConfig,
   earlier: RunVocabulary | None = None,
   is_foreign: IsForeign | None = None,
-) -> Iterator[tuple[str, Audited]]:
+) -> Iterator[tuple[str, AuditedCorpus]]:
   """Reads all corpora of a config once; yields the name and the findings of each corpus.
 
   Training pairs are compared with earlier training pairs, and validation and test pairs with all
@@ -68,7 +68,7 @@ def audit(
   vocabulary = build_vocabulary(config, Corpora(train, {}), earlier)
   keys = []
   for split, (name, corpus) in zip(config.train, train.items(), strict=True):
-    examined = examine(corpus, config, vocabulary, is_foreign)
+    examined = find_problems(corpus, config, vocabulary, is_foreign)
     audited = _audited(split, corpus, *examined)
     keys.append(audited.keys)
     is_repeat = repeats(_joined(keys, 'pair'))
@@ -86,7 +86,7 @@ def audit(
     except UserError as error:
       logging.warning('%s is not audited: %s', name, error)
       continue
-    examined = examine(corpus, config, vocabulary, is_foreign)
+    examined = find_problems(corpus, config, vocabulary, is_foreign)
     audited = _audited(split, corpus, *examined)
     for part, ours in audited.keys.items():
       in_training = np.flatnonzero(np.isin(ours, _joined(keys, part)))
@@ -101,8 +101,8 @@ def _audited(
   findings: list[Finding],
   sides: list[Side],
   keys: dict[str, np.ndarray],
-) -> Audited:
-  return Audited(split, corpus, _about(corpus, sides), findings, keys)
+) -> AuditedCorpus:
+  return AuditedCorpus(split, corpus, _about(corpus, sides), findings, keys)
 
 
 def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
@@ -155,7 +155,7 @@ def _side(side: Side) -> str:
   return f'{side.language}: {"; ".join(parts)}'
 
 
-def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
+def report_lines(name: str, audited: AuditedCorpus, examples: int) -> Iterator[str]:
   """Yields the report's lines about a corpus, most frequent findings first.
 
   Invisible characters are escaped. Each finding has the first `examples` lines, numbered from 1.
@@ -172,10 +172,10 @@ def report_lines(name: str, audited: Audited, examples: int) -> Iterator[str]:
     yield f'  {len(indices):>9,} {share:>9}  {kind:13}  {text}'
     for index in indices[:examples].tolist():
       ((source, target),) = corpus[index : index + 1]
-      yield f'        line {index + 1}: {shown(source, _WIDTH)} | {shown(target, _WIDTH)}'
+      yield f'        line {index + 1}: {printable(source, _WIDTH)} | {printable(target, _WIDTH)}'
 
 
-def as_json(audited: Mapping[str, Audited]) -> dict[str, dict[str, list[int]]]:
+def as_json(audited: Mapping[str, AuditedCorpus]) -> dict[str, dict[str, list[int]]]:
   """Returns the lines of each finding in each corpus, numbered from 1."""
   content = {}
   for name, of_corpus in audited.items():

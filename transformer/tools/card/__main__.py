@@ -23,7 +23,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'The folder to write into; default
 _LICENSE = flags.DEFINE_string(
   'license',
   None,
-  'The licence of the model, an id of Hugging Face; default: a line to fill in.',
+  'The license of the model, an id of Hugging Face; default: a line to fill in.',
 )
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'
@@ -41,7 +41,7 @@ def main(argv):
   from transformer.tools.card import model_card, report, run_facts
 
   if _LICENSE.value is not None:
-    model_card.check_licence(_LICENSE.value)
+    model_card.check_license(_LICENSE.value)
   workdir = files.as_path(argv[1])
   folder = workdir if _OUTPUT.value is None else files.as_path(_OUTPUT.value)
   facts = run_facts.read_facts(workdir)

@@ -11,21 +11,21 @@ from transformer.tools.card.run_facts import RunFacts
 # The hub's names of metrics.
 _METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf'}
 # The hub's id for an unknown license.
-_UNKNOWN_LICENCE = (
+_UNKNOWN_LICENSE = (
   'license: unknown  # To fill in: an id such as mit, see '
   'https://huggingface.co/docs/hub/repositories-licenses\n'
 )
 
 
-def front_matter(facts: RunFacts, licence: str) -> str:
+def front_matter(facts: RunFacts, license: str) -> str:
   """Returns the YAML front matter of a card, between two lines of `---`.
 
-  `licence` is an id of the hub; '' leaves a line to fill in.
+  `license` is an id of the hub; '' leaves a line to fill in.
   """
   metadata = hub_metadata(facts)
-  line = _UNKNOWN_LICENCE
-  if licence:
-    line = yaml.safe_dump({'license': licence})  # Quotes an id such as `no`.
+  line = _UNKNOWN_LICENSE
+  if license:
+    line = yaml.safe_dump({'license': license})  # Quotes an id such as `no`.
   text = yaml.safe_dump(metadata, allow_unicode=True, sort_keys=False)
   return f'---\n{line}{text}---\n'
 

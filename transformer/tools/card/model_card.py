@@ -43,13 +43,13 @@ print(run.translate(['A sentence.']))
 ```"""
 
 
-def card_text(facts: RunFacts, licence: str = '') -> str:
+def card_text(facts: RunFacts, license: str = '') -> str:
   """Returns the card of a run in Markdown.
 
   Facts that the run does not know are marked to fill in.
 
   Args:
-    licence: an id of the hub; '' leaves a line to fill in.
+    license: an id of the hub; '' leaves a line to fill in.
   """
   data = facts.config.data
   record = facts.record
@@ -62,7 +62,7 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
   )
   if WEIGHTS_ONLY in record:
     trained = _CONVERTED
-  given = licence or _to_fill_in('under which licence the model may be used')
+  given = license or _to_fill_in('under which license the model may be used')
   scores = facts.scores_of_steps
   sections = [
     f'# {_escaped(facts.name)}',
@@ -78,7 +78,7 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
     '## Data',
     _origin_of_data(facts),
     as_markdown(data_table(facts)),
-    _to_fill_in('where the data come from, and under which licence'),
+    _to_fill_in('where the data come from, and under which license'),
     '## Training',
     as_markdown(training_table(facts)),
     '## Limits',
@@ -92,10 +92,10 @@ def card_text(facts: RunFacts, licence: str = '') -> str:
       '## How the scores were computed',
       as_markdown(evaluation_table(scores)),
     ]
-  return front_matter(facts, licence) + '\n' + '\n\n'.join(sections) + '\n\n'
+  return front_matter(facts, license) + '\n' + '\n\n'.join(sections) + '\n\n'
 
 
-def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
+def copy_card(workdir: Path, steps: Sequence[int], folder: Path):
   """Copies the card and the report of a run into the folder of an export.
 
   If the run has no card, a new one is written. `steps` are the exported checkpoints, whose mean is
@@ -111,11 +111,11 @@ def carry_card(workdir: Path, steps: Sequence[int], folder: Path):
       shutil.copyfile(workdir / name, folder / name)
 
 
-def check_licence(licence: str):
+def check_license(license: str):
   """Raises `UserError` if a license cannot be an id of the hub."""
-  if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', licence):
+  if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', license):
     raise UserError(
-      f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {licence!r}'
+      f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {license!r}'
     )
 
 

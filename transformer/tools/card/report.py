@@ -72,13 +72,13 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
 def _curves(workdir: Path) -> str:
   """Returns the curves as an image, or a line with the reason if there are none."""
   try:
-    from transformer.tools.plot.curves import draw  # A tool that may be missing.
+    from transformer.tools.plot.curves import plot_runs  # A tool that may be missing.
 
     with tempfile.TemporaryDirectory() as folder:
       picture = Path(folder, 'curves.svg')
       place = workdir.resolve()
       with contextlib.chdir(place.parent):  # The legend shows the given path.
-        draw([Path(place.name)], picture)
+        plot_runs([Path(place.name)], picture)
       content = base64.b64encode(picture.read_bytes()).decode('ascii')
   except ModuleNotFoundError as error:
     return _missing(f'no curves: there is no {error.name} here')

@@ -25,8 +25,8 @@ from transformer.cli import shared_flags
 from transformer.cli.request import check_output
 from transformer.errors import UserError
 from transformer.system import command_line, outputs
-from transformer.tools.compare import comparison, scored_runs, settings
-from transformer.tools.compare.formats import FORMATS, formatted
+from transformer.tools.compare import comparison, config_diff, scored_runs
+from transformer.tools.compare.formats import FORMATS, format_comparison
 from transformer.tools.compare.scored_runs import ScoredRun
 
 _TEXT = flags.DEFINE_string(
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]):
   if _SETTINGS.value:
     if len(arguments) != 3:
       raise UserError('--settings compares two configs or runs; pass two')
-    lines = settings.differences(*arguments[1:])
+    lines = config_diff.differences(*arguments[1:])
     print(*lines or ['all settings are equal'], sep='\n')
     return
   if len(arguments) < 3 and ',' not in ''.join(arguments[1:]):
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]):
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.json_bytes(compared))
   if _FORMAT.value != 'text':  # Only the table, to redirect it to a file.
-    print(formatted(compared, _FORMAT.value))
+    print(format_comparison(compared, _FORMAT.value))
     return
   print(*comparison.as_table(compared), sep='\n')
   if _OUTPUT.value:

@@ -13,7 +13,7 @@ from transformer.evaluation import metrics
 from transformer.tools.compare import significance
 from transformer.tools.compare.scored_runs import (
   ScoredRun,
-  check_decoded_alike,
+  check_same_decoding,
   check_same_text,
 )
 
@@ -45,7 +45,7 @@ def compare(
     for scored in seeds:
       check_same_text(first, scored)
       if not allow_unequal_decoding:
-        check_decoded_alike(first, scored)
+        check_same_decoding(first, scored)
   signatures = _common_signatures(systems)
   compared = {}
   for name, seeds in systems.items():

@@ -13,7 +13,7 @@ _STYLES = {'markdown': 'github', 'latex': 'latex_booktabs'}
 FORMATS = ('text', *_STYLES, 'csv')
 
 
-def formatted(compared: Mapping[str, Any], style: str) -> str:
+def format_comparison(compared: Mapping[str, Any], style: str) -> str:
   """Returns a table with one row per system, the baseline first.
 
   Args:

@@ -108,7 +108,7 @@ def _sources(scored: ScoredRun) -> list[str]:
   return [sentence['source'] for sentence in scored.sentences]
 
 
-def check_decoded_alike(first: ScoredRun, other: ScoredRun):
+def check_same_decoding(first: ScoredRun, other: ScoredRun):
   """Raises `UserError` with the differing settings if results differ in decoding."""
   one = first.result.decoding
   two = other.result.decoding

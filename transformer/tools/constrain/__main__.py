@@ -60,7 +60,10 @@ def main(_):
   _check(request)
   # Import JAX only now, so that --help and invalid flags respond immediately.
   from transformer.cli.translating import translate_and_score
-  from transformer.tools.constrain.words import Words, warn_of_lacking
+  from transformer.tools.constrain.lexical_constraint import (
+    LexicalConstraint,
+    warn_of_lacking,
+  )
 
   run = request.load()
   decoding = request.decode_options(run.config)
@@ -81,7 +84,7 @@ def main(_):
     run,
     eval_set,
     decoding,
-    constraint=Words(run.vocabulary.target, phrases, avoided, prefixes),
+    constraint=LexicalConstraint(run.vocabulary.target, phrases, avoided, prefixes),
     prefix=prefixes,
     require=['\t'.join(filter(None, line)) for line in phrases],
     avoid=avoided,

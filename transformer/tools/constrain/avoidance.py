@@ -19,7 +19,7 @@ _State = frozenset[tuple[int, int]]
 _Byte = tuple[int, bool]
 
 
-def avoid(
+def build_automaton(
   phrases: Sequence[str], vocabulary: Vocabulary
 ) -> tuple[np.ndarray, np.ndarray]:
   """Builds the automaton that keeps phrases out of translations.

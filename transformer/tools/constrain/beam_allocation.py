@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from transformer.data.batch import EOS_ID
 from transformer.ops.beam_search import Choice, Extensions, Policy
 from transformer.ops.selection import gather_beams, top_sums
-from transformer.tools.constrain.phrases import Reader, reorder
+from transformer.tools.constrain.phrases import PhraseMatcher, reorder
 
 
-def allocate_beams(reader: Reader, beams: int) -> Policy:
+def allocate_beams(matcher: PhraseMatcher, beams: int) -> Policy:
   """Returns the policy that keeps the likeliest hypotheses of every bank of W = `beams`.
 
   The candidates of a step are
@@ -30,16 +30,16 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
   none ends, the live hypotheses with the most met tokens are returned.
   """
 
-  def choose(log_probs_BWN, live_log_probs_BW, reading):
+  def choose(log_probs_BWN, live_log_probs_BW, progress):
     batch, _, vocabulary = log_probs_BWN.shape
     is_end_N = jnp.arange(vocabulary) == EOS_ID
-    ends_early_BWN = is_end_N[None, None] & ~reader.is_complete(reading)[:, :, None]
+    ends_early_BWN = is_end_N[None, None] & ~matcher.is_complete(progress)[:, :, None]
     log_probs_BWN = jnp.where(ends_early_BWN, -jnp.inf, log_probs_BWN)
     _, origin_BC, token_BC = top_sums(
       log_probs_BWN, [live_log_probs_BW], min(2 * beams, log_probs_BWN[0].size)
     )
     likeliest_BC = origin_BC * vocabulary + token_BC
-    own_BC = _own_candidates(reader, reading, log_probs_BWN, is_end_N)
+    own_BC = _own_candidates(matcher, progress, log_probs_BWN, is_end_N)
     # Sorting by index keeps the order of ties.
     where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
     repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
@@ -51,8 +51,8 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     totals_BC = gather_beams(live_log_probs_BW, origin_BC) + log_probs_BC
     totals_BC = jnp.where(repeated_BC, -jnp.inf, totals_BC)
 
-    after = reader.after(reorder(reading, origin_BC), token_BC)
-    bank_BC = reader.bank(after)
+    after = matcher.after(reorder(progress, origin_BC), token_BC)
+    bank_BC = matcher.bank(after)
     # An EOS that is not chosen does not stay live either.
     live_totals_BC = jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)
     best_BW = _share_beams(bank_BC, totals_BC, beams)
@@ -68,19 +68,19 @@ def allocate_beams(reader: Reader, beams: int) -> Policy:
     live = extensions(live_totals_BC, live_BW)
     return Choice(best, live, reorder(after, live_BW))
 
-  return Policy(choose, reader.start(beams), reader.bank)
+  return Policy(choose, matcher.start(beams), matcher.bank)
 
 
-def _own_candidates(reader: Reader, reading, log_probs_BWN, is_end_N):
+def _own_candidates(matcher: PhraseMatcher, progress, log_probs_BWN, is_end_N):
   """Returns each hypothesis's own candidates, which need not be among the likeliest of all.
 
   They are int32 [B, C], indices into the extensions of all hypotheses; some may be equal.
   """
   batch, beams, vocabulary = log_probs_BWN.shape
-  loses_BWN = reader.is_pending(reading)[:, :, None] & reader.continues_N[None, None]
+  loses_BWN = matcher.is_pending(progress)[:, :, None] & matcher.continues_N[None, None]
   kept_BWN = jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN)
   keeping_BW1 = jnp.argmax(kept_BWN, axis=-1, keepdims=True).astype(jnp.int32)
-  wanted_BWJ = reader.wanted(reading)
+  wanted_BWJ = matcher.wanted(progress)
   wanted_BWJ = jnp.where(wanted_BWJ < 0, keeping_BW1, wanted_BWJ)
   tokens_BWC = jnp.concatenate([keeping_BW1, wanted_BWJ], axis=-1)
   first_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary

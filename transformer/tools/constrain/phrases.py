@@ -16,7 +16,7 @@ from transformer.ops.selection import gather_beams
 from transformer.system.traced_programs import register_named_tuples
 
 
-class Reading(NamedTuple):
+class MatchProgress(NamedTuple):
   """How far hypotheses have matched phrases.
 
   A phrase with all its tokens read counts as met for now, and is met for good once the next token
@@ -31,11 +31,11 @@ class Reading(NamedTuple):
   read_BCJ: jax.Array
 
 
-register_named_tuples(Reading)
+register_named_tuples(MatchProgress)
 
 
-class Reader(NamedTuple):
-  """The automata of phrases, built by `make_reader`.
+class PhraseMatcher(NamedTuple):
+  """The automata of phrases, built by `build_matcher`.
 
   Attributes:
     tokens_BJL: int32, the phrases, each padded with `PAD`.
@@ -49,68 +49,68 @@ class Reader(NamedTuple):
   lengths_BJ: jax.Array
   borders_BJKL: jax.Array
 
-  def start(self, beams) -> Reading:
+  def start(self, beams) -> MatchProgress:
     """Returns the state of `beams` hypotheses per input before the first token."""
     batch, count = self.lengths_BJ.shape
     shape = (batch, beams, count)
-    return Reading(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32))
+    return MatchProgress(jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32))
 
-  def after(self, reading: Reading, token_BC) -> Reading:
+  def after(self, progress: MatchProgress, token_BC) -> MatchProgress:
     """Returns the state after one more token of each hypothesis."""
     word_ends_BC1 = ~self.continues_N[token_BC][:, :, None]
-    met_BCJ = reading.met_BCJ | self._is_whole(reading) & word_ends_BC1
+    met_BCJ = progress.met_BCJ | self._is_whole(progress) & word_ends_BC1
     places_L = jnp.arange(self.tokens_BJL.shape[-1], dtype=jnp.int32)
     longer_BJL = places_L[None, None] < self.lengths_BJ[:, :, None]
     fits_BJCL = self.tokens_BJL[:, :, None] == token_BC[:, None, :, None]
-    read_BJC = jnp.swapaxes(reading.read_BCJ, 1, 2)
+    read_BJC = jnp.swapaxes(progress.read_BCJ, 1, 2)
     border_BJCL = jnp.take_along_axis(self.borders_BJKL, read_BJC[..., None], axis=2)
     grows_BJCL = border_BJCL & fits_BJCL & longer_BJL[:, :, None]
     read_BJC = jnp.max(
       jnp.where(grows_BJCL, places_L[None, None, None] + 1, 0), axis=-1
     )
-    return Reading(met_BCJ, jnp.where(met_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
+    return MatchProgress(met_BCJ, jnp.where(met_BCJ, 0, jnp.swapaxes(read_BJC, 1, 2)))
 
-  def is_complete(self, reading: Reading):
+  def is_complete(self, progress: MatchProgress):
     """Returns whether hypotheses contain all phrases if they end now, boolean [B, C]."""
-    return jnp.all(reading.met_BCJ | self._is_read(reading), axis=-1)
+    return jnp.all(progress.met_BCJ | self._is_read(progress), axis=-1)
 
-  def is_pending(self, reading: Reading):
+  def is_pending(self, progress: MatchProgress):
     """Returns whether a phrase of a hypothesis counts only if its last word ends now, [B, C]."""
-    return jnp.any(self._is_whole(reading), axis=-1)
+    return jnp.any(self._is_whole(progress), axis=-1)
 
-  def bank(self, reading: Reading):
+  def bank(self, progress: MatchProgress):
     """Returns the number of tokens that hypotheses have met, int32 [B, C].
 
     This is the number of tokens of all phrases that are met for good, plus the tokens read of the
     other phrase that is read furthest: no token counts for several phrases.
     """
-    lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], reading.read_BCJ.shape)
+    lengths_BCJ = jnp.broadcast_to(self.lengths_BJ[:, None], progress.read_BCJ.shape)
     met_BC = jnp.sum(
-      jnp.where(reading.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32
+      jnp.where(progress.met_BCJ, lengths_BCJ, 0), axis=-1, dtype=jnp.int32
     )
     furthest_BC = jnp.max(
-      jnp.where(reading.met_BCJ, 0, reading.read_BCJ), axis=-1, initial=0
+      jnp.where(progress.met_BCJ, 0, progress.read_BCJ), axis=-1, initial=0
     )
     all_B1 = jnp.sum(self.lengths_BJ, axis=-1, dtype=jnp.int32)[:, None]
-    return jnp.where(self.is_complete(reading), all_B1, met_BC + furthest_BC)
+    return jnp.where(self.is_complete(progress), all_B1, met_BC + furthest_BC)
 
-  def wanted(self, reading: Reading):
+  def wanted(self, progress: MatchProgress):
     """Returns the token that each unmet phrase needs next, int32 [B, C, J]; −1 if none."""
     last = self.tokens_BJL.shape[-1] - 1
-    place_BJC = jnp.swapaxes(jnp.minimum(reading.read_BCJ, last), 1, 2)
+    place_BJC = jnp.swapaxes(jnp.minimum(progress.read_BCJ, last), 1, 2)
     token_BJC = jnp.take_along_axis(self.tokens_BJL, place_BJC, axis=2)
-    counts_BCJ = reading.met_BCJ | self._is_read(reading)
+    counts_BCJ = progress.met_BCJ | self._is_read(progress)
     return jnp.where(counts_BCJ, -1, jnp.swapaxes(token_BJC, 1, 2))
 
-  def _is_read(self, reading: Reading):
-    return reading.read_BCJ == self.lengths_BJ[:, None]
+  def _is_read(self, progress: MatchProgress):
+    return progress.read_BCJ == self.lengths_BJ[:, None]
 
-  def _is_whole(self, reading: Reading):
+  def _is_whole(self, progress: MatchProgress):
     """Returns whether all tokens of an unmet, non-empty phrase were just read."""
-    return ~reading.met_BCJ & self._is_read(reading) & (self.lengths_BJ > 0)[:, None]
+    return ~progress.met_BCJ & self._is_read(progress) & (self.lengths_BJ > 0)[:, None]
 
 
-def make_reader(tokens_BJL, continues_N) -> Reader:
+def build_matcher(tokens_BJL, continues_N) -> PhraseMatcher:
   """Builds the automata of phrases that hypotheses of each input must contain as whole words.
 
   `tokens_BJL` are int32, each phrase padded with `PAD`; a phrase without tokens requires nothing.
@@ -133,9 +133,9 @@ def make_reader(tokens_BJL, continues_N) -> Reader:
   borders_BJKL = jnp.concatenate(
     [first_BJL[:, :, None], jnp.moveaxis(borders, 0, 2)], axis=2
   )
-  return Reader(tokens_BJL, jnp.asarray(continues_N), lengths_BJ, borders_BJKL)
+  return PhraseMatcher(tokens_BJL, jnp.asarray(continues_N), lengths_BJ, borders_BJKL)
 
 
-def reorder(reading: Reading, origin_BC) -> Reading:
+def reorder(progress: MatchProgress, origin_BC) -> MatchProgress:
   """Returns the states of the hypotheses with the indices `origin_BC`."""
-  return jax.tree.map(lambda leaf: gather_beams(leaf, origin_BC), reading)
+  return jax.tree.map(lambda leaf: gather_beams(leaf, origin_BC), progress)

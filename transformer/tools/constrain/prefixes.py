@@ -34,7 +34,7 @@ def check_lengths(what: str, counts: Sequence[int], limits: Sequence[int], offse
       )
 
 
-def begin(prefix_BP, t, log_probs_BWN, after_BWN):
+def force_prefix(prefix_BP, t, log_probs_BWN, after_BWN):
   """Returns log-probabilities that allow only token t of a prefix, and `after_BWN` after its end.
 
   `prefix_BP` are the tokens of each prefix, padded with `PAD_ID`.

@@ -141,7 +141,7 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
-    _carry_card(run.workdir, run.steps, path)
+    _copy_card(run.workdir, run.steps, path)
     name = huggingface_format.MODELS[run.config.model.norm][1]
     return f'a {name} model for transformers, {origin}'
   from transformer.tools.convert import ctranslate2_format
@@ -152,16 +152,16 @@ def _export(path: Path) -> str:
   ctranslate2_format.write_model(
     path, run.config.model, run.params, pieces, longest, quantization
   )
-  _carry_card(run.workdir, run.steps, path)
+  _copy_card(run.workdir, run.steps, path)
   return f'a CTranslate2 model, {quantization}, {origin}'
 
 
-def _carry_card(workdir: Path, steps: list[int], folder: Path):
+def _copy_card(workdir: Path, steps: list[int], folder: Path):
   """Copies the card of the run to an export; if there is none, the card tool writes one."""
   with warn_on_error('the export has no card', logging.warning):
-    from transformer.tools.card.model_card import carry_card
+    from transformer.tools.card.model_card import copy_card
 
-    carry_card(workdir, steps, folder)
+    copy_card(workdir, steps, folder)
 
 
 def _to_run(folder: Path) -> str:
@@ -170,7 +170,7 @@ def _to_run(folder: Path) -> str:
 
   path = files.as_path(_WEIGHTS.value)
   if path.is_dir():
-    from transformer.tools.convert.huggingface_reading import read_model
+    from transformer.tools.convert.huggingface_import import read_model
 
     config, vocabulary, params = read_model(path)
     steps = [0]
@@ -190,7 +190,7 @@ def _to_run(folder: Path) -> str:
 
 
 def _to_vocabulary(path: Path) -> str:
-  from transformer.tools.convert.adoption import import_sentencepiece
+  from transformer.tools.convert.sentencepiece_import import import_sentencepiece
 
   vocabulary = import_sentencepiece(_WEIGHTS.value, _NORMALIZATION.value)
   vocabulary.save(path)

@@ -172,5 +172,5 @@ def _tensors(
     array = params.get(place.path)
     if array is None and place.path.endswith('.bias'):
       array = np.zeros(place.shape)
-    tensors[place.name] = place.theirs(np.asarray(array, np.float32))
+    tensors[place.name] = place.to_huggingface(np.asarray(array, np.float32))
   return tensors

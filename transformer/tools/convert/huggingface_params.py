@@ -80,7 +80,7 @@ def read_params(
     projection = re.search(r'attention\.(\w+)\.bias$', place.path)
     if projection and projection[1] not in _ATTENTION_BIASES[model.attention_bias]:
       continue
-    arrays[place.path] = place.ours(_tensor_of(folder, place, tensors))
+    arrays[place.path] = place.from_huggingface(_tensor_of(folder, place, tensors))
   return traverse_util.unflatten_dict(arrays, sep='.')
 
 
@@ -152,7 +152,7 @@ def logits_bias(
   return {'output_bias': bias_N.astype(np.float32)}
 
 
-def put_in_order(params: dict[str, Any], vocabularies: Vocabularies) -> bool:
+def reorder_rows(params: dict[str, Any], vocabularies: Vocabularies) -> bool:
   """Reorders the rows of tables by this project's ids; returns whether the embeddings are shared.
 
   If languages share a table in the folder, but their pieces have different rows, each gets its own

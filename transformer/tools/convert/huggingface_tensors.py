@@ -69,7 +69,7 @@ class Tensor(NamedTuple):
   dims: int | None
   factor: float = 1.0
 
-  def theirs(self, array: np.ndarray) -> np.ndarray:
+  def to_huggingface(self, array: np.ndarray) -> np.ndarray:
     """Returns the library's tensor of a parameter."""
     if self.dims is not None:
       array = array.take(dim_order(self.shape[self.dims]), self.dims)
@@ -80,8 +80,8 @@ class Tensor(NamedTuple):
       array = array.reshape(ends).T
     return array * np.float32(self.factor)
 
-  def ours(self, tensor: np.ndarray) -> np.ndarray:
-    """Returns the parameter of a tensor of the library: the inverse of `theirs`."""
+  def from_huggingface(self, tensor: np.ndarray) -> np.ndarray:
+    """Returns the parameter of a tensor of the library: the inverse of `to_huggingface`."""
     array = tensor / np.float32(self.factor)
     if self.path.endswith('.kernel'):
       array = array.T

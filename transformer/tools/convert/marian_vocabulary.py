@@ -28,7 +28,7 @@ from transformer.data.vocabulary.vocabularies import (
 )
 from transformer.data.vocabulary.vocabulary import SPACE, Vocabulary
 from transformer.errors import UserError
-from transformer.tools.convert.adoption import import_sentencepiece
+from transformer.tools.convert.sentencepiece_import import import_sentencepiece
 from transformer.tools.convert.vocabulary_pieces import extend, pieces_of
 
 _MODELS = ('source.spm', 'target.spm')
@@ -69,7 +69,7 @@ class Vocabularies(NamedTuple):
   target_N: np.ndarray
 
 
-def is_own(folder: Path) -> bool:
+def is_native(folder: Path) -> bool:
   """Returns whether a folder has the vocabulary and the ids of this project."""
   names = (*SHARED_VOCABULARY, *SEPARATE_VOCABULARIES)
   return any((folder / name).exists() for name in names)
@@ -82,7 +82,7 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
   Language codes such as `>>fra<<` are single pieces. `about` is config.json; `separate` means
   separate tables.
   """
-  if is_own(folder):
+  if is_native(folder):
     vocabulary = vocabularies.load(folder)
     source_N = np.arange(vocabulary.source.size)
     target_N = np.arange(vocabulary.target.size)

@@ -24,12 +24,13 @@ from transformer.training.objective import (
 )
 
 
-def distillation(config, share: float = 0.5, temperature: float = 1.0):
+def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
   """Checks the settings and the teachers; returns a function that loads the objective.
 
   Args:
     config: its `train.objective_runs` are the teachers, of any shape, with the run's vocabulary.
-    share: λ, the weight of the distillation term. The cross entropy on the text has weight 1 - λ.
+    teacher_weight: λ, the weight of the distillation term. The cross entropy on the text has weight
+      1 - λ.
     temperature: τ (Hinton et al., 2015, section 2). It divides the logits of the teachers and of
       the model, and the distillation term is multiplied by τ².
   """
@@ -37,8 +38,10 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
     raise UserError(
       'distillation requires teachers; set train.objective_runs to the directories of their runs'
     )
-  if not 0.0 < share <= 1.0:
-    raise UserError(f'share of distillation must be above 0 and at most 1; got {share}')
+  if not 0.0 < teacher_weight <= 1.0:
+    raise UserError(
+      f'teacher_weight of distillation must be above 0 and at most 1; got {teacher_weight}'
+    )
   if not 0.0 < temperature < float('inf'):
     raise UserError(
       f'temperature of distillation must be above 0 and finite; got {temperature}'
@@ -64,7 +67,9 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
         )
     models = [run.model for run in runs]
     return Objective(
-      taught_loss(models, config.train.label_smoothing, share, temperature),
+      distillation_loss(
+        models, config.train.label_smoothing, teacher_weight, temperature
+      ),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
       provenance=[describe_origin(run) for run in runs],
@@ -73,9 +78,11 @@ def distillation(config, share: float = 0.5, temperature: float = 1.0):
   return load
 
 
-def taught_loss(models, smoothing: float, share: float, temperature: float):
+def distillation_loss(
+  models, smoothing: float, teacher_weight: float, temperature: float
+):
   """Returns the loss of `Objective`; its frozen arrays are the parameters of each teacher."""
-  function = teaching(smoothing, share, temperature)
+  function = token_loss(smoothing, teacher_weight, temperature)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
     lessons = []
@@ -101,7 +108,7 @@ def taught_loss(models, smoothing: float, share: float, temperature: float):
   return loss
 
 
-def teaching(smoothing: float, share: float, temperature: float):
+def token_loss(smoothing: float, teacher_weight: float, temperature: float):
   """Returns a loss for `chunked_loss`: (1 - λ) · text loss + λ · τ² · cross entropy to teachers.
 
   `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher; `whole` are
@@ -117,6 +124,6 @@ def teaching(smoothing: float, share: float, temperature: float):
       wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
     wanted /= len(outputs)
     distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
-    return (1.0 - share) * loss + share * distance, nll
+    return (1.0 - teacher_weight) * loss + teacher_weight * distance, nll
 
   return function

@@ -15,7 +15,7 @@ from transformer.cli.request import Request
 from transformer.data.text.text_files import read_lines
 from transformer.errors import UserError
 from transformer.system import command_line
-from transformer.tools.parse.linearisation import delinearise
+from transformer.tools.parse.linearization import delinearize
 from transformer.tools.parse.treebank import bracketed, split_words
 
 _FLAGS = shared_flags.define(
@@ -52,7 +52,7 @@ def main(_):
   answers = run.translations(sentences, request.decode_options(run.config))
   trees = []
   for sentence, answer in zip(sentences, answers, strict=True):
-    trees.append(bracketed(delinearise(answer.text, split_words(sentence))))
+    trees.append(bracketed(delinearize(answer.text, split_words(sentence))))
   write_lines(trees, request.output or '-')
 
 

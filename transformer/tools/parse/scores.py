@@ -7,7 +7,7 @@ of trees with tags, as `bracketed` writes them.
 from collections.abc import Sequence
 
 from transformer.tools.parse import bracketing
-from transformer.tools.parse.linearisation import delinearise, is_linearised
+from transformer.tools.parse.linearization import delinearize, is_linearized
 from transformer.tools.parse.treebank import Tree, parse_tree, split_words
 
 
@@ -24,14 +24,14 @@ def evalb(
   """Returns the scores of `bracketing.score`, and the percentage of lines that were not a tree."""
   trees = _trees(sources, parses)
   scores = bracketing.score(list(map(parse_tree, references[0])), trees)
-  mended = sum(
-    not is_linearised(line, tree) for line, tree in zip(parses, trees, strict=True)
+  repaired = sum(
+    not is_linearized(line, tree) for line, tree in zip(parses, trees, strict=True)
   )
-  return {**scores, 'mended': 100 * mended / max(len(trees), 1)}
+  return {**scores, 'repaired': 100 * repaired / max(len(trees), 1)}
 
 
 def _trees(sources: Sequence[str], parses: Sequence[str]) -> list[Tree]:
   return [
-    delinearise(line, split_words(source))
+    delinearize(line, split_words(source))
     for source, line in zip(sources, parses, strict=True)
   ]

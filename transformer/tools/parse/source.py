@@ -7,7 +7,7 @@ from transformer import files
 from transformer.data.config import DataConfig
 from transformer.data.text.text_files import TextFile
 from transformer.errors import UserError
-from transformer.tools.parse.linearisation import linearise
+from transformer.tools.parse.linearization import linearize
 from transformer.tools.parse.treebank import bracketed, parse_trees
 
 
@@ -34,7 +34,7 @@ class Trees:
       )
     self._pairs = []
     for tree in trees:
-      line = linearise(tree, self.with_words, self.in_order)
+      line = linearize(tree, self.with_words, self.in_order)
       self._pairs.append((' '.join(tree.words), line))
     # Each tree with its words and tags, in brackets on one line, as required by the scores.
     self.gold = list(map(bracketed, trees))

@@ -7,7 +7,7 @@ intransitive verb and its subject. A checksum holds out one in nine of all possi
 with such a pair are only in `validation` and `test`, sentences without one only in `train`. So
 every evaluation sentence has a combination that never occurs in training.
 
-Reading order: `words`, `grammar` (agreement), `small_words`, `draws` (parts of sentences),
+Reading order: `lexicon`, `grammar` (agreement), `function_words`, `sampling` (parts of sentences),
 `sentences` (patterns), and this file (splits).
 """
 
@@ -16,7 +16,7 @@ import zlib
 from random import Random
 
 from transformer.errors import UserError, short_repr
-from transformer.tools.phrasebook.sentences import Writer
+from transformer.tools.phrasebook.sentences import SentenceSampler
 
 SIZES = {'train': 40_000, 'validation': 500, 'test': 500}
 _LONGEST = 16  # English words
@@ -49,7 +49,7 @@ class Phrasebook:
 
 def pairs_of(split: str) -> list[tuple[str, str]]:
   """Returns distinct English sentences and their French translations."""
-  writer = Writer(Random(f'phrasebook {split}'))
+  writer = SentenceSampler(Random(f'phrasebook {split}'))
   pairs = {}
   while len(pairs) < SIZES[split]:
     english, french = writer.sentence()

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from transformer.tools.phrasebook.words import Adjective, Noun, Verb, plural_of
+from transformer.tools.phrasebook.lexicon import Adjective, Noun, Verb, plural_of
 
 # French: masculine, feminine, plural.
 _DETERMINERS = {
@@ -220,7 +220,7 @@ def contract(english: str) -> str:
   return re.sub(r'\b(do|does|did|is|are|was|were|must) not\b', r"\1n't", english)
 
 
-def spell(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
+def to_text(phrase: Phrase, mark: str, capital: bool = True) -> tuple[str, str]:
   """Returns a phrase as an English and a French sentence that end in `mark`: `.`, `?` or none."""
   english = re.sub(r'\ba (?=[aeiouEI])', 'an ', phrase.en).replace('can not', 'cannot')
   french = phrase.fr.replace(' de des ', ' de ')

@@ -3,16 +3,16 @@
 import dataclasses
 
 from transformer.tools.phrasebook import grammar
-from transformer.tools.phrasebook.draws import PERSON, THINGS, Draws
-from transformer.tools.phrasebook.grammar import Phrase, clause
-from transformer.tools.phrasebook.small_words import (
+from transformer.tools.phrasebook.function_words import (
   CHAINS,
   DATIVES,
   LINKS,
   PRONOUNS,
   TIMES,
 )
-from transformer.tools.phrasebook.words import GIVING, VERBS
+from transformer.tools.phrasebook.grammar import Phrase, clause
+from transformer.tools.phrasebook.lexicon import GIVING, VERBS
+from transformer.tools.phrasebook.sampling import PERSON, THINGS, PhraseSampler
 
 # Short sentences, "have" and participles that agree are sampled more often.
 _ACTS = (
@@ -22,7 +22,7 @@ _ACTS = (
 )
 
 
-class Writer(Draws):
+class SentenceSampler(PhraseSampler):
   """Samples sentences."""
 
   def sentence(self) -> tuple[str, str]:
@@ -37,7 +37,7 @@ class Writer(Draws):
       mark = '?'
     phrase = pattern(self)
     capital = not is_bare or self._chance(0.5)
-    english, french = grammar.spell(phrase, mark, capital)
+    english, french = grammar.to_text(phrase, mark, capital)
     if self._chance(0.5):
       english = grammar.contract(english)
     return english, french
@@ -155,15 +155,15 @@ class Writer(Draws):
     return start + thing + because + self._state(thing.pronoun())
 
 
-_QUESTIONS = (Writer._question, Writer._where)
+_QUESTIONS = (SentenceSampler._question, SentenceSampler._where)
 _PATTERNS = (
-  *(Writer._statement,) * 8,
-  *(Writer._description,) * 2,
+  *(SentenceSampler._statement,) * 8,
+  *(SentenceSampler._description,) * 2,
   *_QUESTIONS,
-  Writer._contrast,
-  *(Writer._meeting,) * 2,
-  Writer._gift,
-  *(Writer._chain,) * 2,
-  *(Writer._relative,) * 2,
-  Writer._reason,
+  SentenceSampler._contrast,
+  *(SentenceSampler._meeting,) * 2,
+  SentenceSampler._gift,
+  *(SentenceSampler._chain,) * 2,
+  *(SentenceSampler._relative,) * 2,
+  SentenceSampler._reason,
 )

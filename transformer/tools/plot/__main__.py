@@ -16,7 +16,7 @@ from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 from transformer.tools._requirements import requirements
-from transformer.tools.plot.curves import FORMATS, draw
+from transformer.tools.plot.curves import FORMATS, plot_runs
 
 _OUTPUT = flags.DEFINE_string(
   'output',
@@ -51,7 +51,7 @@ def main(argv):
   outputs.check_file('output', output)
   outputs.check_not_input('output', output, [workdir / METRICS for workdir in workdirs])
   with requirements(__file__):
-    draw(workdirs, output)
+    plot_runs(workdirs, output)
   print(f'{output} has the curves of {", ".join(map(str, workdirs))}')
 
 

@@ -64,7 +64,7 @@ def read_points(workdir: Path) -> dict[str, Points]:
   return points
 
 
-def draw(workdirs: Sequence[Path], output: Path):
+def plot_runs(workdirs: Sequence[Path], output: Path):
   """Plots runs on shared axes, and writes a file with an extension in `FORMATS`."""
   import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure

@@ -32,10 +32,10 @@ def main(_):
   check_output(_OUTPUT.value, [_NBEST.value])
   # Imported only now, so that --help and invalid flags respond immediately.
   from transformer.cli.text_lines import write_lines
-  from transformer.tools.rerank.minimum_risk import choose, read_lists
+  from transformer.tools.rerank.mbr import read_lists, select_by_mbr
 
   lists = read_lists(files.as_path(_NBEST.value))
-  write_lines(choose(lists, usable_cores()), _OUTPUT.value)
+  write_lines(select_by_mbr(lists, usable_cores()), _OUTPUT.value)
 
 
 start = command_line.entry_point(main)  # `attention-rerank` calls it.

@@ -1,1 +1,1 @@
-"""A summary of a job before submission: sizes, memory, time, disk space and doubtful settings."""
+"""A summary of a job before submission: sizes, memory, time, disk and questionable settings."""

@@ -1,4 +1,4 @@
-r"""Summarizes a job before submission: sizes, memory, time, disk space and doubtful settings.
+r"""Summarizes a job before submission: sizes, memory, time, disk and questionable settings.
 
   python -m transformer.tools.summary --config=configs/wmt14.py:big --nofiles --devices=8 \
       --config.train.tokens_per_batch=393216 --chip=h100
@@ -6,7 +6,7 @@ r"""Summarizes a job before submission: sizes, memory, time, disk space and doub
 
 Nothing is trained or written, and no device is used. The dataset is read and encoded, as in
 `train.py --check`; if it is on another machine, pass --nofiles. Without --chip, all known chips are
-compared. docs/summary.md explains the output and the doubts.
+compared. docs/summary.md explains the output and the warnings.
 """
 
 import tempfile

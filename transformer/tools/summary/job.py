@@ -17,7 +17,7 @@ from transformer.training.update import Update, make_update
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class DatasetSize:
   """The sizes of a job's dataset.
 
   Attributes:
@@ -52,7 +52,7 @@ class Job:
   config: Config
   devices: int
   shape: tuple[int, int, int]
-  text: Text | None = None
+  text: DatasetSize | None = None
   parameters: int | None = None
   state_bytes: int | None = None
   flops: float | None = None
@@ -128,7 +128,7 @@ def _with_model(job: Job, update: Update) -> Job:
   )
 
 
-def _count(prepared: PreparedRun) -> Text:
+def _count(prepared: PreparedRun) -> DatasetSize:
   """Returns the sizes of a prepared dataset."""
   encoded = prepared.encoded
   # Augmented batches follow the plan of the original batches.
@@ -143,7 +143,7 @@ def _count(prepared: PreparedRun) -> Text:
       too_long += counts['dropped: target too long']
     else:
       validation_pairs += counts['kept']
-  return Text(
+  return DatasetSize(
     pairs=kept,
     too_long=too_long,
     source_tokens=int(sum(pairs.source.lengths.sum() for pairs in plan.corpora)),

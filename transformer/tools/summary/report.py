@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from transformer.tools.summary.doubts import doubts
+from transformer.tools.summary.config_warnings import config_warnings
 from transformer.tools.summary.job import Job
 from transformer.tools.summary.memory import FORMULA, needed_bytes
 from transformer.tools.summary.speed import CHIPS, step_time
@@ -48,7 +48,7 @@ def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any
   return {
     'job': facts,
     'chips': [_on_chip(job, name) for name in ([chip] if chip else CHIPS)],
-    'doubts': doubts(job, seconds, is_full=disk is not None and disk > free),
+    'warnings': config_warnings(job, seconds, is_full=disk is not None and disk > free),
   }
 
 
@@ -94,8 +94,8 @@ def as_text(summary: dict[str, Any]) -> list[str]:
     lines.append(f'{row["chip"]:<12}{fits:<12}{time:<16}{row["time_is_from"]}')
 
   lines.append('')
-  for doubt in summary['doubts']:
-    lines.append(f'doubt: {doubt["finding"]}')
-    if doubt['usual']:
-      lines.append(f'  usual: {doubt["usual"]}')
-  return lines if summary['doubts'] else [*lines, 'no doubtful settings']
+  for warning in summary['warnings']:
+    lines.append(f'warning: {warning["finding"]}')
+    if warning['usual']:
+      lines.append(f'  usual: {warning["usual"]}')
+  return lines if summary['warnings'] else [*lines, 'no questionable settings']
