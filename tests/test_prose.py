@@ -24,7 +24,7 @@ PHRASES = {
   r'has ended': 'finished; removed',
   r'refus(?:e|es|ed|al|als|ing)': 'raise, reject',
   r'cuts?': 'tokenize, truncate, split',
-  r'augmentations?': 'augmentation',
+  r'variations?': 'augmentation',
   r'peers?': 'baseline',
   r'rooms?|the road': 'package; capacity; core',
   r'(?:so|as) many': 'N, the number of',

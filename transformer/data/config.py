@@ -148,8 +148,8 @@ class DataConfig:
     for symbol in self.user_defined_symbols:
       if not _SYMBOL.fullmatch(symbol) or self.user_defined_symbols.count(symbol) > 1:
         raise UserError(
-          'data.user_defined_symbols must be distinct, without whitespace, and no names of control symbols '
-          f'or bytes, such as </s> or <0x41>; got {short_repr(symbol)}'
+          'data.user_defined_symbols must be distinct, without whitespace, and no names of '
+          f'control symbols or bytes, such as </s> or <0x41>; got {short_repr(symbol)}'
         )
     if self.shared_vocabulary and (
       self.source_vocabulary or self.source_vocabulary_size

@@ -48,8 +48,9 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
   """Raises `UserError` if the vocabulary of `train.init_from` differs from the new run's."""
   if fingerprints(origin) != fingerprints(vocabulary):
     raise UserError(
-      'the vocabulary comes from train.init_from; remove data.vocabulary and new data.user_defined_symbols, '
-      'or first transfer the weights to another vocabulary, as docs/vocabulary.md shows'
+      'the vocabulary comes from train.init_from; remove data.vocabulary and new '
+      'data.user_defined_symbols, or first transfer the weights to another vocabulary, as '
+      'docs/vocabulary.md shows'
     )
 
 

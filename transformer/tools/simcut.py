@@ -37,8 +37,8 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
     raise UserError(f'alpha of SimCut must be above 0 and finite; got {alpha}')
   if not 0.0 < cutoff_probability < 1.0:
     raise UserError(
-      'cutoff_probability, the probability of token cutoff in SimCut, must be above 0 and below 1; got '
-      f'{cutoff_probability}'
+      'cutoff_probability, the probability of token cutoff in SimCut, must be above 0 and '
+      f'below 1; got {cutoff_probability}'
     )
   function = simcut_loss(config.train.label_smoothing, alpha)
 

@@ -59,8 +59,8 @@ def sample_segmentations(
   _check_kind(
     vocabulary,
     TrainerSpec.UNIGRAM,
-    'transformer.tools.subwords:sample_segmentations requires a vocabulary of the kind unigram; for the '
-    'kind bpe, use transformer.tools.subwords:bpe_dropout',
+    'transformer.tools.subwords:sample_segmentations requires a vocabulary of the kind '
+    'unigram; for the kind bpe, use transformer.tools.subwords:bpe_dropout',
   )
   return _sampled(vocabulary, alpha)
 

@@ -67,8 +67,9 @@ def _build(
     extended = add_user_defined_symbols(given, config.user_defined_symbols)
     if not path and extended is not given:
       raise UserError(
-        'the vocabulary comes from train.init_from, which lacks some of data.user_defined_symbols; remove '
-        'them, or transfer the weights to another vocabulary, as docs/vocabulary.md shows'
+        'the vocabulary comes from train.init_from, which lacks some of '
+        'data.user_defined_symbols; remove them, or transfer the weights to another '
+        'vocabulary, as docs/vocabulary.md shows'
       )
     _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
     return extended
