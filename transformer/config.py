@@ -116,7 +116,7 @@ class Config:
       )
     if not data.shared_vocabulary and model.share_embeddings:
       raise UserError(
-        'data.shared_vocabulary=False gives each language its own embeddings; set '
+        'data.shared_vocabulary=False requires separate embeddings; set '
         '--config.model.share_embeddings=False'
       )
 

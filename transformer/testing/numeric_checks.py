@@ -67,7 +67,7 @@ def dropout_needs_a_key(subject: ModelUnderTest):
   require(np.array_equal(calm(one), calm(other)), random)
   require(
     np.array_equal(noisy(one), noisy(one)),
-    'the same dropout key gives other outputs: a resumed run would not repeat its steps; '
+    'the same dropout key yields different outputs: a resumed run would not repeat its steps; '
     "take all randomness from self.make_rng('dropout')",
   )
   config = subject.config

@@ -215,6 +215,6 @@ def test_a_model_made_otherwise_is_refused(tmp_path, options):
     **options,
   )
   with pytest.raises(
-    UserError, match=r'other\.model .*decodes to the original text .*restore it'
+    UserError, match=r'other\.model .*decodes to the original text; restore it'
   ):
     Vocabulary.load(f'{prefix}.model')

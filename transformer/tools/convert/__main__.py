@@ -108,7 +108,7 @@ def _checked_output() -> Path:
       f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights'
     )
   if kind != 'vocabulary' and _NORMALIZATION.value != _NORMALIZATION.default:
-    raise UserError('--normalization is for --format=vocabulary; leave it out')
+    raise UserError('--normalization is for --format=vocabulary; remove it')
   if output.exists() and not empty:
     raise UserError(
       f'--output must be a new or empty folder, or a new file; {output} exists; choose another'

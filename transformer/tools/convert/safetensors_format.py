@@ -72,8 +72,8 @@ def read(path: str | os.PathLike) -> Weights:
     about = {}
   if about.get('version') != _VERSION:
     raise UserError(
-      f'{path} should be a file of --format=safetensors, with {FORMAT} in version '
-      f'{_VERSION}; its metadata has no such entry; give another file'
+      f'{path} should be a file of --format=safetensors, with {FORMAT} in version {_VERSION}; '
+      'its metadata has no such entry; pass another file'
     )
   digest = about.pop('sha256', '')
   if digest is not None and digest != _digest(tensors, about):

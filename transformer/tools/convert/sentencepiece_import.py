@@ -78,9 +78,9 @@ def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
     or not model.normalizer_spec.escape_whitespaces
   ):
     raise UserError(
-      f'the vocabulary {path} should hold a SentencePiece model of pieces of words, '
-      f'with spaces before them; give a file that spm_train has written with '
-      f'--model_type=bpe, unigram or char, and without --treat_whitespace_as_suffix'
+      f'the vocabulary {path} should hold a SentencePiece model of pieces of words, with spaces '
+      'before them; pass a file that spm_train has written with --model_type=bpe, unigram or '
+      'char, and without --treat_whitespace_as_suffix'
     )
 
 
