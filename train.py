@@ -47,10 +47,10 @@ _FILES = flags.DEFINE_bool(
   'machine.',
 )
 _DEVICES = flags.DEFINE_integer(
-  'devices', None, 'Check that N devices can share a batch.'
+  'check_devices', None, 'Check that N devices in total can share a batch.'
 )
 _PROCESSES = flags.DEFINE_integer(
-  'processes', 1, 'With --devices: the number of processes that have them.'
+  'check_processes', 1, 'With --check_devices: the number of processes that have them.'
 )
 _JSON = flags.DEFINE_bool(
   'json', False, 'With --check: print the summary of the job as one JSON object.'

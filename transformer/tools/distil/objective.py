@@ -84,7 +84,7 @@ def distillation_loss(
   """Returns the loss of `Objective`; its frozen arrays are the parameters of each teacher."""
   function = token_loss(smoothing, teacher_weight, temperature)
 
-  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     lessons = []
     outputs = []
     for teacher, its_params in zip(models, frozen, strict=True):
@@ -101,7 +101,7 @@ def distillation_loss(
       token_weights(batch),
       by_position,
       outputs,
-      devices=devices,
+      num_row_shards=num_row_shards,
     )
     return add_auxiliary_losses(sums, losses)
 
