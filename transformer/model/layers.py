@@ -86,9 +86,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1; with `norm=pre`, x + Sublayer(LayerNorm(x)).
 
-  Pre-norm is from Xiong et al., 2020, "On Layer Normalization in the Transformer Architecture". It
-  requires one more norm after the last layer of a stack. Dropout is applied to the output of the
-  sublayer (section 5.4).
+  Pre-norm was used by Wang et al., 2019, and Baevski and Auli, 2019, and analyzed by Xiong et al.,
+  2020, "On Layer Normalization in the Transformer Architecture". It requires one more norm after
+  the last layer of a stack. Dropout is applied to the output of the sublayer (section 5.4).
   """
 
   config: ModelConfig
