@@ -135,7 +135,7 @@ def test_tensorboard_gets_nothing_after_a_failed_write(
       [
         line
         for line in said()
-        if 'tensorboard receives no more lines' in line and line.endswith(str(error))
+        if 'tensorboard receives no more entries' in line and line.endswith(str(error))
       ]
     )
     == 1

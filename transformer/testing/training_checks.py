@@ -75,12 +75,13 @@ def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   restored = _restored(half, setup.state)
   require(
     _equal(half, restored),
-    'a checkpoint holds other parameters than were saved: a trained run could not be used again',
+    'a checkpoint holds different parameters than were saved: a trained run could not be used '
+    'again',
   )
   resumed, _ = _trained(step, restored, 1, _STEPS)
   require(
     _equal(whole, resumed),
-    'a resumed run ends with other parameters than an uninterrupted '
+    'a resumed run ends with different parameters than an uninterrupted '
     'one: all that a step keeps must be in its state',
   )
 

@@ -36,7 +36,7 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
     raise UserError(
       f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows of a microbatch, '
       f'train.tokens_per_batch / data.max_length / optimizer.num_microbatches = {rows}; set '
-      'another train.tokens_per_batch'
+      'a different train.tokens_per_batch'
     )
   return data, fsdp, tensor
 

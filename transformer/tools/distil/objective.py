@@ -61,9 +61,9 @@ def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
     for run in runs:
       if fingerprints(run.vocabulary) != fingerprints(vocabulary):
         raise UserError(
-          f'{run.workdir} of train.objective_runs must have the vocabulary of this run; it has '
-          f'another; set --config.data.vocabulary={run.workdir}/vocabulary.model, or train on '
-          f'the same text with the same config.data'
+          f'{run.workdir} of train.objective_runs must have the vocabulary of this run; it has a '
+          f'different one; set --config.data.vocabulary={run.workdir}/vocabulary.model, or train '
+          f'on the same text with the same config.data'
         )
     models = [run.model for run in runs]
     return Objective(

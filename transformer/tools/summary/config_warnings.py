@@ -69,7 +69,7 @@ def config_warnings(
       (
         'train.keep',
         'needs more disk space than is free',
-        'fewer checkpoints, or another disk',
+        'fewer checkpoints, or a different disk',
       )
     )
 
