@@ -1,7 +1,7 @@
-"""Finds the packages, and what a tool needs beside requirements.txt; pyproject.toml has the rest.
+"""Lists the packages and the optional dependencies; pyproject.toml has all other metadata.
 
-What lies at the top here, train.py, eval.py and configs/, is the package attention_commands when it
-is installed. The requirements of a tool are the optional dependencies of its name.
+train.py, eval.py and configs/ are installed as the package `attention_commands`. The
+requirements.txt of each tool becomes the optional dependencies (extra) of the tool's name.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 
 
 class Build(build_py):
-  """Leaves this file out of the package."""
+  """Excludes this file from the package."""
 
   def find_package_modules(
     self, package: str, package_dir: str

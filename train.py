@@ -47,10 +47,10 @@ _FILES = flags.DEFINE_bool(
   'machine.',
 )
 _DEVICES = flags.DEFINE_integer(
-  'devices', None, 'Check that N devices can share a batch.'
+  'check_devices', None, 'Check that N devices in total can share a batch.'
 )
 _PROCESSES = flags.DEFINE_integer(
-  'processes', 1, 'With --devices: the number of processes that have them.'
+  'check_processes', 1, 'With --check_devices: the number of processes that have them.'
 )
 _JSON = flags.DEFINE_bool(
   'json', False, 'With --check: print the summary of the job as one JSON object.'
@@ -83,7 +83,7 @@ def main(_):
     )
   if _CHECK.value:
     prepared = None
-    state = 'is free for a new run'
+    state = 'is available for a new run'
     if run_directory.has_begun(workdir):
       state = 'contains this run, which would resume'
     if _FILES.value:
@@ -94,8 +94,8 @@ def main(_):
         state = 'contains this run, which is finished'
     _summarize(config, workdir, prepared)
     logging.info(
-      'the flags%s are fine, and --workdir=%s %s; the devices were not looked at',
-      ', the config and the files that it names' if _FILES.value else ' and the config',
+      '%s are valid; --workdir=%s %s; devices were not checked',
+      'flags, config and files' if _FILES.value else 'flags and config',
       workdir,
       state,
     )
@@ -114,13 +114,15 @@ def main(_):
 
 
 def _summarize(config, workdir, prepared):
-  """Prints the summary of a job with the tool for summaries, if it is present."""
+  """Prints the summary of a job, if the summary tool is present."""
   try:
     from transformer.tools.summary.printing import print_summary
   except ImportError as error:
     if _JSON.value:
-      raise UserError(f'--json needs the tool for summaries: {error}') from error
-    logging.warning('no summary of the job without its tool: %s', error)
+      raise UserError(f'--json needs the summary tool: {error}') from error
+    logging.warning(
+      'no summary of the job, since the summary tool is missing: %s', error
+    )
     return
   print_summary(config, workdir, _DEVICES.value, prepared, _JSON.value)
 

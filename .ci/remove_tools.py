@@ -1,11 +1,11 @@
-"""Removes each tool once from a copy of the checkout; the rest works as before.
+"""Checks that the code works without each tool: removes one tool at a time from a copy.
 
   python .ci/remove_tools.py            # every tool
   python .ci/remove_tools.py NAME …     # these
 
-A tool is its folder or file, its tests, and its rows in pyproject.toml; a file that begins with `_`
-serves several of them. Without a tool, the tests of the layout pass, and a tiny
-run is trained and scored. tests/test_without_tools.py removes them all.
+A tool is its folder or file, its tests, and its rows in pyproject.toml; files that begin with `_`
+are shared by several tools. Without a tool, the tests of the layout pass, and a tiny run is trained
+and scored. tests/test_without_tools.py removes all tools.
 """
 
 import os

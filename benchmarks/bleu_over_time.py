@@ -55,7 +55,7 @@ _OUT = flags.DEFINE_string(
 _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
 _MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
 _EVERY = flags.DEFINE_float('every', 5.0, 'Minutes between scores of valid.')
-_SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems; default: all.')
+_SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems (default: all).')
 _BASELINE_PYTHON = flags.DEFINE_string(
   'baseline_python', sys.executable, 'The Python that has the other toolkits.'
 )

@@ -33,10 +33,10 @@ _LONGEST = flags.DEFINE_integer(
   'longest', bracketing.SHORT, 'The maximum number of words per sentence.'
 )
 _SENTENCES = flags.DEFINE_integer(
-  'sentences', None, 'The number of sentences, evenly spaced; default: all.'
+  'sentences', None, 'The number of sentences, evenly spaced (default: all).'
 )
 _SIBLINGS = flags.DEFINE_integer(
-  'siblings', None, 'Children that a rule remembers; default: all.'
+  'siblings', None, 'Children that a rule remembers (default: all).'
 )
 _PARENTS = flags.DEFINE_bool(
   'parents', False, 'Annotate labels with the label above them.'

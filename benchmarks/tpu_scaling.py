@@ -28,7 +28,7 @@ from transformer.system import command_line
 from transformer.training.config import MeshConfig
 
 _LIMIT = flags.DEFINE_integer(
-  'limit', None, 'The most compilations; default: all missing.'
+  'limit', None, 'The most compilations (default: all missing).'
 )
 
 _ROOT = Path(__file__).resolve().parents[1]

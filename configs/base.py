@@ -23,7 +23,7 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
     run: the directory of a run, or its config.json, with the values; empty: the default values.
 
   Raises:
-    UserError: `run` is not a run, is corrupt, or was written in another format.
+    UserError: `run` is not a run, is corrupt, or was written in a different format.
   """
   config = ml_collections.ConfigDict(Config().to_dict())
   for group in dataclasses.fields(Config):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trains a small English-French model on the built-in phrasebook, scores it, translates sentences and
-# draws two pictures: what each attention head looks at, and the curves of the training. Started
-# again, it resumes training if that has not finished. Before a training on your own text,
-# python -m transformer.tools.audit looks that text over; docs/data.md has the command.
+# Trains a small English-French model on the built-in phrasebook, scores it, translates two
+# sentences, and plots the attention of each head and the training curves. If training was
+# interrupted, the same command resumes it. To train on custom text, first check the text with
+# python -m transformer.tools.audit, as docs/data.md shows.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt transformer/tools/plot/requirements.txt
 workdir="${1:-runs/quickstart}"

@@ -3,9 +3,9 @@
 # installed before, `setup` does nothing. Environment variables and their defaults:
 #   PYTHON      the Python that creates the virtual environment (python3)
 #   VENV        the folder of the virtual environment (.venv)
-#   RESOLUTION  which versions that the files allow: unset, the newest; `lowest`, the oldest, by uv;
-#               `constraints`, those of constraints.txt, with which the quickstart's results were made
-# With another Python or RESOLUTION, the virtual environment is made anew.
+#   RESOLUTION  which of the allowed versions: unset, the newest; `lowest`, the oldest, by uv;
+#               `constraints`, the versions of constraints.txt, which gave the quickstart's results
+# With a different Python or RESOLUTION, the virtual environment is created again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${VENV:-.venv}"
@@ -31,7 +31,7 @@ setup() {
   digest="$({ cat "$@" "${constraints[@]}"; echo "$mode"; } | sha256sum)"
   if [ "$(cat "$stamp" 2>/dev/null || true)" != "$digest" ]; then
     echo "installing $* into $venv" >&2
-    # Otherwise pip would keep the versions that are there.
+    # Otherwise, pip would keep the installed versions.
     if [ -e "$venv/mode" ] && [ "$(cat "$venv/mode")" != "$mode" ]; then clear=(--clear); fi
     "$base" -m venv "${clear[@]}" "$venv"
     echo "$mode" > "$venv/mode"

@@ -56,7 +56,9 @@ def main(arguments: Sequence[str]):
       str(ROOT / 'train.py'),
       *check_arguments(
         arguments[1:],
-        *([f'--devices={gpus}', f'--processes={processes}'] if gpus else []),
+        *(
+          [f'--check_devices={gpus}', f'--check_processes={processes}'] if gpus else []
+        ),
         summary=sys.stderr,
       ),
     ]

@@ -71,13 +71,13 @@ _TRIALS = flags.DEFINE_integer('trials', None, 'The total number of trials.')
 _STORAGE = flags.DEFINE_string(
   'storage',
   None,
-  'The URL of a database that workers on several machines share; default: a file in --workdir.',
+  'The URL of a database that workers on several machines share (default: a file in --workdir).',
 )
 _WORKERS = flags.DEFINE_integer('workers', 1, 'The number of concurrent trials.')
 _KEEP_BEST = flags.DEFINE_integer(
   'keep_best',
   None,
-  'Keep only the checkpoints of the N best finished trials; default: keep all.',
+  'Keep only the checkpoints of the N best finished trials (default: keep all).',
 )
 _FORMAT = flags.DEFINE_enum(
   'format',

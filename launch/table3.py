@@ -54,7 +54,7 @@ _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The directory of the table and of its runs.'
 )
 _ROWS = flags.DEFINE_list(
-  'rows', None, 'The rows to train, such as base,A1,E; default: all.'
+  'rows', None, 'The rows to train, such as base,A1,E (default: all).'
 )
 _SCALE = flags.DEFINE_integer(
   'scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'

@@ -156,8 +156,8 @@ def test_defaults_are_the_base_model_of_the_paper():
     'model.tie_output': True,
     'data.vocabulary_size': 37_000,
     'optimizer.algorithm': 'adam',
-    'optimizer.schedule': 'paper',
-    'optimizer.scale': 1.0,
+    'optimizer.schedule': 'noam',
+    'optimizer.noam_scale': 1.0,
     'optimizer.warmup_steps': 4000,
     'optimizer.b2': 0.98,
     'optimizer.weight_decay': 0.0,
@@ -207,7 +207,7 @@ def test_of_a_long_name_both_ends_are_kept():
   [
     (
       {'optimizer': {'schedule': 'x'}},
-      'optimizer.schedule must be one of paper, inverse_sqrt, ',
+      'optimizer.schedule must be one of noam, inverse_sqrt, ',
     ),
     *(
       (
@@ -317,7 +317,7 @@ def test_settings_that_fit_each_other_are_accepted(changes):
     ('model.norm', ['rms'], 'one of post, pre'),
     ('decode.dtype', ['int8'], 'one of trained, float32, bfloat16'),
     ('model.dropout', [-0.1, 1.0, NAN], 'at least 0 and below 1'),
-    ('optimizer.scale', [0.0, -1.0, NAN, INF], 'above 0 and finite'),
+    ('optimizer.noam_scale', [0.0, -1.0, NAN, INF], 'above 0 and finite'),
     ('decode.alpha', [-0.1, NAN, INF], 'at least 0 and finite'),
     ('train.grace_seconds', [0.0, 1e10, NAN], 'above 0 and at most 1000000000'),
     ('train.patience', [-1], 'at least 0'),
@@ -350,13 +350,13 @@ def test_every_number_has_bounds():
     ({'train': {'steps': 4000}}, ('optimizer.warmup_steps=4000, train.steps=4000',)),
     (
       {'optimizer': {'peak_learning_rate': 1e-3}},
-      ('peak_learning_rate has no effect with optimizer.schedule=paper',),
+      ('peak_learning_rate has no effect with optimizer.schedule=noam',),
     ),
     (
-      {'optimizer': {'scale': 2.0, 'schedule': 'cosine'}},
-      ('scale has no effect with optimizer.schedule=cosine',),
+      {'optimizer': {'noam_scale': 2.0, 'schedule': 'cosine'}},
+      ('noam_scale has no effect with optimizer.schedule=cosine',),
     ),
-    ({'optimizer': {'scale': 2.0}}, ()),
+    ({'optimizer': {'noam_scale': 2.0}}, ()),
     *(
       (
         {'data': {'target_language': language}},

@@ -269,7 +269,7 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
   )
   for config in ('configs/tatoeba.py:cpu', 'mine.py'):
     status, _, log = command(*check, f'--config={config}')
-    assert status == 0 and 'the flags and the config are fine' in log
+    assert status == 0 and 'flags and config are valid' in log
   refused = one_error(command(*check, '--config=configs/none.py')[2])
   assert f'the current folder is {os.getcwd()}' in refused
   assert refused.endswith(f"this project's configs are in {checkout}/configs")

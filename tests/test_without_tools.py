@@ -72,7 +72,7 @@ def test_the_road_and_launchers_name_no_tool():
 
 @pytest.mark.parametrize(
   ('flags', 'status', 'message'),
-  [((), 0, 'no summary of the job without its tool'), (('--json',), 1, '--json needs')],
+  [((), 0, 'no summary of the job'), (('--json',), 1, '--json needs')],
 )
 def test_a_check_without_the_tool_for_summaries_says_so(
   tmp_path, flags, status, message

@@ -15,7 +15,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs.evaluations import best_evaluation
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.update import CompiledUpdate, make_update
+from transformer.training.setup import CompiledSteps, make_training_setup
 
 VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11
@@ -141,15 +141,13 @@ def train_tiny(
     mesh = mesh or make_mesh(
       settings.mesh, batches.shape[0] // settings.optimizer.num_microbatches
     )
-    update = make_update(settings, model, mesh, objective)
-    compiled = CompiledUpdate(
-      update, *(programs or compiled_once(update, batches.shape))
-    )
+    setup = make_training_setup(settings, model, mesh, objective)
+    compiled = CompiledSteps(setup, *(programs or compiled_once(setup, batches.shape)))
     validation = validation or TinyValidation(bleu, batches.shape[0])
     if run.step is None:
-      state = update.first_state(params)
+      state = setup.first_state(params)
     else:
-      state = checkpoints.restore(run.step, update.state)
+      state = checkpoints.restore(run.step, setup.state)
     step, evaluations = train(
       run, checkpoints, compiled, state, batches, validation, **options
     )
@@ -170,9 +168,9 @@ def model() -> Transformer:
 _COMPILED = {}
 
 
-def compiled_once(update, shape):
+def compiled_once(setup, shape):
   """Compiles a program once for all tests that use it, since tracing it takes longest."""
-  settings = update.config
+  settings = setup.config
   # Only these settings have no influence on the programs.
   train = dataclasses.replace(
     settings.train,
@@ -185,19 +183,19 @@ def compiled_once(update, shape):
     valid_metric='',
     trackers=(),
   )
-  leaves, structure = jax.tree.flatten(update.state)
+  leaves, structure = jax.tree.flatten(setup.state)
   key = (
     settings.optimizer,
     train,
     settings.seed,
-    update.model,
-    update.mesh,
+    setup.model,
+    setup.mesh,
     shape,
     structure,
     tuple(leaves),
-    update.objective,
+    setup.objective,
   )
   if key not in _COMPILED:
-    compiled = update.compile(shape)
+    compiled = setup.compile(shape)
     _COMPILED[key] = compiled.train_step, compiled.eval_step
   return _COMPILED[key]

@@ -1,7 +1,8 @@
 """The encoder-decoder Transformer of "Attention Is All You Need", in JAX.
 
 `load` returns a trained run for use in Python, as docs/python.md shows. README.md lists the
-packages; each imports only itself and earlier ones.
+packages; each imports only itself and earlier ones. `system/` and the modules directly below
+`transformer/`, except `trained_run.py`, may be imported anywhere.
 """
 
 import importlib

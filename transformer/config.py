@@ -133,8 +133,8 @@ class Config:
       )
     if ignored and getattr(optimizer, ignored) != getattr(OptimizerConfig, ignored):
       warnings.append(
-        f'optimizer.{ignored} has no effect with optimizer.schedule={optimizer.schedule}; the '
-        "paper's schedule uses optimizer.scale, the others optimizer.peak_learning_rate"
+        f'optimizer.{ignored} has no effect with optimizer.schedule={optimizer.schedule}; '
+        'noam uses optimizer.noam_scale, the others optimizer.peak_learning_rate'
       )
     return warnings + self.bleu_warnings()
 

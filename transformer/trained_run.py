@@ -40,7 +40,7 @@ class TrainedRun(Run):
   """A loaded run, or an ensemble: `translate` and `score` also use the models of `others`.
 
   Programs are compiled once per shape and settings. They are independent of the parameters:
-  `dataclasses.replace(run, params=…)` returns the run with other parameters.
+  `dataclasses.replace(run, params=…)` returns the run with different parameters.
   """
 
   others: tuple[Run, ...] = ()

@@ -222,7 +222,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
     for member in archive:
       workdir = workdirs / Path(member.name).name.removesuffix('.tar.xz')
       if workdir.exists():
-        raise UserError(f'{workdir} exists already; choose another folder')
+        raise UserError(f'{workdir} exists already; choose a different folder')
       with tarfile.open(fileobj=archive.extractfile(member), mode='r:xz') as run:
         run.extractall(workdir / 'trained', filter='data')
       trained = workdir / 'trained'

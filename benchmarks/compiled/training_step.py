@@ -16,7 +16,7 @@ from transformer.model.flops import train_step_flops
 from transformer.runs.run_directory import commit
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 
 class Compiled(NamedTuple):
@@ -73,7 +73,7 @@ def compile_training_step(settings: Config, devices: Sequence[Any]) -> Compiled:
   # It has cuDNN's attention, unlike a model that is built on a machine without a GPU.
   model = model_of(settings).clone(config=settings.model)
   objective = make_objective(settings, None)
-  update = make_update(settings, model, mesh, objective)
+  setup = make_training_setup(settings, model, mesh, objective)
   flops = sum(train_step_flops(model, objective.passes) or [math.nan])
   facts = {
     'chips': len(devices),
@@ -88,7 +88,7 @@ def compile_training_step(settings: Config, devices: Sequence[Any]) -> Compiled:
   }
   start = time.monotonic()
   try:
-    compiled = update.lower((rows, data.max_length, data.max_length)).compile()
+    compiled = setup.lower((rows, data.max_length, data.max_length)).compile()
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise

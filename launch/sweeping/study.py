@@ -72,17 +72,17 @@ class Sweep:
     )
 
   def begin(self):
-    """Creates or opens the study; raises `UserError` if it belongs to another sweep."""
+    """Creates or opens the study; raises `UserError` if it belongs to a different sweep."""
     self.folder.mkdir(parents=True, exist_ok=True)
     if self.url and self._journal.exists():
       raise UserError(
-        f'{self.folder} holds a sweep without --storage; remove --storage, or choose another '
+        f'{self.folder} holds a sweep without --storage; remove --storage, or choose a different '
         '--workdir'
       )
     known = self.folder / TRIALS if self.url else self._journal
     if not known.exists() and not run_directory.is_unused(self.folder):
       raise UserError(
-        f'{self.folder} is not empty and holds no sweep; choose another --workdir'
+        f'{self.folder} is not empty and holds no sweep; choose a different --workdir'
       )
     self._open(creates=True)
     for each in (self.folder / TRIALS, self._claims):
@@ -95,7 +95,7 @@ class Sweep:
     if self.trials < ended:
       raise UserError(
         f'--trials={self.trials} is fewer than the {ended} that {self._place} has finished; '
-        f'pass at least {ended}, or choose another --workdir'
+        f'pass at least {ended}, or choose a different --workdir'
       )
 
   def join(self):
@@ -242,6 +242,6 @@ class Sweep:
       self.study.user_attrs['about'], self.config, self.space
     ):
       raise UserError(
-        f'{self._place} belongs to another sweep: {"; ".join(differences)}; choose '
-        f'another --workdir, or the same settings'
+        f'{self._place} belongs to a different sweep: {"; ".join(differences)}; choose '
+        f'a different --workdir, or the same settings'
       )

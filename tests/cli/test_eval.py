@@ -27,8 +27,8 @@ FILE, BOTH = (
     ('--source=- --reference=-', 'must name a file; standard input is for --source'),
     ('--source=', '--source= is empty'),
     ('--reference=x', '--reference requires --source'),
-    ('--split=test --source=x', '--source and --split exclude'),
-    (f'{FILE} --data_dir=x', '--source and --data_dir exclude'),
+    ('--split=test --source=x', '--source and --split are mutually exclusive'),
+    (f'{FILE} --data_dir=x', '--source and --data_dir are mutually exclusive'),
     ('--split=test,valid --output=-', '--split=test,valid names several splits'),
     ('--split=test,nothing', 'nothing.en'),
     ('--source=/nowhere/x', 'there is no folder /nowhere'),
@@ -40,7 +40,10 @@ FILE, BOTH = (
     ('--nbest=3 --sample --output=-', 'exceeds beam_size=1; set beam_size=3'),
     ('--nbest=0', 'nbest must be at least 1; got 0'),
     ('--nbest=2', '--nbest=2 needs a file for its lists; pass --output=FILE'),
-    ('--checkpoint=all --output=-', '--checkpoint=all excludes --output'),
+    (
+      '--checkpoint=all --output=-',
+      '--checkpoint=all cannot be combined with --output',
+    ),
     ('--metric=nothing_here:f', 'the metric nothing_here:f cannot be imported'),
     (f'{FILE} --metric=math:fsum --examples=2', '--metric requires references'),
     ('--source=- --results=r', '--results requires references'),
@@ -331,7 +334,7 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
     '--split=test,valid',
   )
   assert status == 1 and err.count(damage) == 1 and 'error: 2 checkpoints' in err, err
-  assert err.count(f'{taken} is the result of another text') == 1
+  assert err.count(f'{taken} is the result of a different text') == 1
   table = json.loads(
     (tmp_path / 'run/eval/test.all.beam1.alpha0.6.json').read_text('utf-8')
   )

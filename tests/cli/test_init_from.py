@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
       ['--config.data.vocabulary=/nowhere/x'],
       'the vocabulary /nowhere/x cannot be read',
     ),
-    ([f'--config.data.vocabulary={trained}/run.json'], 'or no SentencePiece model'),
+    ([f'--config.data.vocabulary={trained}/run.json'], 'is not a SentencePiece model'),
     (
       [origin, '--config.data.vocabulary_size=299'],
       'from train.init_from; set --config.data.vocabulary_size=300; got 299',
@@ -147,4 +147,4 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
   status, _, err = train(*start('MOVED', 2))
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses(*start('run', 3))
-  assert 'was started with other train.init_from' in message
+  assert 'was started with a different train.init_from' in message

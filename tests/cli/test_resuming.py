@@ -41,7 +41,7 @@ def test_another_config_for_a_run_is_refused_with_every_difference(
     '--config.decode.beam_size=2',
     '--config.model.remat=True',
   )
-  assert 'has a run with another configuration' in message
+  assert 'has a run with a different configuration' in message
   assert (
     'model.ff_dim was 11, is now 13' in message and 'seed was 0, is now 5' in message
   )
@@ -82,7 +82,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
   assert settings['train']['keep'] == 3
   new = f'--workdir={tmp_path}/new'
   status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')
-  assert status == 0 and 'is free for a new run' in err, err
+  assert status == 0 and 'is available for a new run' in err, err
   assert f'{folder} holds no run' in train.refuses(f'--config={folder}', new)
   (run / 'config.json').write_text('{"seed": 0}')
   for flags in ([f'--workdir={run}'], [f'--config={run}', new]):

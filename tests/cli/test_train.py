@@ -185,7 +185,7 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
 def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
   before = {path: path.stat().st_mtime_ns for path in trained.rglob('*')}
   for workdir, fact in (
-    (tmp_path / 'run', 'is free for a new run'),
+    (tmp_path / 'run', 'is available for a new run'),
     (trained, 'contains this run, which is finished'),
   ):
     status, _, err = train(
@@ -197,7 +197,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       'still warming up at the last step: optimizer.warmup_steps=4000, train.steps=2'
       in warning
     )
-    assert 'the flags, the config and the files that it names are fine, and ' in line
+    assert 'flags, config and files are valid; ' in line
     assert f' --workdir={workdir} {fact}; ' in line
   assert not (tmp_path / 'run').exists()
   assert {path: path.stat().st_mtime_ns for path in trained.rglob('*')} == before
@@ -294,7 +294,7 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
   assert fact in train.refuses_alike(*start)
   status, _, err = train(*start, '--check', '--nofiles')
-  assert status == 0 and 'the flags and the config are fine' in err, err
+  assert status == 0 and 'flags and config are valid' in err, err
 
 
 @pytest.mark.long
@@ -315,7 +315,7 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
     english.write('dog\n')
     german.write('hund\n')
   more = '--config.train.steps=3'
-  assert 'was trained on other data: train/train changed' in train.refuses_alike(
+  assert 'was trained on different data: train/train changed' in train.refuses_alike(
     *start, more
   )
   for array in (run / 'checkpoints').glob('*/digests.json'):

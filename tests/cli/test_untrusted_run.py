@@ -58,7 +58,7 @@ def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, plante
   about = read_sealed(copied / 'run.json', 'it')
   about['data']['vocabulary'] = hashlib.sha256(content).hexdigest()  # A valid digest.
   write_sealed(copied / 'run.json', about)
-  assert 'no SentencePiece model' in evaluate.refuses(f'--workdir={copied}')
+  assert 'is not a SentencePiece model' in evaluate.refuses(f'--workdir={copied}')
   assert not mark.exists()
 
 

@@ -58,7 +58,7 @@ def test_the_others_have_the_vocabulary_the_positions_and_the_checkpoint(
       run_with(max_extra_length=9, positions='learned', max_positions=73),
       r'must have positions for 74 tokens, .*; other learned 73;',
     ),
-    (run_with('another'), 'must share a vocabulary, and other has another one'),
+    (run_with('another'), 'must share a vocabulary, and other has a different one'),
   ):
     with pytest.raises(UserError, match=match):
       load(monkeypatch, {'other': other})

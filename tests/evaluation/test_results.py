@@ -109,8 +109,8 @@ def test_a_search_is_found_by_its_settings(tmp_path, search):
 @pytest.mark.parametrize(
   ('run', 'text', 'problem'),
   [
-    ('b', TEXT, 'the result of another run'),
-    ('a', TEXT._replace(sources=['b']), 'the result of another text'),
+    ('b', TEXT, 'the result of a different run'),
+    ('a', TEXT._replace(sources=['b']), 'the result of a different text'),
   ],
 )
 def test_a_result_that_came_meanwhile_is_not_replaced(tmp_path, run, text, problem):

@@ -33,7 +33,7 @@ def logging_to(workdir, step=0, steps=99, **settings):
   """Yields a `RunLogger` of a model without parameters."""
   state = TrainState(jax.numpy.int32(0), {}, {})
   config = TrainConfig(**{'log_every': 1, 'steps': steps, **settings})
-  update = types.SimpleNamespace(
+  setup = types.SimpleNamespace(
     config=types.SimpleNamespace(train=config),
     model=None,
     objective=Objective(None),
@@ -41,7 +41,7 @@ def logging_to(workdir, step=0, steps=99, **settings):
     schedule=lambda updates: updates + 0.5,
     mesh=types.SimpleNamespace(size=1),
   )
-  with RunLogger(workdir, update, step, {'meter': {}}, (4, 5, 5)) as logger:
+  with RunLogger(workdir, setup, step, {'meter': {}}, (4, 5, 5)) as logger:
     yield logger
 
 
@@ -135,7 +135,7 @@ def test_tensorboard_gets_nothing_after_a_failed_write(
       [
         line
         for line in said()
-        if 'tensorboard receives no more lines' in line and line.endswith(str(error))
+        if 'tensorboard receives no more entries' in line and line.endswith(str(error))
       ]
     )
     == 1

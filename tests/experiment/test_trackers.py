@@ -123,7 +123,7 @@ def test_a_fault_is_one_warning_and_the_tracker_gets_nothing_more(
   assert [name for name, *_ in TOLD] == calls.split()
   (warning,) = warnings_of(caplog)
   assert (
-    f'{path_of(Memory)} receives no more lines' in warning
+    f'{path_of(Memory)} receives no more entries' in warning
     and 'OSError: no route' in warning
   )
   assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2

@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits, random_key
 from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
 STEPS = 3
@@ -45,9 +45,9 @@ def on_mesh(sizes) -> dict:
   mesh = make_mesh(
     config.mesh, batches.shape.rows, jax.devices()[: int(np.prod(sizes))]
   )
-  update = make_update(config, model, mesh)
-  step = update.lower(batches.shape).compile()
-  state = update.first_state(tiny.random_params(model))
+  setup = make_training_setup(config, model, mesh)
+  step = setup.lower(batches.shape).compile()
+  state = setup.first_state(tiny.random_params(model))
   by_rows, losses = batch_sharding(mesh), []
   for number in range(STEPS):
     state, metrics = step(state, to_global(batches[number], by_rows))
@@ -60,7 +60,7 @@ def on_mesh(sizes) -> dict:
     'losses': losses,
     'devices': len(bits.sharding.device_set),
     'bits': hashlib.sha256(np.asarray(bits).tobytes()).hexdigest(),
-    'rate': sum(float(update.schedule(jnp.int32(step))) for step in range(STEPS)),
+    'rate': sum(float(setup.schedule(jnp.int32(step))) for step in range(STEPS)),
     'state': jax.device_get(state),
   }
 

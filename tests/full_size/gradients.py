@@ -6,7 +6,7 @@ import numpy as np
 from tests.full_size import reference, tiny
 from transformer.model.transformer import Transformer
 from transformer.training.mesh import make_mesh
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 _B1, _EPS = 0.9, 1e-9  # Of Adam.
 
@@ -43,10 +43,10 @@ def compare(config, pairs, vocabulary: int) -> dict:
   model = Transformer(config.model, vocabulary)
   batches = tiny.training_batches(config, pairs)
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  compiled = make_update(config, model, mesh).compile(batches.shape)
+  compiled = make_training_setup(config, model, mesh).compile(batches.shape)
   before = tiny.random_params(model)
-  state = compiled.update.first_state(before)
-  valid = compiled.eval_step(state.params, compiled.update.shard_batch(batches[0]))
+  state = compiled.setup.first_state(before)
+  valid = compiled.eval_step(state.params, compiled.setup.shard_batch(batches[0]))
   state, metrics = jax.device_get(compiled.train_step(state, batches[0]))
   adam = state.optimizer[0]
 

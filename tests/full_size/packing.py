@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
 from transformer.training.objective import shift_right
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 
 def measure(folder):
@@ -33,7 +33,7 @@ def measure(folder):
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   assert batches.batches_in_epoch == 1
   mesh = make_mesh(config.mesh, batches.shape.rows)
-  update = make_update(config, model, mesh).compile(batches.shape)
+  compiled = make_training_setup(config, model, mesh).compile(batches.shape)
   params = jax.device_put(tiny.random_params(model), replicated(mesh))
   log_probs = jax.jit(lambda params, batch: token_log_probs(model, params, batch))
 
@@ -50,7 +50,7 @@ def measure(folder):
     if shape != batches.shape:
       return of_pair, None
     return of_pair, float(
-      update.eval_step(params, to_global(batch, batch_sharding(mesh)))['nll']
+      compiled.eval_step(params, to_global(batch, batch_sharding(mesh)))['nll']
     )
 
   rows = batches.packed_rows(0)[0]

@@ -17,7 +17,7 @@ def suggest(trial):
   return {'model.dropout': trial.suggest_float('dropout', 0.0, 0.5)}
 """
 SECONDS = 120  # The longest wait for anything.
-# Its BLEU is optimizer.scale times the step. optimizer.warmup_steps chooses what else happens:
+# Its BLEU is optimizer.noam_scale times the step. optimizer.warmup_steps chooses what else happens:
 # 13 fails; 17 waits until another worker runs trial 5; 19 waits after an evaluation until it is
 # stopped, when first started. It leaves a file if it is asked to stop more than once, since a real
 # train.py would then stop without saving.
@@ -66,7 +66,7 @@ with run_lock(run):
   done = len(path.read_text().splitlines()) if path.exists() else 0
   with path.open('a') as metrics:
     for step in range(5 * (done + 1), config.train.steps + 1, 5):
-      values = {'step': step, 'valid/bleu': config.optimizer.scale * step, 'valid/loss': None}
+      values = {'step': step, 'valid/bleu': config.optimizer.noam_scale * step, 'valid/loss': None}
       metrics.write(json.dumps(values) + '\\n')
       metrics.flush()
       if waits:
@@ -81,12 +81,12 @@ _OF_A_KIND = {
     0: {'optimizer.warmup_steps': 17},
     1: {'optimizer.warmup_steps': 13},
     2: {'model.num_heads': 3},
-    3: {'optimizer.scale': 0.1, 'optimizer.warmup_steps': 19},
+    3: {'optimizer.noam_scale': 0.1, 'optimizer.warmup_steps': 19},
 }
 
 
 def suggest(trial):
-  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+  return {'optimizer.noam_scale': trial.suggest_float('scale', 1.0, 2.0),
           'model.dropout': trial.suggest_float('dropout', 0.0, 0.5),
           **_OF_A_KIND.get(trial.number, {})}
 
@@ -98,7 +98,7 @@ SLOW = '''"""Trials; the first two wait to be stopped."""
 
 
 def suggest(trial):
-  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+  return {'optimizer.noam_scale': trial.suggest_float('scale', 1.0, 2.0),
           'optimizer.warmup_steps': 19 if trial.number < 2 else 1,
           'train.grace_seconds': 0.1 if trial.number else 4.0}
 '''
@@ -106,7 +106,7 @@ JOBS = '''"""Trials; the first waits to be stopped."""
 
 
 def suggest(trial):
-  return {'optimizer.scale': trial.suggest_float('scale', 1.0, 2.0),
+  return {'optimizer.noam_scale': trial.suggest_float('scale', 1.0, 2.0),
           'optimizer.warmup_steps': 1 if trial.number else 19}
 '''
 SEARCH = '''"""The search space of a real run."""

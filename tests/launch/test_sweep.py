@@ -86,8 +86,12 @@ def test_trials_of_all_kinds_by_two_workers(sandbox, folder, sweep_of):
   scales = {}
   for number in (0, 4, 5):
     config = runpy.run_path(str(trials / f'{number}.py'))['get_config']()
-    scales[number] = config.optimizer.scale
-    assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 10:.4g}', '10']
+    scales[number] = config.optimizer.noam_scale
+    assert rows[number][1:4] == [
+      'complete',
+      f'{config.optimizer.noam_scale * 10:.4g}',
+      '10',
+    ]
     assert config.decode.beam_size == 7 and config.data.dir == str(folder)
 
   best = max(scales, key=scales.get)
@@ -155,7 +159,11 @@ def test_kills_and_signals_keep_the_number_of_trials(sandbox, sweep_of):
       json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()
     ]
     assert [row['step'] for row in metrics] == [5, 10, 15, 20]
-    assert rows[number][1:4] == ['complete', f'{config.optimizer.scale * 20:.4g}', '20']
+    assert rows[number][1:4] == [
+      'complete',
+      f'{config.optimizer.noam_scale * 20:.4g}',
+      '20',
+    ]
   assert len({row[2] for row in rows.values()}) == 3
   assert 'Traceback' not in sweep.log
 

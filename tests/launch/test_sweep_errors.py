@@ -68,7 +68,7 @@ def returning(value):
     ),
     (
       returning({'optimizer.peak_learning_rate': 0.1}),
-      ['--config.optimizer.schedule=paper'],
+      ['--config.optimizer.schedule=noam'],
       ['space.py searches optimizer.peak_learning_rate, which has no effect with'],
     ),
     (GOOD + 'obejctive = "valid/loss"', [], ['defines obejctive', 'names with _']),

@@ -15,11 +15,11 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   begin()
   assert begin(number=2).num_unfinished() == 2 and begin(number=4).num_unfinished() == 4
   with pytest.raises(
-    UserError, match=r'another sweep: train.steps was 100000, is now 7; choose'
+    UserError, match=r'a different sweep: train.steps was 100000, is now 7; choose'
   ):
     begin(**{'train.steps': 7})
   with pytest.raises(
-    UserError, match=r'another sweep: the search space has changed; choose'
+    UserError, match=r'a different sweep: the search space has changed; choose'
   ):
     begin(GOOD.replace('0.5', '0.6'))
   path = tmp_path / 'sweep' / storage.JOURNAL

@@ -107,7 +107,7 @@ def result(seed, perplexity, bleu, **differs):
       'seed': seed,
       'model.num_layers': 3,
       'model.norm': 'post',
-      'optimizer.schedule': 'paper',
+      'optimizer.schedule': 'noam',
       'train.tokens_per_batch': 2048,
       'data.vocabulary_size': 4000,
     },
@@ -173,7 +173,7 @@ def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
 
 SEEDS = """
 def suggest(trial):
-  return {'optimizer.scale': 1.5, 'seed': trial.suggest_int('seed', 1, 1000)}
+  return {'optimizer.noam_scale': 1.5, 'seed': trial.suggest_int('seed', 1, 1000)}
 """
 
 

@@ -22,7 +22,12 @@ from tests.model.conftest import (
   normal,
   randomised,
 )
-from transformer.model.attention import PLAIN, Layout, MultiHeadAttention, RelativeBias
+from transformer.model.attention import (
+  NO_CONTEXT,
+  AttentionContext,
+  MultiHeadAttention,
+  RelativeBias,
+)
 from transformer.model.config import ModelConfig
 from transformer.ops.positions import relative_buckets
 
@@ -39,9 +44,9 @@ class Attend(nn.Module):
   def setup(self):
     self.attention = MultiHeadAttention(self.config)
 
-  def __call__(self, x_BTD, y_BSD, layout=PLAIN, **options):
+  def __call__(self, x_BTD, y_BSD, context=NO_CONTEXT, **options):
     return self.attention(
-      x_BTD, self.attention.keys_values(y_BSD, layout), layout, **options
+      x_BTD, self.attention.keys_values(y_BSD, context), context, **options
     )
 
 
@@ -67,7 +72,7 @@ def test_multi_head_attention_is_its_formula(biases):
     'all': {'query', 'key', 'value', 'output'},
   }[biases]
   check_formula(
-    module.apply(variables, x, y, Layout(jnp.asarray(mask))),
+    module.apply(variables, x, y, AttentionContext(jnp.asarray(mask))),
     p,
     x,
     y,
@@ -96,11 +101,11 @@ def test_the_config_chooses_the_kernel(monkeypatch):
   )
 
 
-def applied(changed, x, layout=PLAIN, **options):
+def applied(changed, x, context=NO_CONTEXT, **options):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
   variables = randomised(module.init(jax.random.key(0), x, x))
-  return module.apply(variables, x, x, layout, **options), variables['params'][
+  return module.apply(variables, x, x, context, **options), variables['params'][
     'attention'
   ]
 
@@ -120,16 +125,16 @@ def test_rotary_positions_rotate_queries_and_keys_and_a_shift_of_all_changes_not
     jnp.arange(T),
     {'positions': 'rotary', 'key_dim': 8},
   )
-  found, p = applied(rotary, x, Layout(positions_BT=places))
+  found, p = applied(rotary, x, AttentionContext(positions_BT=places))
   check_formula(found, p, x, x, **rotary)
-  shifted, _ = applied(rotary, x, Layout(positions_BT=places + 101))
+  shifted, _ = applied(rotary, x, AttentionContext(positions_BT=places + 101))
   chex.assert_trees_all_close(shifted, found, rtol=1e-3, atol=1e-4)
   # Without positions or with other kinds of positions, nothing is rotated.
   still, _ = applied(rotary, x)
   assert np.max(np.abs(still - found)) > 0.01
   plain, wanted = (
-    applied({'key_dim': 8}, x, layout)[0]
-    for layout in (Layout(positions_BT=places), PLAIN)
+    applied({'key_dim': 8}, x, context)[0]
+    for context in (AttentionContext(positions_BT=places), NO_CONTEXT)
   )
   chex.assert_trees_all_equal(plain, wanted)
 
@@ -147,7 +152,9 @@ def test_relative_bias_is_added_to_the_scores_of_each_head(bidirectional):
     bucket = int(relative_buckets(jnp.asarray(s + 2 - t), bidirectional=bidirectional))
     np.testing.assert_array_equal(bias_HTS[:, t, s], table[bucket])
   x, bias_HTS = normal(B, T, D), 3.0 * normal(H, T, T, seed=5)
-  found, p = applied({'positions': 'relative'}, x, Layout(None, places, bias_HTS))
+  found, p = applied(
+    {'positions': 'relative'}, x, AttentionContext(None, places, bias_HTS)
+  )
   check_formula(found, p, x, x, np.asarray(bias_HTS))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.model.conftest import B, D, F, H, K, N, S, T, V, normal, randomised
 from tests.model.formulas import exact, feed_forward, layer_norm
-from transformer.model.attention import PLAIN, RelativeBias
+from transformer.model.attention import NO_CONTEXT, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, FeedForward, Layer, Positions, Residual
 from transformer.model.transformer import Transformer, init_params
@@ -59,9 +59,9 @@ def initialised_and_applied(module, call, *given):
 
 def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
   module, x = Layer(CONFIG), normal(B, S, D)
-  p = jax.jit(lambda: module.init(jax.random.key(0), x, PLAIN, deterministic=True))()[
-    'params'
-  ]
+  p = jax.jit(
+    lambda: module.init(jax.random.key(0), x, NO_CONTEXT, deterministic=True)
+  )()['params']
   for sublayer, name, fans in (
     ('self_attention', 'query', D + H * K),
     ('self_attention', 'key', D + H * K),

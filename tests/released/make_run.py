@@ -31,7 +31,7 @@ LEXICON = {
   'hears': 'entend',
   'and': 'et',
 }
-SHARDING_RULES = {'train': 2000, 'valid': 20, 'test': 30}
+SPLIT_SIZES = {'train': 2000, 'valid': 20, 'test': 30}
 SHOWN = 6  # Sentences in expected.json.
 SETTINGS = {
   'seed': 1,
@@ -85,7 +85,7 @@ def write_text(folder: Path):
   """Writes random sentences and their translations word by word."""
   rng = random.Random(1)
   folder.mkdir(parents=True)
-  for split, count in SHARDING_RULES.items():
+  for split, count in SPLIT_SIZES.items():
     lines = [rng.choices([*LEXICON], k=rng.randint(2, 5)) for _ in range(count)]
     for language, words in (('en', lines), ('fr', map(translated, lines))):
       text = ''.join(' '.join(line) + '\n' for line in words)

@@ -71,7 +71,7 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
     {name: data[name] for name in ('vocabulary', 'train/x')},
   ):
     with pytest.raises(
-      UserError, match=r'was trained on other data: (train/x|train/y|valid) '
+      UserError, match=r'was trained on different data: (train/x|train/y|valid) '
     ):
       check_same_start(tmp_path, {**facts, 'data': other})
 

@@ -85,7 +85,8 @@ def test_an_unusable_folder_gives_a_warning_and_no_cache(
   assert 'JAX_COMPILATION_CACHE_DIR' not in environment
   (warning,) = warnings
   assert (
-    'file' in warning and 'set JAX_COMPILATION_CACHE_DIR to another folder' in warning
+    'file' in warning
+    and 'set JAX_COMPILATION_CACHE_DIR to a different folder' in warning
   )
 
 

@@ -110,7 +110,7 @@ class NeverDropping(Transformer):
 class BadSplits(Transformer):
   """Splits two axes of a matrix along one axis of the mesh."""
 
-  splits = types.MappingProxyType({('inner', 'kernel'): ('tensor', 'tensor')})
+  sharding_rules = types.MappingProxyType({('inner', 'kernel'): ('tensor', 'tensor')})
 
 
 class NotReordered(Transformer):

@@ -60,7 +60,9 @@ def long(*values):
       'search_scores_equal_teacher_forcing',
       'would choose the wrong ones',
     ),
-    long('StatefulStep', 'beam_of_one_is_greedy', 'another translation than greedy'),
+    long(
+      'StatefulStep', 'beam_of_one_is_greedy', 'a different translation than greedy'
+    ),
     long(
       'Stateful', 'resumed_training_equals_uninterrupted', 'with the same seed differ'
     ),

@@ -27,7 +27,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 DEVICES = 8
 ROWS, LENGTHS = 8, (13, 11)
@@ -61,8 +61,8 @@ def main():
 def on_mesh(sizes) -> dict:
   """Returns losses, bytes held and sent and, for some meshes, an evaluation."""
   mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
-  result, update = {'losses': []}, make_update(Settings(), MODEL, mesh)
-  state = update.first_state(initial())
+  result, setup = {'losses': []}, make_training_setup(Settings(), MODEL, mesh)
+  state = setup.first_state(initial())
   result['held'] = sum(
     leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state)
   )
@@ -72,11 +72,11 @@ def on_mesh(sizes) -> dict:
     if 'fsdp' in leaf.sharding.spec
   ]
   if sizes in EVALUATED:
-    _, step, evaluate = update.compile((ROWS, *LENGTHS))
+    _, step, evaluate = setup.compile((ROWS, *LENGTHS))
     sums = evaluate(state.params, make_batch(100, ROWS))
     result['valid'] = float(sums['nll'] / sums['weight'])
   else:
-    step = update.lower((ROWS, *LENGTHS)).compile()
+    step = setup.lower((ROWS, *LENGTHS)).compile()
   result['arguments'] = step.memory_analysis().argument_size_in_bytes
   result['sent'] = collectives_of(step)
   for number in range(STEPS):

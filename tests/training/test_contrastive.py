@@ -15,7 +15,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 SETTINGS = Config(
   model=ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2),
@@ -42,7 +42,9 @@ def unpacked(batch: Batch) -> Batch:
 
 def contrast_of(batch):
   objective = make_objective(SETTINGS, None)
-  sums = objective.loss(MODEL, init_params(MODEL, 3), batch, None, frozen=(), devices=1)
+  sums = objective.loss(
+    MODEL, init_params(MODEL, 3), batch, None, frozen=(), num_row_shards=1
+  )
   return float(sums['contrast'] / sums['weight'])
 
 
@@ -53,10 +55,10 @@ def test_a_packed_sentence_has_the_contrast_of_a_row_of_its_own(doc_plugins):
 
 def test_training_brings_a_sentence_near_to_its_translation(doc_plugins):
   objective = make_objective(SETTINGS, None)
-  update = make_update(SETTINGS, MODEL, make_mesh(SETTINGS.mesh, 4), objective)
+  setup = make_training_setup(SETTINGS, MODEL, make_mesh(SETTINGS.mesh, 4), objective)
   batch = make_batch(0)
-  compiled = update.compile((*batch.source_tokens.shape, batch.target_tokens.shape[1]))
-  state = update.first_state()
+  compiled = setup.compile((*batch.source_tokens.shape, batch.target_tokens.shape[1]))
+  state = setup.first_state()
   contrasts = []
   for _ in range(30):
     state, metrics = compiled.train_step(state, batch)

@@ -22,18 +22,18 @@ from transformer.training.config import MeshConfig
 from transformer.training.memory_check import compile_within_memory, device_memory
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, cross_entropy
-from transformer.training.update import CompiledUpdate, Update, make_update
+from transformer.training.setup import CompiledSteps, TrainingSetup, make_training_setup
 
 LENGTHS, MODEL = (SOURCE_LENGTH, TARGET_LENGTH), Bigrams()
 
 
 def test_an_update_needs_the_state_once_the_batch_and_temporaries():
-  update = make_update(Settings(), MODEL, make_mesh(Settings().mesh, ROWS))
-  train_step, eval_step = compiled_once(update, (ROWS, *LENGTHS))
+  setup = make_training_setup(Settings(), MODEL, make_mesh(Settings().mesh, ROWS))
+  train_step, eval_step = compiled_once(setup, (ROWS, *LENGTHS))
   batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On one of four devices.
   whole, params = (
     4 * sum(leaf.size for leaf in jax.tree.leaves(tree))
-    for tree in (update.state, update.state.params)
+    for tree in (setup.state, setup.state.params)
   )
   # The new state takes the memory of the old one, and the gradient is temporary.
   assert whole + batch + params < memory_check._bytes_of(train_step) < 5 * whole
@@ -50,25 +50,29 @@ class Fakes:
   def __init__(self, monkeypatch, need, has, search=0):
     self.said, self._need, self._search = [], need, search
     monkeypatch.setattr(memory_check, 'device_memory', lambda: has and 1000 * has)
-    monkeypatch.setattr(Update, 'compile', lambda update, shape: self._compile(update))
+    monkeypatch.setattr(
+      TrainingSetup, 'compile', lambda setup, shape: self._compile(setup)
+    )
     monkeypatch.setattr(
       memory_check.logging,
       'info',
       lambda text, *values: self.said.append(text % values),
     )
 
-  def _compile(self, update):
+  def _compile(self, setup):
     if self._need == math.inf:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: out of memory')
-    return CompiledUpdate(
-      update, program(self._need), program(self._need and self._need // 3)
+    return CompiledSteps(
+      setup, program(self._need), program(self._need and self._need // 3)
     )
 
   def run(self, rows=40, *, objective=None, mesh=None):
     settings = Settings(mesh=mesh or MeshConfig())
-    update = make_update(settings, MODEL, make_mesh(settings.mesh, rows), objective)
+    setup = make_training_setup(
+      settings, MODEL, make_mesh(settings.mesh, rows), objective
+    )
     search = program(self._search)
-    compiled = compile_within_memory(update, (rows, *LENGTHS), 'search', search)
+    compiled = compile_within_memory(setup, (rows, *LENGTHS), 'search', search)
     assert compiled.train_step.need == self._need
 
 
@@ -105,7 +109,7 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
 ):
   fakes = Fakes(monkeypatch, 1, has=10**6)
   fakes.run(mesh=mesh)
-  state = make_update(Settings(), MODEL, make_mesh(mesh, 40)).state
+  state = make_training_setup(Settings(), MODEL, make_mesh(mesh, 40)).state
   beside = memory_check._bytes_on_device(
     state._replace(params=None) if mesh.fsdp == 1 else state
   )

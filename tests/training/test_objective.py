@@ -26,7 +26,7 @@ from transformer.training.objective import (
   make_objective,
   token_weights,
 )
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 
 def settings(*objective):
@@ -70,7 +70,7 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(
     return jax.jit(
       jax.value_and_grad(
         lambda params: objective.loss(
-          model, params, make_batch(0), key, frozen=(), devices=1
+          model, params, make_batch(0), key, frozen=(), num_row_shards=1
         )['loss']
       )
     )(params)
@@ -114,14 +114,14 @@ def test_a_further_sum_is_divided_by_the_weight_of_all_batches_once(
 ):
   model, meter, sums = Bigrams(rate=0.0), Meter({}, positions=88), np.zeros(2)
   mesh = make_mesh(MeshConfig(), 8 // num_microbatches, jax.devices()[:devices])
-  update = make_update(
+  setup = make_training_setup(
     Settings(optimizer=OptimizerConfig(num_microbatches=num_microbatches)),
     model,
     mesh,
     Objective(with_targets),
   )
-  step = update.lower((8, 13, 11)).compile()
-  state = update.first_state()
+  step = setup.lower((8, 13, 11)).compile()
+  state = setup.first_state()
   for number in range(2):
     batch = make_batch(number, 8)
     # Of unequal weights, so that a mean of means would differ.
@@ -157,8 +157,8 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     optimizer=OptimizerConfig(num_microbatches=num_microbatches),
     data=DataConfig(train=('a', 'b', 'c'), max_length=11),
   )
-  update = make_update(mixed, Bigrams(rate=0.0), mesh, Objective(with_corpora))
-  _, step, evaluate = update.compile((8, 13, 11))
+  setup = make_training_setup(mixed, Bigrams(rate=0.0), mesh, Objective(with_corpora))
+  _, step, evaluate = setup.compile((8, 13, 11))
   plain = make_batch(0, 8)
   # Pairs of 3 and 5 target tokens in each row; every third row is empty.
   rows = np.arange(8)[:, None]
@@ -167,7 +167,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     target_segments=segments,
     corpora=np.where(segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32),
   )
-  state, metrics = step(update.first_state(), batch)
+  state, metrics = step(setup.first_state(), batch)
   for name in ('tokens', 'halves'):
     assert [float(metrics[f'{name}/{number}']) for number in range(3)] == [6, 19, 15]
   # Validation sets are of no corpus.

@@ -30,11 +30,11 @@ def curve(schedule, counts, steps=110, **settings):
 
 @pytest.mark.parametrize(
   ('schedule', 'peak'),
-  [('paper', {'scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})],
+  [('noam', {'noam_scale': 2.5}), ('inverse_sqrt', {'peak_learning_rate': 0.003})],
 )
 def test_the_paper_s_schedule_is_equation_3_and_may_have_a_given_peak(schedule, peak):
   shape = np.minimum(STEPS**-0.5, STEPS * 4000**-1.5)  # The paper's steps begin at 1.
-  wanted = shape * (2.5 * 512**-0.5 if schedule == 'paper' else 0.003 * 4000**0.5)
+  wanted = shape * (2.5 * 512**-0.5 if schedule == 'noam' else 0.003 * 4000**0.5)
   np.testing.assert_allclose(
     curve(schedule, STEPS - 1, warmup_steps=4000, **peak), wanted, rtol=1e-5
   )
@@ -58,7 +58,7 @@ def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(schedule):
     curve(schedule, range(20), steps, warmup_steps=10) for steps in (20, 30)
   )
   assert np.any(short != long) == SCHEDULES[schedule]
-  if schedule != 'paper':  # A warm-up that is longer than the run is linear.
+  if schedule != 'noam':  # A warm-up that is longer than the run is linear.
     first = schedule == 'inverse_sqrt'  # Its first update is the paper's step 1.
     np.testing.assert_allclose(
       curve(schedule, range(9), 9, peak_learning_rate=0.01, warmup_steps=10),
@@ -295,7 +295,7 @@ def pairs(optimizer, *_):
     ({'schedule': 'no_module:f'}, 'the schedule no_module:f cannot be imported'),
     (
       {'schedule': 'linear'},
-      'optimizer.schedule must be one of paper, .*, or MODULE:NAME',
+      'optimizer.schedule must be one of noam, .*, or MODULE:NAME',
     ),
     (
       {'schedule': ('my_optimizers:trapezoid', 1.0, 2.0)},

@@ -21,8 +21,8 @@ from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, sentence_mesh, state_shardings
 from transformer.training.objective import Objective, cross_entropy, shift_right
 from transformer.training.optimizer import make_optimizer, make_schedule
+from transformer.training.setup import make_training_setup
 from transformer.training.step import init_state, make_eval_step, make_train_step
-from transformer.training.update import make_update
 
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
 # Rows of unequal weight, so that a mean of means would differ.
@@ -154,9 +154,9 @@ def test_the_seed_of_a_run_decides_what_its_updates_draw():
     set(),
   )
   for seed in (0, 0, 1):
-    update = make_update(Settings(seed=seed), model, mesh, Objective(drawn))
-    step = update.lower((4, 13, 11)).compile()
-    draws.add(float(step(update.first_state(initial(model)), make_batch(0))[1]['loss']))
+    setup = make_training_setup(Settings(seed=seed), model, mesh, Objective(drawn))
+    step = setup.lower((4, 13, 11)).compile()
+    draws.add(float(step(setup.first_state(initial(model)), make_batch(0))[1]['loss']))
   assert len(draws) == 2
 
 

@@ -64,9 +64,9 @@ class Request:
         '--workdir is missing; pass the directory of a run: --workdir=DIR'
       )
     if self.source and self.split:
-      raise UserError('--source and --split exclude each other; pass only one')
+      raise UserError('--source and --split are mutually exclusive; remove one')
     if self.source and self.data_dir:
-      raise UserError('--source and --data_dir exclude each other; pass only one')
+      raise UserError('--source and --data_dir are mutually exclusive; remove one')
     if self.reference and not self.source:
       raise UserError(
         '--reference requires --source; pass --source=FILE, or remove --reference to score a '
@@ -95,8 +95,8 @@ class Request:
         )
       if self.output or self.ensemble or self.average > 1:
         raise UserError(
-          '--checkpoint=all excludes --output, --ensemble and --average; remove these, or pass '
-          'one step'
+          '--checkpoint=all cannot be combined with --output, --ensemble or --average; remove '
+          'them, or pass one step'
         )
     check_output(self.output, [self.source, *self.reference], self.workdir)
 

@@ -41,7 +41,7 @@ _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
   'split': (
     _LIST,
-    'The split: test, valid, train, or splits or file prefixes of the dataset; default: test.',
+    'The split: test, valid, train, or splits or file prefixes of the dataset (default: test).',
   ),
   'source': (_STRING, 'A file to translate, or - for standard input.'),
   'reference': (
@@ -49,35 +49,41 @@ _FLAGS = {
     'A file of reference translations; repeat the flag for several references.',
   ),
   'output': (_STRING, 'The file for translations, or - for standard output.'),
-  'results': (_STRING, 'The folder for scores; default: eval/ in the run.'),
+  'results': (_STRING, 'The folder for scores (default: eval/ in the run).'),
   'batch_size': (
     _INTEGER,
-    'Sentences per batch; default: as the run.',
+    "Sentences per batch (default: the run's setting).",
   ),
   'dtype': (
     _STRING,
-    'Type of activations: trained, float32 or bfloat16; default: as the run.',
+    "Type of activations: trained, float32 or bfloat16 (default: the run's setting).",
   ),
-  'bleu_tokenize': (_STRING, "sacreBLEU's tokenizer, such as zh; default: as the run."),
-  'search': (_PLUGIN, 'The search: default, or MODULE:FUNCTION; default: as the run.'),
+  'bleu_tokenize': (
+    _STRING,
+    "sacreBLEU's tokenizer, such as zh (default: the run's setting).",
+  ),
+  'search': (
+    _PLUGIN,
+    "The search: default, or MODULE:FUNCTION (default: the run's setting).",
+  ),
   'sample': (
     _BOOL,
     'Sample a translation of each sentence, or with --beam_size=W the best of W samples.',
   ),
   'temperature': (
     _FLOAT,
-    'With --sample: the temperature, which divides log-probabilities; default: 1.',
+    'With --sample: the temperature, which divides log-probabilities (default: 1).',
   ),
   'top_k': (
     _INTEGER,
-    'With --sample: sample from the k likeliest tokens; default: 0, from all.',
+    'With --sample: sample from the k likeliest tokens (default: 0, from all).',
   ),
   'top_p': (
     _FLOAT,
-    'With --sample: sample from the fewest tokens whose total probability reaches this; '
-    'default: 1.',
+    'With --sample: sample from the fewest tokens whose total probability reaches this '
+    '(default: 1).',
   ),
-  'seed': (_INTEGER, 'The seed of samples; default: as the run.'),
+  'seed': (_INTEGER, "The seed of samples (default: the run's setting)."),
   'examples': (
     _INTEGER,
     'Print N translations, evenly spaced, next to their references.',
@@ -104,8 +110,8 @@ _FLAGS = {
     _INTEGER,
     'Average the parameters of the last N checkpoints, up to --checkpoint.',
   ),
-  'beam_size': (_INTEGER, 'Beam size; default: as the run.'),
-  'alpha': (_FLOAT, 'Length penalty; default: as the run.'),
+  'beam_size': (_INTEGER, "Beam size (default: the run's setting)."),
+  'alpha': (_FLOAT, "Length penalty (default: the run's setting)."),
 }
 _DEFAULTS = {'checkpoint': 'best', 'average': 1}
 

@@ -35,9 +35,9 @@ def translate_and_score(
     The translations; and the result with its row for `print_table`, or None without references.
 
   Raises:
-    UserError: the result of another run or text would be overwritten, the constraint cannot be met,
-      or a file cannot be written. If a file cannot be written, scores are still printed and written
-      where possible.
+    UserError: the result of a different run or text would be overwritten, the constraint cannot be
+      met, or a file cannot be written. If a file cannot be written, scores are still printed and
+      written where possible.
   """
   result = None
   if eval_set.references:

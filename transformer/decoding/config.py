@@ -93,7 +93,7 @@ class DecodeOptions(DecodeConfig):
         f'nbest={self.nbest} exceeds beam_size={self.beam_size}; set beam_size={self.nbest}'
       )
     if self.sample and self.search != 'default':
-      raise UserError('search and sample exclude each other; remove one')
+      raise UserError('search and sample are mutually exclusive; remove one')
 
 
 def resolve_decode_options(

@@ -39,8 +39,8 @@ def _check_member(run: Run, member: Run, folder: str | os.PathLike):
   """Raises `UserError` if a run is incompatible with the first run of an ensemble."""
   if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
     raise UserError(
-      f'the runs of an ensemble must share a vocabulary, and {folder} has another one; train it '
-      'on the same dataset with the same config.data, or remove it'
+      f'the runs of an ensemble must share a vocabulary, and {folder} has a different one; train '
+      'it on the same dataset with the same config.data, or remove it'
     )
   _, most = max_lengths(run.config)
   model = member.config.model

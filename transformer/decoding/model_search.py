@@ -72,8 +72,10 @@ class ModelSearch:
     limits_B = inputs.limits_B
     constraint_arrays = inputs.constraint_arrays
     custom = decoding.search != 'default'
-    whole = decoding.sample or custom or beams == 1 or constraint_arrays is not None
-    step = self._step(params, inputs.sources, whole)
+    needs_log_probs = (
+      decoding.sample or custom or beams == 1 or constraint_arrays is not None
+    )
+    step = self._step(params, inputs.sources, needs_log_probs)
     cache = states
     policy = None
     if constraint_arrays is not None:
@@ -105,8 +107,11 @@ class ModelSearch:
       return greedy_search(*parts)
     return beam_search(*parts, beam_size=beams, nbest=decoding.nbest, policy=policy)
 
-  def _step(self, params, sources: tuple, whole: bool):
-    """Returns the models' step function; without `whole`, one model returns `log_softmax_terms`."""
+  def _step(self, params, sources: tuple, needs_log_probs: bool):
+    """Returns the models' step function, to the log-probabilities of the next token.
+
+    A single model returns `log_softmax_terms` instead, unless `needs_log_probs`.
+    """
     applies = self._applies(params)
     sources = plain_arrays(sources)
 
@@ -119,7 +124,7 @@ class ModelSearch:
         )
         log_probs.append(log_softmax_terms(logits_BWN))
         new_states.append(with_arrays(state, new))
-      if len(log_probs) == 1 and not whole:
+      if len(log_probs) == 1 and not needs_log_probs:
         return log_probs[0], tuple(new_states)
       mean_BWN = log_mean_probability([add_terms(*parts) for parts in log_probs])
       return mean_BWN, tuple(new_states)
@@ -149,13 +154,13 @@ def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
   return search
 
 
-def random_keys(decoding: DecodeOptions, numbers: Sequence[int]) -> Any:
-  """Returns the data of a random key for each sentence number; None without sampling."""
+def random_keys(decoding: DecodeOptions, indices: Sequence[int]) -> Any:
+  """Returns the data of a random key for sentence index; None without sampling."""
   if not decoding.sample:
     return None
   key = jax.random.key(decoding.seed, impl='threefry2x32')
   fold_in = jax.vmap(jax.random.fold_in, (None, 0))
-  return np.asarray(jax.random.key_data(fold_in(key, np.array(numbers, np.uint32))))
+  return np.asarray(jax.random.key_data(fold_in(key, np.array(indices, np.uint32))))
 
 
 def log_mean_probability(log_probs: Sequence[jax.Array]) -> jax.Array:

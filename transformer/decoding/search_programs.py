@@ -74,12 +74,15 @@ class SearchPrograms:
   encoded sources.
   """
 
-  def __init__(self, search: ModelSearch, longest: int, rows: NamedSharding):
-    """Plans the programs for sources of at most `longest` tokens; `rows` shards a batch."""
+  def __init__(self, search: ModelSearch, longest: int, batch_sharding: NamedSharding):
+    """Plans the programs for sources of at most `longest` tokens.
+
+    `batch_sharding` splits the sentences of a batch over devices.
+    """
     self._search = search
     self._longest = longest
-    self._rows = rows
-    self._everywhere = replicated(rows.mesh)
+    self._batch_sharding = batch_sharding
+    self._everywhere = replicated(batch_sharding.mesh)
     self._about = repr((search, longest, PAD_ID, BOS_ID, EOS_ID))
     self._modules = [search.constraint.__module__]
     for model in search.models:
@@ -91,7 +94,7 @@ class SearchPrograms:
 
   def begin(self, params, tables, inputs: SearchInputs) -> BatchState:
     """Encodes padded source ids, EOS included; returns the state before the first token."""
-    inputs = processes.to_global(inputs, self._rows)
+    inputs = processes.to_global(inputs, self._batch_sharding)
     length = encoded_length(inputs.sources.shape[1], self._longest)
     arguments = params, inputs, (), (tables, np.int32(0))
     _, program = self._program(self._begin, length, arguments)
@@ -175,11 +178,11 @@ class SearchPrograms:
     with self._lock:
       if key not in self._programs:
         function = functools.partial(function, length)
-        if self._rows.mesh.size == 1:
+        if self._batch_sharding.mesh.size == 1:
           about = f'{name}, {self._about}'
           function = cache_traced(function, about, self._modules, arguments)
         made = self._everywhere
-        if not self._rows.is_fully_replicated:
+        if not self._batch_sharding.is_fully_replicated:
           made = self._by_rows(jax.eval_shape(function, *arguments)[0])
         self._programs[key] = jax.jit(
           function,
@@ -187,7 +190,7 @@ class SearchPrograms:
           out_shardings=(made, self._everywhere),
           in_shardings=(
             None,
-            self._rows,
+            self._batch_sharding,
             self._by_rows(arguments[2]),
             self._everywhere,
           ),
@@ -196,5 +199,5 @@ class SearchPrograms:
 
   def _by_rows(self, leaves):
     return jax.tree.map(
-      lambda leaf: self._rows if np.ndim(leaf) else self._everywhere, leaves
+      lambda leaf: self._batch_sharding if np.ndim(leaf) else self._everywhere, leaves
     )

@@ -63,11 +63,11 @@ def search_inputs(
     0, (), 0, jax.tree.map(np.zeros_like, sentences[0].constraint_arrays)
   )
   rows = [*sentences, *[unused] * (size - len(sentences))]
-  numbers, sources, limits, arrays = zip(*rows, strict=True)
+  indices, sources, limits, arrays = zip(*rows, strict=True)
   return SearchInputs(
     padded(sources, padded_length(len(sources[0]), longest), size),
     np.array(limits, np.int32),
-    random_keys(decoding, numbers),
+    random_keys(decoding, indices),
     jax.tree.map(lambda *leaves: np.stack(leaves), *arrays),
   )
 

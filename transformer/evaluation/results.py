@@ -87,7 +87,7 @@ class Result(NamedTuple):
     return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
 
   def check_overwrite(self):
-    """Raises `UserError` if the file is the result of another run or text."""
+    """Raises `UserError` if the file is the result of a different run or text."""
     try:
       other = json.loads(self.path.read_bytes())
       run = other['workdir']
@@ -98,12 +98,12 @@ class Result(NamedTuple):
     # Results in a run's directory belong to the run, even if it was moved.
     if run != ours and not self.path.resolve().is_relative_to(ours):
       raise UserError(
-        f'{self.path} is the result of another run, {run}; pass a separate folder for each run: '
-        '--results=FOLDER'
+        f'{self.path} is the result of a different run, {run}; pass a separate folder for each '
+        'run: --results=FOLDER'
       )
     if digest != self.content['text_sha256']:
       raise UserError(
-        f'{self.path} is the result of another text with the same name; to keep both, pass '
+        f'{self.path} is the result of a different text with the same name; to keep both, pass '
         '--results=FOLDER, or else remove the file'
       )
 
@@ -167,7 +167,7 @@ def _digests_of(run) -> list[str | None]:
 def new_result(folder: Path, content: Mapping, kind: str = '') -> Result:
   """Returns a new result in a folder; `kind` follows the name of the text in its file name.
 
-  Raises `UserError` if the file is the result of another run or text.
+  Raises `UserError` if the file is the result of a different run or text.
   """
   name = f'{content["text"]}{kind}.{Result(None, content).name}'
   result = Result(folder / f'{name}.json', content)

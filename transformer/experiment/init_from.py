@@ -49,7 +49,7 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
   if fingerprints(origin) != fingerprints(vocabulary):
     raise UserError(
       'the vocabulary comes from train.init_from; remove data.vocabulary and new '
-      'data.user_defined_symbols, or first transfer the weights to another vocabulary, as '
+      'data.user_defined_symbols, or first transfer the weights to a different vocabulary, as '
       'docs/vocabulary.md shows'
     )
 

@@ -39,7 +39,7 @@ from transformer.system.bfloat16 import advise_bfloat16
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.update import Update, make_update
+from transformer.training.setup import TrainingSetup, make_training_setup
 
 _TRIED = 5  # Number of pairs on which a custom metric is tried.
 
@@ -58,7 +58,7 @@ class PreparedRun(NamedTuple):
   origin: Run | None
   metric: CustomMetric | None
   encoded: EncodedCorpora
-  update: Update
+  setup: TrainingSetup
   facts: Mapping
 
 
@@ -92,7 +92,9 @@ def prepare_run(
   encoded = encode_corpora(
     config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, keep
   )
-  update = make_update(config, build_model(config.model, vocabulary), mesh, objective)
+  setup = make_training_setup(
+    config, build_model(config.model, vocabulary), mesh, objective
+  )
   facts = {
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
     'origin': origin and describe_origin(origin),
@@ -103,7 +105,7 @@ def prepare_run(
     processes.broadcast_from_first(
       lambda: resuming.check_same_start(run.workdir, facts)
     )
-  return PreparedRun(corpora, vocabulary, origin, metric, encoded, update, facts)
+  return PreparedRun(corpora, vocabulary, origin, metric, encoded, setup, facts)
 
 
 def _vocabulary(
@@ -126,8 +128,8 @@ def _vocabulary(
 
 def record_start(run: RunState, prepared: PreparedRun):
   """Writes the settings and the vocabulary, and writes or extends `run.json`."""
-  update = prepared.update
-  config = update.config
+  setup = prepared.setup
+  config = setup.config
   reproducible = config.train.reproducible
   if run.begun:
     # Written before the config, so that every changed setting is recorded.
@@ -142,19 +144,19 @@ def record_start(run: RunState, prepared: PreparedRun):
   record.write_record(
     run.workdir,
     reproducible,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
     counts=prepared.encoded.counts,
-    flops_per_step=_flops(update, prepared.encoded.batches.shape),
+    flops_per_step=_flops(setup, prepared.encoded.batches.shape),
     **prepared.facts,
   )
 
 
-def _flops(update: Update, shape: BatchShape) -> float | None:
+def _flops(setup: TrainingSetup, shape: BatchShape) -> float | None:
   """Returns the FLOPs of a training step, including padded positions; None if unknown."""
   rows, source_length, target_length = shape
-  objective = update.objective
+  objective = setup.objective
   by_token = train_step_flops(
-    update.model, objective.passes, objective.extra_models, source_length, target_length
+    setup.model, objective.passes, objective.extra_models, source_length, target_length
   )
   if by_token is None:
     return None
@@ -177,7 +179,7 @@ def check_run(config: Config, workdir: Path) -> PreparedRun | None:
   mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
   prepared = prepare_run(config, run, mesh, keep=False)
   # Trace the step, since a custom objective may fail only when it is called.
-  prepared.update.lower(prepared.encoded.batches.shape)
+  prepared.setup.lower(prepared.encoded.batches.shape)
   # On a machine with a plugin for an accelerator, training does not use the CPU.
   if not run.begun and not entry_points(group='jax_plugins'):
     advise_bfloat16(config.model.dtype, config.model.model_dim)

@@ -31,7 +31,7 @@ from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
 from transformer.system.progress import log_info, log_warning, progress_bar
-from transformer.training.update import Update
+from transformer.training.setup import TrainingSetup
 
 
 class RunLogger:
@@ -45,29 +45,29 @@ class RunLogger:
   def __init__(
     self,
     workdir: Path,
-    update: Update,
+    setup: TrainingSetup,
     step: int,
     history: Mapping,
     shape: BatchShape,
   ):
     """Opens the files and starts the trackers; `shape` is the shape of each batch."""
     rows, _, length = shape
-    config = update.config.train
+    config = setup.config.train
     self._workdir = workdir
     self._config = config
-    self._schedule = update.schedule
-    speed = utilization(update.model, update.mesh.size, update.objective)
+    self._schedule = setup.schedule
+    speed = utilization(setup.model, setup.mesh.size, setup.objective)
     self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.broadcast_from_first(
-      lambda: self._open(update.config, step, history.get('log', {}))
+      lambda: self._open(setup.config, step, history.get('log', {}))
     )
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(update.state.params))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(setup.state.params))
     log_info(
-      f'step {step} of {config.steps}: {update.mesh.size} {jax.devices()[0].device_kind} '
+      f'step {step} of {config.steps}: {setup.mesh.size} {jax.devices()[0].device_kind} '
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
     )
 

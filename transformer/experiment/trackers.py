@@ -60,8 +60,8 @@ class Trackers:
       thread.join(end - time.monotonic())
       if thread.is_alive():
         log_warning(
-          f'{thread.name} did not finish within {self._seconds:g} seconds and may lack lines; '
-          f'{METRICS} has all'
+          f'{thread.name} did not finish within {self._seconds:g} seconds and may be missing '
+          f'entries; {METRICS} is complete'
         )
 
 
@@ -88,7 +88,7 @@ class _TrackerThread(threading.Thread):
   def run(self):
     """Builds the tracker, and calls its methods."""
     with warn_on_error(
-      f'{self.name} receives no more lines until the run is restarted; {METRICS} has all',
+      f'{self.name} receives no more entries until the run is restarted; {METRICS} is complete',
       log_warning,
     ):
       try:

@@ -34,8 +34,8 @@ from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_even_sharding, make_mesh
+from transformer.training.setup import CompiledSteps
 from transformer.training.step import TrainState
-from transformer.training.update import CompiledUpdate
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
@@ -50,9 +50,9 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     prepared = prepare_run(config, run, mesh)
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
-    update = prepared.update
-    name, search = _compile_search(validation, update.state.eval_params)
-    compiled = compile_within_memory(update, batches.shape, name, search)
+    setup = prepared.setup
+    name, search = _compile_search(validation, setup.state.eval_params)
+    compiled = compile_within_memory(setup, batches.shape, name, search)
     processes.broadcast_from_first(lambda: record_start(run, prepared))
     if not run.begun:
       model = config.model
@@ -60,9 +60,9 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
         lambda: advise_bfloat16(model.dtype, model.model_dim)
       )
     if run.step is None:
-      state = update.first_state(prepared.origin and prepared.origin.params)
+      state = setup.first_state(prepared.origin and prepared.origin.params)
     else:
-      state = checkpoints.restore(run.step, update.state)
+      state = checkpoints.restore(run.step, setup.state)
     step, evaluations = train(
       run, checkpoints, compiled, state, batches, validation, signals
     )
@@ -72,7 +72,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
 def train(
   run: RunState,
   checkpoints: CheckpointWriter,
-  compiled: CompiledUpdate,
+  compiled: CompiledSteps,
   state: TrainState,
   batches: BatchesByStep,
   validation: Validation,
@@ -83,25 +83,25 @@ def train(
   `state` is the first state, or the restored one. Raises `Preempted` if `signals` stop the run.
   """
   signals = signals or Signals()
-  update = compiled.update
-  config = update.config.train
+  setup = compiled.setup
+  config = setup.config.train
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.training_done
   unfinished = run.unfinished  # The evaluation of this step may be missing.
-  agreement = processes.StopAgreement(update.mesh)
+  agreement = processes.StopAgreement(setup.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
   if is_alone:
     evaluate = functools.partial(signals.interruptible, evaluate)
-  with RunLogger(run.workdir, update, step, run.history, batches.shape) as logger:
+  with RunLogger(run.workdir, setup, step, run.history, batches.shape) as logger:
     signals.defer()
     arriving = logger.meter.measure_wait(batches.iterate(step, config.steps))
     while unfinished or not done:
       if not unfinished:
         batch = next(arriving)
-        placed = update.shard_batch(batch)
-        state, metrics = compiled.train_step(state, placed, *update.objective.arguments)
+        placed = setup.shard_batch(batch)
+        state, metrics = compiled.train_step(state, placed, *setup.objective.arguments)
         step += 1
         logger.log_step(step, batch, metrics)
         done = step >= config.steps
@@ -140,14 +140,14 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
 
   Greedy search is fast; `eval.py` uses the beam size of `config.decode`.
   """
-  update = prepared.update
+  setup = prepared.setup
   greedy = resolve_decode_options(config.decode, config.seed, beam_size=1)
   length = config.data.max_length
-  translate = Translator((update.model,), prepared.vocabulary, length, update.mesh)
+  translate = Translator((setup.model,), prepared.vocabulary, length, setup.mesh)
   sets = []
   for key, corpus in prepared.corpora.valid.items():
     batches = [
-      update.shard_batch(batch) for batch in prepared.encoded.valid_batches[key]
+      setup.shard_batch(batch) for batch in prepared.encoded.valid_batches[key]
     ]
     sources, targets = zip(*corpus[:], strict=True)
     sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))

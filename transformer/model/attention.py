@@ -27,7 +27,7 @@ WEIGHTS_COLLECTION = 'attention'
 _matrix_init = nn.initializers.xavier_uniform()
 
 
-class Layout(NamedTuple):
+class AttentionContext(NamedTuple):
   """Mask, positions and bias of an attention call; None: unused.
 
   Attributes:
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
   bias_HTS: jax.Array | None = None
 
 
-PLAIN = Layout()
+NO_CONTEXT = AttentionContext()
 
 
 class MultiHeadAttention(nn.Module):
@@ -79,18 +79,20 @@ class MultiHeadAttention(nn.Module):
     """Number of key and value heads, also in caches; a subclass may have fewer than query heads."""
     return self.config.num_heads
 
-  def keys_values(self, x_BSD, layout=PLAIN) -> tuple[jax.Array, jax.Array]:
+  def keys_values(self, x_BSD, context=NO_CONTEXT) -> tuple[jax.Array, jax.Array]:
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
-    return self.project('key', x_BSD, layout), self.value(x_BSD)
+    return self.project('key', x_BSD, context), self.value(x_BSD)
 
-  def attend_to_itself(self, x_BTD, layout: Layout, *, deterministic=True) -> jax.Array:
+  def attend_to_itself(
+    self, x_BTD, context: AttentionContext, *, deterministic=True
+  ) -> jax.Array:
     """Self-attention: attends from each position to all positions that the mask allows."""
     return self(
-      x_BTD, self.keys_values(x_BTD, layout), layout, deterministic=deterministic
+      x_BTD, self.keys_values(x_BTD, context), context, deterministic=deterministic
     )
 
   def __call__(
-    self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True
+    self, x_BTD, keys_values, context=NO_CONTEXT, *, deterministic=True
   ) -> jax.Array:
     """Attends from T queries to S keys: maps [..., T, D] to [..., T, D].
 
@@ -99,10 +101,10 @@ class MultiHeadAttention(nn.Module):
     """
     config = self.config
     given = (
-      self.project('query', x_BTD, layout),
+      self.project('query', x_BTD, context),
       *keys_values,
-      layout.mask_BTS,
-      layout.bias_HTS,
+      context.mask_BTS,
+      context.bias_HTS,
     )
     initializing = (
       self.is_initializing()
@@ -125,14 +127,14 @@ class MultiHeadAttention(nn.Module):
       out = attend(*given, dropout=dropout)
     return self.output(out)
 
-  def cache(self, x_BSD, layout=PLAIN) -> KVCache:
+  def cache(self, x_BSD, context=NO_CONTEXT) -> KVCache:
     """Projects inputs [..., S, D] to a cache for all decoding steps."""
-    return KVCache.from_keys_values(*self.keys_values(x_BSD, layout))
+    return KVCache.from_keys_values(*self.keys_values(x_BSD, context))
 
-  def attend(self, x_BWD, cache: KVCache, layout: Layout) -> jax.Array:
+  def attend(self, x_BWD, cache: KVCache, context: AttentionContext) -> jax.Array:
     """Attends from the W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
-    query_BWHK = self.project('query', x_BWD, layout)
-    restrictions = (layout.mask_BTS, layout.bias_HTS)
+    query_BWHK = self.project('query', x_BWD, context)
+    restrictions = (context.mask_BTS, context.bias_HTS)
     if not self._custom:
       return self.output(cached_attention(query_BWHK, *cache, *restrictions))
     keys_BSHK = jnp.moveaxis(cache.keys, -1, -3)
@@ -141,27 +143,27 @@ class MultiHeadAttention(nn.Module):
     return self.output(out)
 
   def extend(
-    self, x_BWD, cache: KVCache, layout: Layout, index
+    self, x_BWD, cache: KVCache, context: AttentionContext, index
   ) -> tuple[jax.Array, KVCache]:
     """Appends the latest tokens of W hypotheses to the cache, and attends from them to the cache.
 
     Args:
       x_BWD: the input of the layer at the latest token of each hypothesis.
       cache: slot t · W + w is for hypothesis w at position t; filled below `index`.
-      layout: the mask of `ops.masks.lineage_mask`, and the relative bias for all slots.
+      context: the mask of `ops.masks.lineage_mask`, and the relative bias for all slots.
       index: integer scalar, the position of the latest tokens.
 
     Returns:
       The output [..., W, D], and the cache, now also filled at `index`.
     """
     start = index * x_BWD.shape[-2]
-    added = self.cache(x_BWD, layout)
+    added = self.cache(x_BWD, context)
     write = jax.lax.dynamic_update_slice_in_dim
     cache = KVCache(
       write(cache.keys, added.keys, start, axis=-1),
       write(cache.values, added.values, start, axis=-2),
     )
-    return self.attend(x_BWD, cache, layout), cache
+    return self.attend(x_BWD, cache, context), cache
 
   @property
   def _custom(self):
@@ -173,7 +175,7 @@ class MultiHeadAttention(nn.Module):
       plugins.load(spec, 'attention')
     )
 
-  def project(self, name, x_BTD, layout) -> jax.Array:
+  def project(self, name, x_BTD, context) -> jax.Array:
     """Projects inputs [..., T, D] to heads [..., T, H, K].
 
     Applies RMS norm and rotary positions if configured, in training as in decoding. `name` is
@@ -182,8 +184,8 @@ class MultiHeadAttention(nn.Module):
     x_BTHK = getattr(self, name)(x_BTD)
     if self.config.query_key_norm:
       x_BTHK = getattr(self, f'{name}_norm')(x_BTHK)
-    if self.config.positions == 'rotary' and layout.positions_BT is not None:
-      x_BTHK = apply_rotary(x_BTHK, layout.positions_BT)
+    if self.config.positions == 'rotary' and context.positions_BT is not None:
+      x_BTHK = apply_rotary(x_BTHK, context.positions_BT)
     return x_BTHK
 
 

@@ -22,7 +22,7 @@ Optional:
   once instead of at every step.
 - `flops(source_length, target_length)` returns FLOPs as `flops.train_flops` does. Without it, no
   FLOPs are reported.
-- `splits` is a mapping such as `SHARDING_RULES`. Without it, parameters are replicated.
+- `sharding_rules` is a mapping such as `SHARDING_RULES`. Without it, parameters are replicated.
 - A scalar sown into the collection `losses` is added to the training loss of each token, and
   logged as `train/NAME`. Scalars with the same name are summed.
 """

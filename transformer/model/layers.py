@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import PLAIN, Layout, MultiHeadAttention
+from transformer.model.attention import NO_CONTEXT, AttentionContext, MultiHeadAttention
 from transformer.model.config import ModelConfig
 from transformer.model.search_state import KVCache
 from transformer.ops.dropout import dropout
@@ -55,8 +55,10 @@ class FeedForward(nn.Module):
   config: ModelConfig
 
   @nn.compact
-  def __call__(self, x_BTD, layout: Layout = PLAIN, *, deterministic) -> jax.Array:
-    """Maps [..., T, D] to [..., T, D]; `layout` is unused, a subclass may read it."""
+  def __call__(
+    self, x_BTD, context: AttentionContext = NO_CONTEXT, *, deterministic
+  ) -> jax.Array:
+    """Maps [..., T, D] to [..., T, D]; `context` is unused, a subclass may read it."""
     config = self.config
     gated = config.activation == 'swiglu'
 
@@ -84,9 +86,9 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1; with `norm=pre`, x + Sublayer(LayerNorm(x)).
 
-  Pre-norm is from Xiong et al., 2020, "On Layer Normalization in the Transformer Architecture". It
-  requires one more norm after the last layer of a stack. Dropout is applied to the output of the
-  sublayer (section 5.4).
+  Pre-norm was used by Wang et al., 2019, and Baevski and Auli, 2019, and analyzed by Xiong et al.,
+  2020, "On Layer Normalization in the Transformer Architecture". It requires one more norm after
+  the last layer of a stack. Dropout is applied to the output of the sublayer (section 5.4).
   """
 
   config: ModelConfig
@@ -183,54 +185,54 @@ class Layer(nn.Module):
   def __call__(
     self,
     x_BTD,
-    layout: Layout,
+    context: AttentionContext,
     memory=None,
-    memory_layout: Layout = PLAIN,
+    memory_context: AttentionContext = NO_CONTEXT,
     *,
     deterministic,
   ) -> jax.Array:
     """Maps [..., T, D] to [..., T, D]; `memory` is the source keys and values."""
     attend = functools.partial(
-      self.self_attention.attend_to_itself, layout=layout, deterministic=deterministic
+      self.self_attention.attend_to_itself, context=context, deterministic=deterministic
     )
     attend_to_source = self.cross and functools.partial(
       self.cross_attention,
       keys_values=memory,
-      layout=memory_layout,
+      context=memory_context,
       deterministic=deterministic,
     )
-    return self.apply_sublayers(x_BTD, layout, attend, attend_to_source, deterministic)
+    return self.apply_sublayers(x_BTD, context, attend, attend_to_source, deterministic)
 
   @nn.jit
   def step(
     self,
     x_BWD,
     cache: KVCache,
-    layout: Layout,
+    context: AttentionContext,
     index,
     memory: KVCache,
-    memory_layout: Layout,
+    memory_context: AttentionContext,
   ) -> tuple[jax.Array, KVCache]:
     """Decodes the latest token of W hypotheses; arguments as for `MultiHeadAttention.extend`."""
 
     def attend(h_BWD):
       nonlocal cache
-      y_BWD, cache = self.self_attention.extend(h_BWD, cache, layout, index)
+      y_BWD, cache = self.self_attention.extend(h_BWD, cache, context, index)
       return y_BWD
 
     attend_to_source = functools.partial(
-      self.cross_attention.attend, cache=memory, layout=memory_layout
+      self.cross_attention.attend, cache=memory, context=memory_context
     )
-    x_BWD = self.apply_sublayers(x_BWD, layout, attend, attend_to_source, True)
+    x_BWD = self.apply_sublayers(x_BWD, context, attend, attend_to_source, True)
     return x_BWD, cache
 
   def apply_sublayers(
-    self, x_BTD, layout: Layout, attend, attend_to_source, deterministic
+    self, x_BTD, context: AttentionContext, attend, attend_to_source, deterministic
   ) -> jax.Array:
     """Applies the sublayers with their residual connections; maps [..., T, D] to [..., T, D].
 
     Args:
-      layout: the layout of self-attention, also passed to the feed-forward sublayer. A token that
+      context: the context of self-attention, also passed to the feed-forward sublayer. A token that
         may attend to nothing is padding.
       attend: self-attention, as a function of its input.
       attend_to_source: cross-attention, as a function of its input; unused without `cross`.
@@ -241,6 +243,6 @@ class Layer(nn.Module):
         x_BTD, attend_to_source, deterministic=deterministic
       )
     feed_forward = functools.partial(
-      self.feed_forward, layout=layout, deterministic=deterministic
+      self.feed_forward, context=context, deterministic=deterministic
     )
     return self.feed_forward_residual(x_BTD, feed_forward, deterministic=deterministic)

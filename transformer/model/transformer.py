@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import Layout, RelativeBias
+from transformer.model.attention import AttentionContext, RelativeBias
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import Embedding, Layer, Positions, make_norm
@@ -32,7 +32,7 @@ class Transformer(nn.Module):
   vocabulary_size: int
   source_vocabulary_size: int | None = None
 
-  splits = SHARDING_RULES
+  sharding_rules = SHARDING_RULES
 
   def setup(self):
     config = self.config
@@ -86,10 +86,11 @@ class Transformer(nn.Module):
     x_BSD = self.source_embedding(tokens_BS, places_BSD, deterministic=deterministic)
     places_S = jnp.arange(length)
     mask_BSS = segment_mask(segments_BS, segments_BS)
-    layout = Layout(mask_BSS, positions_BS, self.encoder_bias(places_S, places_S))
+    bias_HSS = self.encoder_bias(places_S, places_S)
+    context = AttentionContext(mask_BSS, positions_BS, bias_HSS)
     call = self.layer_call(deterministic=deterministic)
     for layer in self.encoder:
-      x_BSD = call(layer, x_BSD, layout)
+      x_BSD = call(layer, x_BSD, context)
     return self.encoder_norm(x_BSD)
 
   def decode(
@@ -112,16 +113,16 @@ class Transformer(nn.Module):
     length = inputs_BT.shape[-1]
     places_BTD = self.target_position(positions_BT, length)
     x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
-    mask_BTS = combine_masks(
-      causal_mask(length), segment_mask(segments_BT, segments_BT)
-    )
+    same_sentence_BTT = segment_mask(segments_BT, segments_BT)
+    mask_BTT = combine_masks(causal_mask(length), same_sentence_BTT)
     places_T = jnp.arange(length)
-    layout = Layout(mask_BTS, positions_BT, self.decoder_bias(places_T, places_T))
-    memory_layout = Layout(segment_mask(segments_BT, source_segments_BS))
+    bias_HTT = self.decoder_bias(places_T, places_T)
+    context = AttentionContext(mask_BTT, positions_BT, bias_HTT)
+    memory_context = AttentionContext(segment_mask(segments_BT, source_segments_BS))
     call = self.layer_call(deterministic=deterministic)
     for layer in self.decoder:
       memory = layer.cross_attention.keys_values(memory_BSD)
-      x_BTD = call(layer, x_BTD, layout, memory, memory_layout)
+      x_BTD = call(layer, x_BTD, context, memory, memory_context)
     return self.decoder_norm(x_BTD)
 
   def layer_call(self, *, deterministic) -> Callable[..., Any]:
@@ -181,9 +182,8 @@ class Transformer(nn.Module):
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
     source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in memory))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    nothing_BTD = jnp.zeros(
-      (len(tokens_BS), 0, self.config.model_dim), self.config.dtype
-    )
+    shape = (len(tokens_BS), 0, self.config.model_dim)
+    nothing_BTD = jnp.zeros(shape, self.config.dtype)
     empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
@@ -218,19 +218,20 @@ class Transformer(nn.Module):
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     newest_BW = jnp.broadcast_to(slots_W, tokens_BW.shape)
     lineage_BWT = lineage_BWT.at[..., index].set(newest_BW)
-    layout = Layout(
+    context = AttentionContext(
       lineage_mask(lineage_BWT, index),
       positions_BW,
       self.decoder_bias(jnp.full(1, index), jnp.arange(length * beams) // beams),
     )
     is_token_BS = source.is_token_BS
     shape = (*tokens_BW.shape, is_token_BS.shape[-1])
-    memory_layout = Layout(jnp.broadcast_to(is_token_BS[..., None, :], shape))
+    mask_BWS = jnp.broadcast_to(is_token_BS[..., None, :], shape)
+    memory_context = AttentionContext(mask_BWS)
     caches = []
     for layer, cache, memory in zip(
       self.decoder, state.caches, source.memory, strict=True
     ):
-      x_BWD, cache = layer.step(x_BWD, cache, layout, index, memory, memory_layout)
+      x_BWD, cache = layer.step(x_BWD, cache, context, index, memory, memory_context)
       caches.append(cache)
     return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 

@@ -92,26 +92,33 @@ token_losses.defvjp(_token_losses, _token_losses_backward)
 
 
 def smoothed_cross_entropy(
-  x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *, devices=1
+  x_BTD, output_ND, targets_BT, weights_BT, smoothing=0.0, *, num_row_shards=1
 ) -> dict[str, jax.Array]:
   """Returns the label-smoothed cross entropy of a linear output layer, as `chunked_loss` does.
 
   Args:
     targets_BT: integer token ids.
     smoothing: ε of label smoothing, at least 0 and below 1.
-    x_BTD, output_ND, weights_BT, devices: as for `chunked_loss`.
+    x_BTD, output_ND, weights_BT, num_row_shards: as for `chunked_loss`.
   """
 
   def function(logits, targets, _):
     return token_losses(logits, targets, smoothing)
 
   return chunked_loss(
-    function, x_BTD, output_ND, weights_BT, targets_BT, devices=devices
+    function, x_BTD, output_ND, weights_BT, targets_BT, num_row_shards=num_row_shards
   )
 
 
 def chunked_loss(
-  function: Callable, x_BTD, output_ND, weights_BT, by_position, whole=(), *, devices=1
+  function: Callable,
+  x_BTD,
+  output_ND,
+  weights_BT,
+  by_position,
+  whole=(),
+  *,
+  num_row_shards=1,
 ) -> dict[str, jax.Array]:
   """Sums a loss over chunks of positions, and computes the logits of one chunk at a time.
 
@@ -126,7 +133,7 @@ def chunked_loss(
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
     by_position: a pytree of arrays [B, T, ...], such as the targets; no gradient.
     whole: a pytree of arrays passed to every chunk; no gradient.
-    devices: number of devices that the rows are split over; scales the chunk size.
+    num_row_shards: number of shards that the rows are split into; scales the chunk size.
 
   Returns:
     A dict of float32 scalars: `loss`, the weighted sum in nats, differentiable in `x_BTD` and
@@ -135,7 +142,7 @@ def chunked_loss(
   """
   weights_BT = weights_BT.astype(jnp.float32)
   by_position = (weights_BT, by_position)
-  loss, nll = _sums((function, devices), x_BTD, output_ND, by_position, whole)
+  loss, nll = _sums((function, num_row_shards), x_BTD, output_ND, by_position, whole)
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
@@ -147,12 +154,12 @@ def _sums(options, *arrays):
 
 def _sums_and_gradients(options, *arrays):
   """Returns the sums, and the gradients of `loss`; both use the same logits."""
-  function, devices = options
+  function, num_row_shards = options
   return jax.lax.platform_dependent(
     *arrays,
-    cpu=functools.partial(_by_chunks, function, _CHUNK_POSITIONS * devices),
+    cpu=functools.partial(_by_chunks, function, _CHUNK_POSITIONS * num_row_shards),
     default=functools.partial(
-      _by_chunks, function, _ACCELERATOR_CHUNK_POSITIONS * devices
+      _by_chunks, function, _ACCELERATOR_CHUNK_POSITIONS * num_row_shards
     ),
   )
 

@@ -63,7 +63,7 @@ class Checkpoints:
     if self.steps:
       raise UserError(
         f'all checkpoints in {self._directory} are damaged; restore one from a copy, or train '
-        'again in another --workdir'
+        'again in a different --workdir'
       )
     return None
 
@@ -126,13 +126,13 @@ class Checkpoints:
       if not folder.exists():
         raise UserError(
           f'{folder} was removed in the meantime, as a run in training removes old checkpoints; '
-          'rerun, or choose another checkpoint'
+          'rerun, or choose a different checkpoint'
         ) from error
       if isinstance(error, UserError):
         raise
       raise UserError(
         f'{folder} is intact, but unreadable or incompatible with config.json '
-        f'({type_and_message(error)}); restore it from a copy, or choose another checkpoint'
+        f'({type_and_message(error)}); restore it from a copy, or choose a different checkpoint'
       ) from error
 
   def _verify(self, step: int):
@@ -142,7 +142,7 @@ class Checkpoints:
       return
     if damage := sealing.find_damage(folder, step):
       raise UserError(
-        f'{folder} is damaged: {damage}; restore it from a copy, or choose another checkpoint'
+        f'{folder} is damaged: {damage}; restore it from a copy, or choose a different checkpoint'
       )
     self._verified.add(step)
 

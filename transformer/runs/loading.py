@@ -118,13 +118,13 @@ def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
 
 
 def check_finite_scores(
-  runs: Sequence[Run], scores: Iterable[float], numbers: Iterable[int]
+  runs: Sequence[Run], scores: Iterable[float], line_numbers: Iterable[int]
 ):
   """Raises `UserError` if a log-probability is not finite, since the runs have diverged.
 
-  `numbers` are the line numbers of the scores.
+  `line_numbers` are the line numbers of the scores.
   """
-  for number, score in zip(numbers, scores, strict=False):
+  for number, score in zip(line_numbers, scores, strict=False):
     if not math.isfinite(score):
       raise divergence_error(
         runs, f'the log-probabilities for line {number} are not finite'

@@ -21,9 +21,9 @@ def run_lock(workdir: Path) -> Iterator[None]:
   """Holds an exclusive lock on a run's directory, which it creates if needed.
 
   The lock is an `flock` on a file that names its holder. The kernel releases the lock when the
-  process ends. NFS and other network file systems propagate the lock to other machines. On exit,
-  removes the directories that it created if they are empty. Raises `UserError` if another run holds
-  the lock.
+  process ends. Network file systems propagate the lock to other machines, unless mount options such
+  as `localflock` on Lustre or `local_lock` on NFS make it local. On exit, removes the directories
+  that it created if they are empty. Raises `UserError` if another run holds the lock.
   """
   path = workdir.absolute() / LOCK
   made = [folder for folder in path.parents if not folder.exists()]
@@ -60,7 +60,8 @@ def _lock(file: BinaryIO, path: Path):
       holder = json.loads(file.read())
     raise UserError(
       f'{path.parent} is in use by process {holder.get("process", "unknown")} on host '
-      f'{holder.get("host", "unknown")}; wait for that run, stop it, or choose another --workdir'
+      f'{holder.get("host", "unknown")}; wait for that run, stop it, or choose a different '
+      '--workdir'
     ) from error
   except OSError as error:
     logging.warning(

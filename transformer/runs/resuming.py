@@ -22,8 +22,9 @@ from transformer.runs.run_directory import (
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
-# Settings that may change on resume. They affect the length of a run, its logs and its devices, but
-# no training step.
+# Settings that may change on resume. They affect the length of a run, its logs, its evaluations and
+# its devices. Training steps equal those with the earlier settings, up to rounding (mesh and remat)
+# and up to the updates that train.skip_nonfinite skips.
 _MAY_DIFFER = (
   'data.dir',
   'model.remat',
@@ -55,7 +56,7 @@ def check_workdir(workdir: Path, config: Config):
   if saved is None:
     if workdir.exists() and not is_unused(workdir):
       raise UserError(
-        f'{workdir} is not empty and holds no run; choose another --workdir'
+        f'{workdir} is not empty and holds no run; choose a different --workdir'
       )
     return
   changed_settings(workdir, config)
@@ -104,8 +105,8 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
   ]
   if differences:
     raise UserError(
-      f'{workdir} has a run with another configuration: {"; ".join(differences)}; choose '
-      'another --workdir, or the same settings; to start a new run from these weights: '
+      f'{workdir} has a run with a different configuration: {"; ".join(differences)}; choose '
+      'a different --workdir, or the same settings; to start a new run from these weights: '
       f'--workdir=NEW --config.train.init_from={workdir}'
     )
   return changes
@@ -120,13 +121,13 @@ def check_checkpoints_exist(workdir: Path, every: int):
   if reached > 2 * every and not any((workdir / CHECKPOINTS).glob('*')):
     raise UserError(
       f'{workdir} was trained to step {reached}, but has no checkpoint; restore or remount '
-      f'{workdir / CHECKPOINTS}, or choose another --workdir; to start over, remove '
+      f'{workdir / CHECKPOINTS}, or choose a different --workdir; to start over, remove '
       f'{workdir / METRICS}'
     )
 
 
 def check_same_start(workdir: Path, facts: Mapping):
-  """Raises `UserError` if a run began with other data, initial parameters or frozen arrays.
+  """Raises `UserError` if a run began with different data, initial parameters or frozen arrays.
 
   `facts` has `data`, `origin` and `frozen` as in `run.json`; an `origin` of None is not checked.
   """
@@ -136,8 +137,8 @@ def check_same_start(workdir: Path, facts: Mapping):
   changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
   if changed:
     raise UserError(
-      f'{workdir} was trained on other data: {", ".join(sorted(changed))} changed '
-      f'since; choose another --workdir, or restore the data'
+      f'{workdir} was trained on different data: {", ".join(sorted(changed))} changed '
+      f'since; choose a different --workdir, or restore the data'
     )
   for setting, name in (
     ('train.init_from', 'origin'),
@@ -145,6 +146,6 @@ def check_same_start(workdir: Path, facts: Mapping):
   ):
     if facts[name] is not None and about[name] != facts[name]:
       raise UserError(
-        f'{workdir} was started with other {setting}, or their best steps have changed; choose '
-        'another --workdir to use the current ones'
+        f'{workdir} was started with a different {setting}, or its best step has changed; choose '
+        'a different --workdir to use the current ones'
       )

@@ -49,7 +49,7 @@ WEIGHTS_ONLY = 'weights_of_steps'
 def read_config(workdir: Path) -> dict | None:
   """Returns the settings of a run as nested dicts; None if the directory holds no run.
 
-  Raises `UserError` if the settings are corrupt, or the run has another format.
+  Raises `UserError` if the settings are corrupt, or the run has a different format.
   """
   path = workdir / CONFIG
   if not path.exists():
@@ -71,7 +71,7 @@ def read_settings(workdir: str | os.PathLike) -> Config:
 
 
 def read_record(workdir: str | os.PathLike) -> dict:
-  """Returns `run.json`; raises `UserError` if it is corrupt, or the run has another format.
+  """Returns `run.json`; raises `UserError` if it is corrupt, or the run has a different format.
 
   Its `data` has the SHA-256 of each vocabulary and each corpus, by name.
   """
@@ -102,7 +102,7 @@ def check_path(directory: Path):
   if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
     raise UserError(
       f'the path of checkpoints must not contain {odd[0]}, which would be read as another path; '
-      f'got {path[:-1]}; rename the folder, or choose another'
+      f'got {path[:-1]}; rename the folder, or choose a different one'
     )
 
 

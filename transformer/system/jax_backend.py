@@ -20,7 +20,7 @@ _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 
 def check_backend():
-  """Raises `UserError` if JAX lacks a backend, is a broken version, or has other switches."""
+  """Raises `UserError` if JAX lacks a backend, is a broken version, or has unsupported switches."""
   check_switches(_WANTED)
   try:
     platform = jax.default_backend()
@@ -34,7 +34,7 @@ def check_backend():
   if platform == 'cpu' and jaxlib.__version__ in _WRONG_VERSIONS:
     raise UserError(
       f'the installed jaxlib {jaxlib.__version__} computes wrong numbers on a CPU; '
-      f"install another release: pip install 'jax!={jaxlib.__version__}'"
+      f"install a different release: pip install 'jax!={jaxlib.__version__}'"
     )
 
 

@@ -67,7 +67,7 @@ def enable_compilation_cache(environment: MutableMapping):
       folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # There may be no home directory.
       logging.warning(
-        'compiled programs are not cached: %s; set JAX_COMPILATION_CACHE_DIR to another folder',
+        'compiled programs are not cached: %s; set JAX_COMPILATION_CACHE_DIR to a different folder',
         error,
       )
       return

@@ -37,7 +37,7 @@ def write(path: Path, content: bytes):
       stream.write(content)
   except OSError as error:
     raise UserError(
-      f'{path} cannot be written: {error.strerror}; name another file'
+      f'{path} cannot be written: {error.strerror}; pass a different file'
     ) from error
 
 
@@ -53,7 +53,7 @@ def check_not_input(flag: str, path: Path, inputs: Iterable[files.StrPath]):
     read = files.as_path(name)
     if path.is_file() and read.exists() and path.samefile(read):
       raise UserError(
-        f'--{flag}={path} would overwrite the input {name}; name another file'
+        f'--{flag}={path} would overwrite the input {name}; pass a different file'
       )
 
 

@@ -106,7 +106,10 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
 
 
 def is_first() -> bool:
-  """Returns whether this is process 0, the only one that writes files except checkpoints."""
+  """Returns whether this is process 0, the only one that writes most files.
+
+  All processes write checkpoints. The process that locks `encoded/KEY` first writes the encoding.
+  """
   return jax.process_index() == 0
 
 

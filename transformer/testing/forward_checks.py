@@ -91,8 +91,8 @@ def neighbors_change_nothing(subject: ModelUnderTest):
     ),
     (
       _other_rows,
-      'other rows of a batch change outputs: the same sentence would have another translation '
-      'in another batch',
+      'other rows of a batch change outputs: the same sentence would have a different '
+      'translation in a different batch',
     ),
   ):
     require(_keeps_outputs(subject, others), sentence)
@@ -151,8 +151,8 @@ def packing_changes_nothing(subject: ModelUnderTest):
   one_a_row = pack([[first], [second]])
   alone = np.asarray(subject.forward(*inputs(one_a_row)))
   packing = (
-    'a pair has other outputs in a packed row than in a row without others: a model that was '
-    'trained on packed rows would translate with other numbers; use the positions, which count '
+    'a pair has different outputs in a packed row than in a row without others: a model that was '
+    'trained on packed rows would translate with different numbers; use the positions, which count '
     'from 0 in each sentence, and the segments'
   )
   of_first = alone[0, :7]

@@ -83,7 +83,7 @@ class ModelUnderTest:
     return functools.partial(jax.jit(self.log_probs), self.params)
 
   def with_config(self, **changes) -> 'ModelUnderTest':
-    """Returns the same model with other settings."""
+    """Returns the same model with different settings."""
     return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
   @functools.cached_property

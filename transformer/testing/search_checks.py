@@ -46,12 +46,12 @@ def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
   for reorders, sentence in (
     (
       False,
-      'a step with a cache gives other probabilities than teacher forcing: translations would '
-      "differ from the trained model's; compare `start` and `step` with `__call__`",
+      'a step with a cache returns different probabilities than teacher forcing: translations '
+      "would differ from the trained model's; compare `start` and `step` with `__call__`",
     ),
     (
       True,
-      'after hypotheses are reordered, steps give other probabilities than teacher forcing: '
+      'after hypotheses are reordered, steps return different probabilities than teacher forcing: '
       'a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
       'per_hypothesis=True',
     ),
@@ -117,8 +117,8 @@ def beam_of_one_is_greedy(subject: ModelUnderTest):
   wanted = _search(subject, greedy)
   require(
     np.array_equal(found.tokens, wanted.tokens),
-    'a beam of one finds another translation than greedy search: a step must depend only on its '
-    'arguments, and leave them unchanged',
+    'a beam of one finds a different translation than greedy search: a step must depend only on '
+    'its arguments, and leave them unchanged',
   )
 
 
@@ -136,8 +136,8 @@ def search_scores_equal_teacher_forcing(subject: ModelUnderTest):
     got_BW = np.asarray(found.log_probs)
     require(
       subject.is_close(got_BW[real_BW], wanted_BW[real_BW]),
-      f'a search with {beams} beams reports other log-probabilities than teacher forcing '
-      f'gives its translations: it would choose the wrong ones; the state of a hypothesis '
+      f'a search with {beams} beams reports different log-probabilities than teacher forcing '
+      f'computes for its translations: it would choose the wrong ones; the state of a hypothesis '
       f'does not follow it through the search',
     )
 

@@ -19,7 +19,7 @@ from transformer.testing.model_under_test import CheckFailed, ModelUnderTest, re
 from transformer.testing.random_batches import pack, random_pair
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.update import Update, make_update
+from transformer.training.setup import TrainingSetup, make_training_setup
 
 _ROWS = 8
 _SOURCE_LENGTH = 13
@@ -46,9 +46,9 @@ def sharded_training_equals_one_device(subject: ModelUnderTest):
       f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
       f'XLA_FLAGS=--xla_force_host_platform_device_count=8'
     )
-  wanted = _metrics(*_update(subject, (1, 1, 1)))
+  wanted = _metrics(*_setup(subject, (1, 1, 1)))
   for sizes in _MESHES[number]:
-    found = _metrics(*_update(subject, sizes))
+    found = _metrics(*_setup(subject, sizes))
     # Losses and gradients are means of some hundred terms.
     require(
       np.allclose(found, wanted, rtol=1e-4),
@@ -60,9 +60,9 @@ def sharded_training_equals_one_device(subject: ModelUnderTest):
 
 def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   """Checks that a resumed run is bit-identical to an uninterrupted run."""
-  update, step = _update(subject, (1, 1, 1))
-  whole, losses = _trained(step, update.first_state(), 0, _STEPS)
-  again, _ = _trained(step, update.first_state(), 0, _STEPS)
+  setup, step = _setup(subject, (1, 1, 1))
+  whole, losses = _trained(step, setup.first_state(), 0, _STEPS)
+  again, _ = _trained(step, setup.first_state(), 0, _STEPS)
   require(
     _equal(whole, again),
     'two runs with the same seed differ: a training step must depend only on its state, its '
@@ -71,16 +71,17 @@ def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   require(
     np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train'
   )
-  half, _ = _trained(step, update.first_state(), 0, 1)
-  restored = _restored(half, update.state)
+  half, _ = _trained(step, setup.first_state(), 0, 1)
+  restored = _restored(half, setup.state)
   require(
     _equal(half, restored),
-    'a checkpoint holds other parameters than were saved: a trained run could not be used again',
+    'a checkpoint holds different parameters than were saved: a trained run could not be used '
+    'again',
   )
   resumed, _ = _trained(step, restored, 1, _STEPS)
   require(
     _equal(whole, resumed),
-    'a resumed run ends with other parameters than an uninterrupted '
+    'a resumed run ends with different parameters than an uninterrupted '
     'one: all that a step keeps must be in its state',
   )
 
@@ -97,10 +98,10 @@ def _restored(state, wanted):
 
 
 @functools.lru_cache(maxsize=1)  # Two checks start with the same arguments.
-def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
-  """Returns an `Update` on a mesh, and its compiled training step.
+def _setup(subject, sizes) -> tuple[TrainingSetup, jax.stages.Compiled]:
+  """Returns a `TrainingSetup` on a mesh, and its compiled training step.
 
-  Sizes are even, so that the fsdp and tensor axes can split the parameters of `splits`.
+  Sizes are even, so that the fsdp and tensor axes can split the parameters of `sharding_rules`.
   """
   config = subject.config
   subject = subject.shallow.with_config(
@@ -112,14 +113,14 @@ def _update(subject, sizes) -> tuple[Update, jax.stages.Compiled]:
   mesh = make_mesh(MeshConfig(*sizes), _ROWS, devices)
   try:
     config = Config(_DATA, subject.config, _OPTIMIZER, _TRAIN, _DECODE, seed=7)
-    update = make_update(config, subject.model, mesh)
-    step = update.lower(BatchShape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
+    setup = make_training_setup(config, subject.model, mesh)
+    step = setup.lower(BatchShape(_ROWS, _SOURCE_LENGTH, _TARGET_LENGTH)).compile()
   except Exception as error:  # JAX and XLA raise several types.
     raise CheckFailed(
       f'with {_axes(sizes)}, a training step cannot be compiled, so no run would begin; '
-      f'look at the model and its `splits`: {type_and_message(error)}'
+      f'look at the model and its `sharding_rules`: {type_and_message(error)}'
     ) from error
-  return update, step
+  return setup, step
 
 
 def _axes(sizes) -> str:
@@ -127,9 +128,9 @@ def _axes(sizes) -> str:
   return 'mesh.data={}, mesh.fsdp={}, mesh.tensor={}'.format(*sizes)
 
 
-def _metrics(update: Update, step: jax.stages.Compiled) -> np.ndarray:
+def _metrics(setup: TrainingSetup, step: jax.stages.Compiled) -> np.ndarray:
   """Returns the loss and the gradient norm of each step."""
-  state = update.first_state()
+  state = setup.first_state()
   rows = []
   for number in range(_STEPS):
     state, metrics = step(state, _batch(number))

@@ -25,7 +25,7 @@ _NAME = flags.DEFINE_string(
   'name', None, 'TFDS name of the dataset, such as wmt14_translate/de-en.'
 )
 _DATA_DIR = flags.DEFINE_string(
-  'data_dir', '', 'The folder to write to; default: ~/tensorflow_datasets, as in TFDS.'
+  'data_dir', '', 'The folder to write to (default: ~/tensorflow_datasets, as in TFDS).'
 )
 _RETRIES = 5  # 5 retries take 6 seconds; the default of TFDS, 10, takes 3.5 minutes.
 # The TensorFlow functions that TFDS 4.9.10 uses to unpack archives: decoding file names, and

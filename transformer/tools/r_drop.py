@@ -30,11 +30,16 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
     lambda y, targets, _: token_losses(y, targets, smoothing), alpha
   )
 
-  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     batch, weights_BT = duplicate_batch(batch)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
     sums = chunked_loss(
-      function, x_BTD, output_ND, weights_BT, batch.target_tokens, devices=devices
+      function,
+      x_BTD,
+      output_ND,
+      weights_BT,
+      batch.target_tokens,
+      num_row_shards=num_row_shards,
     )
     return add_auxiliary_losses(sums, losses)
 

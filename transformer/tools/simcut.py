@@ -42,7 +42,7 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
     )
   function = simcut_loss(config.train.label_smoothing, alpha)
 
-  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     batch, weights_BT = duplicate_batch(batch)
     cut_key = None
     if dropout_key is not None:
@@ -53,7 +53,12 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
     x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
     targets_BT = batch.target_tokens
     sums = chunked_loss(
-      function, x_BTD, output_ND[:-1], weights_BT, targets_BT, devices=devices
+      function,
+      x_BTD,
+      output_ND[:-1],
+      weights_BT,
+      targets_BT,
+      num_row_shards=num_row_shards,
     )
     return add_auxiliary_losses(sums, losses)
 

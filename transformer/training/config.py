@@ -11,7 +11,7 @@ ALGORITHMS = ('adam', 'muon')
 STANDARD_METRICS = ('loss', 'perplexity', 'bleu', 'chrf')
 # Whether a schedule depends on train.steps. With such a schedule, or a custom one, train.steps
 # cannot change on resume.
-SCHEDULES = {'paper': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
+SCHEDULES = {'noam': False, 'inverse_sqrt': False, 'cosine': True, 'constant': False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,11 @@ class OptimizerConfig:
       updates are scaled to the size of Adam's (Liu et al., 2025, "Muon is Scalable for LLM
       Training"), and so use the same learning rate. Or a custom algorithm: MODULE:FUNCTION, or a
       tuple of MODULE:FUNCTION and its arguments; see docs/plugins.md.
-    schedule: `paper` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
+    schedule: `noam` is equation 3, `inverse_sqrt` the same curve with a given peak. `cosine`
       decays from the peak to zero at `train.steps`, `constant` stays at the peak. All have a
       linear warmup over `warmup_steps`. Or a custom schedule, given as for `algorithm`.
-    scale: factor on the `paper` schedule; the other named schedules ignore it.
-    peak_learning_rate: maximum learning rate of all schedules except `paper`.
+    noam_scale: factor on the `noam` schedule; the other named schedules ignore it.
+    peak_learning_rate: maximum learning rate of all schedules except `noam`.
     warmup_steps: steps until the learning rate reaches its peak.
     b2: decay of Adam's second moment, β₂.
     weight_decay: decoupled weight decay of the matrices of attention and feed-forward layers. Each
@@ -40,8 +40,8 @@ class OptimizerConfig:
   """
 
   algorithm: plugins.Setting = 'adam'
-  schedule: plugins.Setting = 'paper'
-  scale: float = config_field(1.0, above=0, below=inf)
+  schedule: plugins.Setting = 'noam'
+  noam_scale: float = config_field(1.0, above=0, below=inf)
   peak_learning_rate: float = config_field(7e-4, above=0, below=inf)
   warmup_steps: int = config_field(4000, min=1)
   b2: float = config_field(0.98, min=0, below=1)
@@ -51,10 +51,10 @@ class OptimizerConfig:
 
   @property
   def ignored_rate_key(self) -> str:
-    """The key that a named schedule ignores: `scale` or `peak_learning_rate`; '' if custom."""
+    """The key that a named schedule ignores: `noam_scale` or `peak_learning_rate`; '' if custom."""
     if plugins.name_of(self.schedule) not in SCHEDULES:
       return ''
-    return 'peak_learning_rate' if self.schedule == 'paper' else 'scale'
+    return 'peak_learning_rate' if self.schedule == 'noam' else 'noam_scale'
 
   def __post_init__(self):
     check_ranges(self, 'optimizer.')

@@ -9,7 +9,7 @@ from absl import logging
 from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
-from transformer.training.update import CompiledUpdate, Update
+from transformer.training.setup import CompiledSteps, TrainingSetup
 
 _ADVICE = (
   'set --config.model.remat=True, lower decode.batch_size, or use more devices; a new run may '
@@ -18,8 +18,8 @@ _ADVICE = (
 
 
 def compile_within_memory(
-  update: Update, shape: BatchShape, search_name: str, search
-) -> CompiledUpdate:
+  setup: TrainingSetup, shape: BatchShape, search_name: str, search
+) -> CompiledSteps:
   """Returns the compiled training and evaluation steps.
 
   Raises `UserError` if training, evaluation or search needs more memory than a device has.
@@ -31,7 +31,7 @@ def compile_within_memory(
   logging.info('compiling training and evaluation steps (then cached)')
   capacity = processes.minimum(device_memory())
   try:
-    compiled = update.compile(shape)
+    compiled = setup.compile(shape)
   except jax.errors.JaxRuntimeError as error:
     if not is_out_of_memory(error):
       raise
@@ -48,14 +48,14 @@ def compile_within_memory(
       'memory is not checked: the memory of a device or of the programs is unknown'
     )
     return compiled
-  whole_state = _bytes_on_device(update.state)
+  whole_state = _bytes_on_device(setup.state)
   # The part of the training state that is not an argument of an evaluation or a search.
-  beside = whole_state - _bytes_on_device(update.state.eval_params)
+  beside = whole_state - _bytes_on_device(setup.state.eval_params)
   # The frozen arrays are already on the device, so its free memory excludes them.
-  needs['training step'] -= _bytes_on_device(update.objective.arguments)
+  needs['training step'] -= _bytes_on_device(setup.objective.arguments)
   needs['evaluation'] += beside
   # If `fsdp` splits parameters, a search has its own gathered copy, in addition to the state.
-  needs[search_name] += whole_state if update.mesh.shape['fsdp'] > 1 else beside
+  needs[search_name] += whole_state if setup.mesh.shape['fsdp'] > 1 else beside
   for name, need in needs.items():
     message = (
       f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'

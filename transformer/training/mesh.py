@@ -36,7 +36,7 @@ def _sizes(config: MeshConfig, rows: int, devices: int) -> tuple[int, int, int]:
     raise UserError(
       f'mesh.data × mesh.fsdp = {data * fsdp} must divide the rows of a microbatch, '
       f'train.tokens_per_batch / data.max_length / optimizer.num_microbatches = {rows}; set '
-      'another train.tokens_per_batch'
+      'a different train.tokens_per_batch'
     )
   return data, fsdp, tensor
 
@@ -86,22 +86,22 @@ def num_row_shards(mesh: Mesh) -> int:
 def state_shardings(
   mesh: Mesh, state, model, axes: tuple[str, ...] = ('fsdp', 'tensor')
 ):
-  """Returns the shardings of parameters, or of a whole training state, by `model.splits`.
+  """Returns the shardings of parameters, or of a whole training state, by `model.sharding_rules`.
 
   An array axis is not split if its mesh axis does not divide its size, or is not in `axes`. Without
-  `splits`, parameters are replicated.
+  `sharding_rules`, parameters are replicated.
   """
-  rules = getattr(model, 'splits', {})
+  rules = getattr(model, 'sharding_rules', {})
 
   def sharding(path, leaf):
     names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path[-2:])
-    splits = rules.get(names) or rules.get(names[-1:], ())
+    axis_names = rules.get(names) or rules.get(names[-1:], ())
     return NamedSharding(
       mesh,
       PartitionSpec(
         *(
           axis if axis in axes and size % mesh.shape[axis] == 0 else None
-          for axis, size in zip(splits, leaf.shape, strict=False)
+          for axis, size in zip(axis_names, leaf.shape, strict=False)
         )
       ),
     )

@@ -38,9 +38,9 @@ class Objective(NamedTuple):
 
   Attributes:
     loss: called with the model, its parameters, a batch and the random key of dropout (None: no
-      dropout). Keyword arguments: `frozen`, the arrays below, and `devices`, the number of devices
-      that the rows are split over. Returns float32 sums over the target tokens of the batch, in
-      nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and `weight`, the
+      dropout). Keyword arguments: `frozen`, the arrays below, and `num_row_shards`, the number of
+      shards that the rows are split into. Returns float32 sums over the target tokens of the batch,
+      in nats: `loss`, which is differentiated; `nll`, the plain cross entropies; and `weight`, the
       divisor of both. Every further sum is also divided by `weight`, and logged as `train/NAME`.
     passes: number of forward and backward passes per token of a batch.
     extra_models: other models, each with one forward pass per batch.
@@ -108,7 +108,7 @@ def check_sums(sums: Mapping) -> dict[str, jax.Array]:
 def cross_entropy(smoothing: float) -> Objective:
   """Returns the default objective, label-smoothed cross entropy (section 5.4)."""
 
-  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
     return add_auxiliary_losses(
       smoothed_cross_entropy(
@@ -117,7 +117,7 @@ def cross_entropy(smoothing: float) -> Objective:
         batch.target_tokens,
         token_weights(batch),
         smoothing,
-        devices=devices,
+        num_row_shards=num_row_shards,
       ),
       losses,
     )

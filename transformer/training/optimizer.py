@@ -17,10 +17,13 @@ _MUON_MOMENTUM = 0.95  # Jordan et al., 2024.
 _MUON_RMS = 0.2  # Root mean square of an update, similar to Adam's (Liu et al., 2025).
 
 
-def paper(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
-  """Equation 3: scale · d^−½ · min(step^−½, step · warmup^−3⁄2); count 0 is the paper's step 1."""
+def noam(config: OptimizerConfig, steps: int, model_dim: int) -> optax.Schedule:
+  """Equation 3 times `noam_scale`: d^−½ · min(step^−½, step · warmup^−3⁄2).
+
+  Count 0 is the paper's step 1.
+  """
   return _inverse_sqrt(
-    config.scale * (model_dim * config.warmup_steps) ** -0.5, config.warmup_steps
+    config.noam_scale * (model_dim * config.warmup_steps) ** -0.5, config.warmup_steps
   )
 
 
@@ -85,7 +88,7 @@ def muon(
 
 
 _SCHEDULES = {
-  'paper': paper,
+  'noam': noam,
   'inverse_sqrt': inverse_sqrt,
   'cosine': cosine,
   'constant': constant,

@@ -84,9 +84,11 @@ def make_train_step(
   """
 
   def sums(params, batch, key, frozen):
-    devices = num_row_shards(mesh)
+    row_shards = num_row_shards(mesh)
     totals = check_sums(
-      objective.loss(model, params, batch, key, frozen=frozen, devices=devices)
+      objective.loss(
+        model, params, batch, key, frozen=frozen, num_row_shards=row_shards
+      )
     )
     return totals['loss'], totals
 
@@ -178,7 +180,9 @@ def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int = 1) -> Calla
     whole = gather_over_fsdp(mesh, params, model)
 
     def sums(rows: Batch):
-      return cross_entropy(0.0).loss(model, whole, rows, devices=num_row_shards(mesh))
+      return cross_entropy(0.0).loss(
+        model, whole, rows, num_row_shards=num_row_shards(mesh)
+      )
 
     if num_microbatches == 1:
       return sums(batch)

@@ -72,7 +72,7 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
     raise jax.errors.JaxRuntimeError(message)
 
   monkeypatch.setattr(
-    training_step, 'make_update', lambda *_: types.SimpleNamespace(lower=fail)
+    training_step, 'make_training_setup', lambda *_: types.SimpleNamespace(lower=fail)
   )
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):

@@ -9,7 +9,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 MESHES = [(1, 1, 1), (2, 2, 2)]
 ROWS = 8
@@ -32,9 +32,9 @@ def main(module, settings):
   params = jax.device_get(init_params(model, 3))
   for sizes in MESHES:
     mesh = make_mesh(MeshConfig(*sizes), ROWS, jax.devices()[: int(np.prod(sizes))])
-    update = make_update(Settings(), model, mesh)
-    state, losses = update.first_state(params), []
-    step = update.lower((ROWS, 13, 11)).compile()
+    setup = make_training_setup(Settings(), model, mesh)
+    state, losses = setup.first_state(params), []
+    step = setup.lower((ROWS, 13, 11)).compile()
     for _ in range(3):
       state, metrics = step(state, make_batch(0, ROWS))
       losses.append(float(metrics['loss'] / metrics['weight']))

@@ -22,7 +22,7 @@ from transformer.tools.distil.objective import distillation_loss, token_loss
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, cross_entropy
-from transformer.training.update import make_update
+from transformer.training.setup import make_training_setup
 
 STUDENT = Transformer(
   ModelConfig(
@@ -118,8 +118,8 @@ def objective_of(teachers, teacher_weight=0.5, temperature=1.0):
   )
 
 
-def update(state_params, objective, num_microbatches=1, mesh=None):
-  """Makes one update on one device or a mesh; returns the state and the metrics."""
+def train_once(state_params, objective, num_microbatches=1, mesh=None):
+  """Takes one training step on one device or a mesh; returns the state and the metrics."""
   settings = Settings(
     train=TrainConfig(tokens_per_batch=ROWS * TARGET_LENGTH),
     optimizer=OptimizerConfig(
@@ -134,10 +134,10 @@ def update(state_params, objective, num_microbatches=1, mesh=None):
     ROWS // num_microbatches,
     None if mesh else jax.devices()[:1],
   )
-  update = make_update(settings, STUDENT, mesh, objective)
-  step = update.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
+  setup = make_training_setup(settings, STUDENT, mesh, objective)
+  step = setup.lower((ROWS, SOURCE_LENGTH, TARGET_LENGTH)).compile()
   return step(
-    update.first_state(state_params), make_batch(0), *update.objective.arguments
+    setup.first_state(state_params), make_batch(0), *setup.objective.arguments
   )
 
 
@@ -174,11 +174,11 @@ def test_parts_of_a_batch_and_meshes_make_the_same_update(params):
   student, teacher, other = params
   teachers = [(TEACHER, teacher), (STUDENT, other)]
   taught = objective_of(teachers, temperature=2.0)
-  whole, metrics = update(student, taught)
+  whole, metrics = train_once(student, taught)
   for again, sums in (
-    update(student, taught, num_microbatches=2),
-    update(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
-    update(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
+    train_once(student, taught, num_microbatches=2),
+    train_once(student, taught, mesh=MeshConfig(data=2, fsdp=1, tensor=2)),
+    train_once(student, taught, mesh=MeshConfig(data=1, fsdp=4)),
   ):
     chex.assert_trees_all_close(
       jax.device_get(sums['loss']), metrics['loss'], rtol=1e-5

@@ -69,7 +69,8 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert status == 0 and 'the run is done' in err, err
   message = train.refuses_alike(*flags(trained, steps=3))
   assert re.search(
-    r'was started with other train\.objective_runs.*; choose another --workdir', message
+    r'was started with a different train\.objective_runs.*; choose a different --workdir',
+    message,
   )
 
 
@@ -92,7 +93,7 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
         '--config.data.vocabulary_size=290',
         f'--config.data.vocabulary={tmp_path}/other.model',
       ],
-      f'must have the vocabulary of this run; it has another; set --config.data.vocabulary='
+      f'must have the vocabulary of this run; it has a different one; set --config.data.vocabulary='
       f'{trained}/vocabulary.model, or',
     ),
     (

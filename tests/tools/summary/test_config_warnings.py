@@ -144,7 +144,7 @@ def test_the_configs_are_all_of_ours():
     ),
     # https://github.com/thu-coai/CDial-GPT/issues/52: a learning rate given as the factor of the
     # paper's schedule would be 20,000 times too low.
-    ({'optimizer.scale': 5e-5}, ['optimizer.scale']),
+    ({'optimizer.noam_scale': 5e-5}, ['optimizer.noam_scale']),
   ],
 )
 def test_configs_of_other_toolkits_issues_are_questionable(settings, questionable):
@@ -170,7 +170,7 @@ def test_a_validation_that_takes_longer_than_training_is_questionable():
       {'optimizer.warmup_steps': 11_000, 'train.steps': 20_000},
       'optimizer.warmup_steps',
     ),
-    ({'optimizer.scale': 4.1}, 'optimizer.scale'),
+    ({'optimizer.noam_scale': 4.1}, 'optimizer.noam_scale'),
     ({'model.dropout': 0.5}, 'model.dropout'),
     ({'model.attention_dropout': 0.5}, 'model.attention_dropout'),
     ({'model.activation_dropout': 0.5}, 'model.activation_dropout'),
@@ -190,15 +190,15 @@ def test_each_limit_is_a_warning_of_its_own(settings, questionable):
 @pytest.mark.parametrize(
   'settings',
   [
-    {'optimizer.warmup_steps': 50, 'optimizer.scale': 0.1},
-    {'optimizer.scale': 3.9},
+    {'optimizer.warmup_steps': 50, 'optimizer.noam_scale': 0.1},
+    {'optimizer.noam_scale': 3.9},
     {'model.dropout': 0.4},
     {'train.label_smoothing': 0.4},
     {'train.tokens_per_batch': 2048},
     {'train.patience': 99},
     {'optimizer.warmup_steps': 16_000},
     # Training that continues from other weights.
-    {'optimizer.scale': 1e-3, 'train.init_from': 'runs/other'},
+    {'optimizer.noam_scale': 1e-3, 'train.init_from': 'runs/other'},
     # Where the schedule is a plugin, the rate is its own.
     {'optimizer.schedule': 'mine:schedule', 'optimizer.peak_learning_rate': 99.0},
   ],

@@ -74,7 +74,7 @@ def tell():
 def folder(tmp_path_factory, tell):
   folder = tmp_path_factory.mktemp('wandb')
   done = tell(folder, '', {'WANDB_MODE': 'offline'})
-  assert done.returncode == 0 and 'receives no more lines' not in done.stderr, (
+  assert done.returncode == 0 and 'receives no more entries' not in done.stderr, (
     done.stderr
   )
   return folder / 'runs' / 'a'

@@ -50,9 +50,9 @@ def replace_sentences(
 ) -> Sentences:
   """Returns sentences with those at the ascending indices `chosen` replaced by `texts`."""
   changed = Sentences.from_lists_with_eos(vocabulary.encode_batch(texts))
-  numbers = np.arange(len(sentences))
-  numbers[chosen] = len(sentences) + np.arange(len(chosen))
-  return gather_sentences([sentences, changed], numbers)
+  indices = np.arange(len(sentences))
+  indices[chosen] = len(sentences) + np.arange(len(chosen))
+  return gather_sentences([sentences, changed], indices)
 
 
 def load_augmentations(data: DataConfig, vocabulary: RunVocabulary) -> list[tuple]:
@@ -94,7 +94,7 @@ class _Window(NamedTuple):
   """Augmented pairs, the index of each pair's corpus, and the packing of the pairs."""
 
   pairs: EncodedPairs
-  numbers: np.ndarray | None
+  corpus_ids: np.ndarray | None
   packing: Packing
 
 
@@ -122,8 +122,8 @@ class AugmentedBatches(BatchesByStep):
     window = self._window(number)
     places = np.arange(index, window.packing.num_rows, self.batches_per_window)
     rows = window.packing.shuffled_rows(places[: self.shape.rows], self._seed, number)
-    numbers = None if window.numbers is None else window.numbers[rows.pairs]
-    return assemble_batch([window.pairs], rows, self.shape, numbers)
+    corpus_ids = None if window.corpus_ids is None else window.corpus_ids[rows.pairs]
+    return assemble_batch([window.pairs], rows, self.shape, corpus_ids)
 
   def _make_window(self, number: int) -> _Window:
     first = number * self.planned_per_window
@@ -132,7 +132,7 @@ class AugmentedBatches(BatchesByStep):
       for step in range(first, first + self.planned_per_window)
     ]
     pairs = np.concatenate([rows.pairs for rows, _ in collected])
-    rounds = np.concatenate([numbers for _, numbers in collected])
+    rounds = np.concatenate([earlier for _, earlier in collected])
     owner, _ = locate(self.plan.corpora, pairs)
     by_corpus = np.argsort(owner, kind='stable')
     pairs = pairs[by_corpus]

@@ -67,7 +67,7 @@ class TrainingBatches(BatchesByStep):
   Batches have `corpora` if there are several corpora, even if only one has a weight above 0.
 
   Attributes:
-    corpora: the encoded corpora in use; a pair's index counts through all of them.
+    corpora: the encoded corpora in use; pairs are indexed over the concatenated corpora.
     batches_in_epoch: number of batches over which the rows of an epoch are spread evenly.
   """
 
@@ -80,20 +80,20 @@ class TrainingBatches(BatchesByStep):
   ):
     """Plans batches over corpora; `weights` is how many times an epoch uses each corpus."""
     by_weight = {}
-    for number, weight in enumerate(weights):
-      if weight and len(corpora[number]):
-        by_weight.setdefault(weight, []).append(number)
+    for index, weight in enumerate(weights):
+      if weight and len(corpora[index]):
+        by_weight.setdefault(weight, []).append(index)
     if not by_weight:
       raise UserError(
         'all training pairs were dropped; see the counts of dropped pairs above, and check '
         'data.max_length'
       )
-    numbers = list(itertools.chain(*by_weight.values()))
-    self._numbers = np.array(numbers) if len(corpora) > 1 else None
-    self.corpora = [corpora[number] for number in numbers]
+    corpus_ids = list(itertools.chain(*by_weight.values()))
+    self._corpus_ids = np.array(corpus_ids) if len(corpora) > 1 else None
+    self.corpora = [corpora[index] for index in corpus_ids]
     self._cycles = []
     for weight, group in by_weight.items():
-      alike = [corpora[number] for number in group]
+      alike = [corpora[index] for index in group]
       self._cycles.append(_Cycle(alike, weight, shape))
     self.shape = shape
     self._seed = seed
@@ -108,10 +108,10 @@ class TrainingBatches(BatchesByStep):
 
   def corpus_indices(self, pairs: np.ndarray) -> np.ndarray | None:
     """Returns the index of each pair's corpus for `Batch.corpora`; None for a single corpus."""
-    if self._numbers is None:
+    if self._corpus_ids is None:
       return None
     owner, _ = locate(self.corpora, pairs)
-    return self._numbers[owner]
+    return self._corpus_ids[owner]
 
   def packed_rows(self, step: int) -> tuple[PackedRows, np.ndarray]:
     """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
@@ -159,7 +159,7 @@ class _Cycle:
 
 
 def pack_corpora(corpora: Sequence[EncodedPairs], shape: BatchShape) -> Packing:
-  """Returns a packing of the pairs of all corpora; a pair's index counts through them."""
+  """Returns a packing of all pairs; pairs are indexed over the concatenated corpora."""
   source_lengths = np.concatenate([pairs.source.lengths for pairs in corpora])
   target_lengths = np.concatenate([pairs.target.lengths for pairs in corpora])
   return Packing(source_lengths, target_lengths, *shape[1:])
@@ -179,15 +179,15 @@ def assemble_batch(
   corpora: Sequence[EncodedPairs],
   rows: PackedRows,
   shape: BatchShape,
-  numbers: np.ndarray | None = None,
+  corpus_ids: np.ndarray | None = None,
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; the remaining rows are padding.
 
-  `numbers` is the index of each pair's corpus for `Batch.corpora`.
+  `corpus_ids` is the index of each pair's corpus for `Batch.corpora`.
   """
   pairs = gather_pairs(corpora, rows.pairs)
   source = _fill(pairs.source, rows, shape.rows, shape.source_length)
-  target = _fill(pairs.target, rows, shape.rows, shape.target_length, numbers)
+  target = _fill(pairs.target, rows, shape.rows, shape.target_length, corpus_ids)
   return Batch(*source, *target)
 
 
@@ -196,40 +196,40 @@ def _fill(
   rows: PackedRows,
   num_rows: int,
   length: int,
-  numbers: np.ndarray | None = None,
+  corpus_ids: np.ndarray | None = None,
 ) -> np.ndarray:
-  """Returns the tokens, segments and positions of one side, and `numbers` per position if given."""
+  """Returns tokens, segments, positions and, if given, `corpus_ids` of one side, by position."""
   lengths = sentences.lengths
   row = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
   used = np.arange(length) < np.bincount(row, lengths, num_rows)[:, None]
   segment = 1 + concatenated_ranges(rows.sizes)
   values = [sentences.tokens, np.repeat(segment, lengths), concatenated_ranges(lengths)]
-  if numbers is not None:
-    values.append(np.repeat(numbers, lengths))
+  if corpus_ids is not None:
+    values.append(np.repeat(corpus_ids, lengths))
   arrays = np.zeros((len(values), num_rows, length), np.int32)
   arrays[:, used] = values
   return arrays
 
 
-def gather_pairs(corpora: Sequence[EncodedPairs], numbers: np.ndarray) -> EncodedPairs:
+def gather_pairs(corpora: Sequence[EncodedPairs], indices: np.ndarray) -> EncodedPairs:
   """Returns some pairs, given their indices in the concatenated corpora."""
-  source = gather_sentences([pairs.source for pairs in corpora], numbers)
-  target = gather_sentences([pairs.target for pairs in corpora], numbers)
+  source = gather_sentences([pairs.source for pairs in corpora], indices)
+  target = gather_sentences([pairs.target for pairs in corpora], indices)
   return EncodedPairs(source, target, {})
 
 
-def gather_sentences(sides: Sequence[Sentences], numbers: np.ndarray) -> Sentences:
+def gather_sentences(sides: Sequence[Sentences], indices: np.ndarray) -> Sentences:
   """Returns some sentences, given their indices in the concatenated collections."""
-  owner, within = locate(sides, numbers)
+  owner, within = locate(sides, indices)
   order = np.argsort(owner, kind='stable')
   parts = [side.gather(within[owner == place]) for place, side in enumerate(sides)]
   return Sentences.concatenate(parts).gather(np.argsort(order))
 
 
 def locate(
-  collections: Sequence[Sized], numbers: np.ndarray
+  collections: Sequence[Sized], indices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns each index in the concatenated collections as a collection and an index within it."""
   firsts = np.cumsum([0, *map(len, collections)])
-  owner = np.searchsorted(firsts, numbers, side='right') - 1
-  return owner, numbers - firsts[owner]
+  owner = np.searchsorted(firsts, indices, side='right') - 1
+  return owner, indices - firsts[owner]

@@ -92,7 +92,7 @@ def _class_of_tfds(name: str) -> type:
 
 
 def languages_of(builder: tfds.core.DatasetBuilder, name: str) -> list[str]:
-  """Returns the languages of a dataset. Raises `UserError` if it is no translation dataset."""
+  """Returns the languages of a dataset. Raises `UserError` if it is not a translation dataset."""
   texts = [
     key
     for key, feature in builder.info.features.items()

@@ -90,8 +90,8 @@ class Vocabulary:
       pass
     if normalization is None:
       raise UserError(
-        f'{name} is damaged, or no SentencePiece model that decodes to the original text; '
-        'restore it from a copy, or convert it as docs/vocabulary.md says'
+        f'{name} is corrupt, or is not a SentencePiece model that round-trips text '
+        'losslessly; restore it from a copy, or convert it as docs/vocabulary.md says'
       )
     self.model_bytes = model_bytes
     self.size = processor.get_piece_size()
@@ -213,7 +213,7 @@ def read_model(path: files.StrPath) -> bytes:
   except OSError as error:
     raise UserError(
       f'the vocabulary {path} cannot be read: {error.strerror}; restore it from a '
-      f'copy, or name another'
+      f'copy, or choose a different one'
     ) from error
 
 

@@ -28,7 +28,7 @@ _LAYER = flags.DEFINE_integer(
   'layer',
   None,
   'The layer of the decoder whose attention links '
-  'words, from 1 at the bottom; default: the mean of all layers.',
+  'words, from 1 at the bottom (default: the mean of all layers).',
 )
 
 

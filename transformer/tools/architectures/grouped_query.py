@@ -13,7 +13,7 @@ of shorter ones.
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model.attention import PLAIN, MultiHeadAttention
+from transformer.model.attention import NO_CONTEXT, MultiHeadAttention
 from transformer.model.layers import Layer
 from transformer.model.search_state import KVCache
 from transformer.model.transformer import Transformer
@@ -29,33 +29,33 @@ class GroupedQueryAttention(MultiHeadAttention):
   def key_value_heads(self):
     return self.kv_heads
 
-  def __call__(self, x_BTD, keys_values, layout=PLAIN, *, deterministic=True):
+  def __call__(self, x_BTD, keys_values, context=NO_CONTEXT, *, deterministic=True):
     """Attends as `MultiHeadAttention` does, to keys and values of `kv_heads` heads."""
     keys_BSHK, values_BSHV = keys_values
     repeated = self._repeated(keys_BSHK, axis=-2), self._repeated(values_BSHV, axis=-2)
-    return super().__call__(x_BTD, repeated, layout, deterministic=deterministic)
+    return super().__call__(x_BTD, repeated, context, deterministic=deterministic)
 
-  def attend(self, x_BWD, cache, layout):
+  def attend(self, x_BWD, cache, context):
     """Attends as `MultiHeadAttention.attend` does; repeated heads exist only within this layer."""
     keys_BHKS = self._repeated(cache.keys, axis=-3)
     values_BHSV = self._repeated(cache.values, axis=-3)
-    return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), layout)
+    return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), context)
 
-  def attend_to_itself(self, x_BTD, layout, *, deterministic=True):
+  def attend_to_itself(self, x_BTD, context, *, deterministic=True):
     return super().attend_to_itself(
-      x_BTD, self._scaled(layout), deterministic=deterministic
+      x_BTD, self._scaled(context), deterministic=deterministic
     )
 
-  def extend(self, x_BWD, cache, layout, index):
-    return super().extend(x_BWD, cache, self._scaled(layout), index)
+  def extend(self, x_BWD, cache, context, index):
+    return super().extend(x_BWD, cache, self._scaled(context), index)
 
   def _repeated(self, array, axis):
     """Repeats keys or values for each query head; adjacent heads share them."""
     return jnp.repeat(array, self.config.num_heads // self.kv_heads, axis=axis)
 
-  def _scaled(self, layout):
+  def _scaled(self, context):
     """Divides the positions; rotary positions can be fractional."""
-    return layout._replace(positions_BT=layout.positions_BT / self.position_scale)
+    return context._replace(positions_BT=context.positions_BT / self.position_scale)
 
 
 class GroupedQueryLayer(Layer):

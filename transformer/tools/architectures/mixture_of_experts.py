@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model.attention import PLAIN
+from transformer.model.attention import NO_CONTEXT
 from transformer.model.config import ModelConfig
 from transformer.model.flops import train_flops
 from transformer.model.layers import FeedForward, Layer
@@ -36,7 +36,7 @@ class MixtureOfExperts(nn.Module):
     self.router = nn.Dense(self.num_experts, use_bias=False, dtype=jnp.float32)
     self.expert = [FeedForward(self.config) for _ in range(self.num_experts)]
 
-  def __call__(self, x_BTD, layout=PLAIN, *, deterministic):
+  def __call__(self, x_BTD, context=NO_CONTEXT, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; padding, which attends to nothing, is not load-balanced."""
     # E: experts.
     probabilities_BTE = jax.nn.softmax(self.router(x_BTD.astype(jnp.float32)))
@@ -48,8 +48,8 @@ class MixtureOfExperts(nn.Module):
     ):  # A single gate stays a probability, so that the router gets its gradient.
       gates_BTE /= jnp.sum(gates_BTE, axis=-1, keepdims=True)
     is_token_BT = jnp.ones(x_BTD.shape[:-1], bool)
-    if layout.mask_BTS is not None:
-      is_token_BT = jnp.any(layout.mask_BTS, axis=-1)
+    if context.mask_BTS is not None:
+      is_token_BT = jnp.any(context.mask_BTS, axis=-1)
     balance = load_balance(probabilities_BTE, chosen_BTE / self.top_k, is_token_BT)
     self.sow('losses', 'load_balance', self.balance_weight * balance)
     outputs_EBTD = jnp.stack(

@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer.errors import UserError
-from transformer.model.attention import Layout
+from transformer.model.attention import AttentionContext
 from transformer.model.layers import Layer
 from transformer.model.search_state import KVCache
 from transformer.model.transformer import Transformer
@@ -27,49 +27,49 @@ from transformer.ops.masks import causal_mask, segment_mask
 class PrefixLayer(Layer):
   """A layer that can also attend to the keys and values of the source."""
 
-  def __call__(self, x_BTD, layout: Layout, source=None, *, deterministic):
+  def __call__(self, x_BTD, context: AttentionContext, source=None, *, deterministic):
     """Maps [..., T, D] to [..., T, D]; also returns the keys and values of these tokens.
 
-    If `source`, its keys and values, is given, it comes first in the layout's mask.
+    If `source`, its keys and values, is given, it comes first in the context's mask.
     """
     attention = self.self_attention
     keys_values = ()
 
     def attend(h_BTD):
       nonlocal keys_values
-      keys_values = attention.keys_values(h_BTD, layout)
+      keys_values = attention.keys_values(h_BTD, context)
       visible = keys_values
       if source is not None:
         visible = [
           jnp.concatenate(both, axis=-3)
           for both in zip(source, keys_values, strict=True)
         ]
-      return attention(h_BTD, visible, layout, deterministic=deterministic)
+      return attention(h_BTD, visible, context, deterministic=deterministic)
 
-    x_BTD = self.apply_sublayers(x_BTD, layout, attend, None, deterministic)
+    x_BTD = self.apply_sublayers(x_BTD, context, attend, None, deterministic)
     return x_BTD, keys_values
 
   @nn.jit
-  def step(self, x_BWD, cache, layout, index, memory, memory_layout):
+  def step(self, x_BWD, cache, context, index, memory, memory_context):
     """Decodes as `Layer.step` does, with one attention to both target and source.
 
     The source comes last, so that cache slots of the target have the same indices as without it.
     """
     slots = cache.keys.shape[-1]
-    mask_BWS = jnp.concatenate([layout.mask_BTS, memory_layout.mask_BTS], axis=-1)
-    layout = layout._replace(mask_BTS=mask_BWS)
+    mask_BWS = jnp.concatenate([context.mask_BTS, memory_context.mask_BTS], axis=-1)
+    context = context._replace(mask_BTS=mask_BWS)
 
     def attend(h_BWD):
       nonlocal cache
       keys_BHKS = jnp.concatenate([cache.keys, memory.keys], axis=-1)
       values_BHSV = jnp.concatenate([cache.values, memory.values], axis=-2)
       y_BWD, both = self.self_attention.extend(
-        h_BWD, KVCache(keys_BHKS, values_BHSV), layout, index
+        h_BWD, KVCache(keys_BHKS, values_BHSV), context, index
       )
       cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
       return y_BWD
 
-    x_BWD = self.apply_sublayers(x_BWD, layout, attend, None, True)
+    x_BWD = self.apply_sublayers(x_BWD, context, attend, None, True)
     return x_BWD, cache
 
 
@@ -108,14 +108,14 @@ class PrefixLM(Transformer):
     to_target_BTT = segment_mask(segments_BT, segments_BT)
     to_target_BTT &= jnp.broadcast_to(causal_mask(length), to_target_BTT.shape)
     to_source_BTS = segment_mask(segments_BT, source_segments_BS)
-    layout = Layout(
+    context = AttentionContext(
       jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT
     )
     places_BTD = self.target_position(positions_BT, length)
     x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
     call = self.layer_call(deterministic=deterministic)
     for layer, source in zip(self.decoder, memory, strict=True):
-      x_BTD, _ = call(layer, x_BTD, layout, source)
+      x_BTD, _ = call(layer, x_BTD, context, source)
     return linear.fold_bias(self.decoder_norm(x_BTD), self.output_ND, self.output_bias)
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS):
@@ -131,11 +131,11 @@ class PrefixLM(Transformer):
     if places_BSD is not None:
       added_BSD += places_BSD
     x_BSD = self.source_embedding(tokens_BS, added_BSD, deterministic=deterministic)
-    layout = Layout(segment_mask(segments_BS, segments_BS), positions_BS)
+    context = AttentionContext(segment_mask(segments_BS, segments_BS), positions_BS)
     call = self.layer_call(deterministic=deterministic)
     memory = []
     for layer in self.decoder:
-      x_BSD, keys_values = call(layer, x_BSD, layout)
+      x_BSD, keys_values = call(layer, x_BSD, context)
       memory.append(keys_values)
     return x_BSD, memory
 

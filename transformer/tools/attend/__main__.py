@@ -32,7 +32,7 @@ _TRANSLATION = flags.DEFINE_multi_string(
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
-  'The file for the page, or - for standard output; default: RUN/eval/attention.html.',
+  'The file for the page, or - for standard output (default: RUN/eval/attention.html).',
 )
 _CHECKPOINT, _AVERAGE, _BEAM_SIZE, _ALPHA = shared_flags.define(
   'checkpoint', 'average', 'beam_size', 'alpha'
@@ -67,7 +67,7 @@ def main(_):
 
 
 def _check(sentences: list[str], translations: list[str]):
-  """Raises `UserError` if flags are missing, or exclude each other."""
+  """Raises `UserError` if flags are missing, or are mutually exclusive."""
   if not _WORKDIR.value:
     raise UserError('--workdir is missing; pass the directory of a run: --workdir=DIR')
   if not sentences or any(map(is_blank, sentences)):

@@ -5,8 +5,8 @@ r"""Reports problems in the dataset of a config before training.
   python -m transformer.tools.audit --config=configs/text.py --config.data.dir=DIR --write=FOLDER
 
 The audit reads every pair of the training, validation and test sets once, and changes no file.
---write writes the dataset to another folder, without the training pairs that have findings; --keep
-names kinds of findings to keep. docs/data.md lists the kinds.
+--write writes the dataset to a different folder, without the training pairs that have findings;
+--keep names kinds of findings to keep. docs/data.md lists the kinds.
 
 The vocabulary is taken from `train.init_from` or `data.vocabulary`; otherwise, the audit learns one
 as train.py does.

@@ -53,7 +53,8 @@ def check_folder(folder: Path):
   content = sorted(folder.iterdir()) if folder.exists() else []
   if content:
     raise UserError(
-      f'--write needs a new or an empty folder; {folder} has {content[0].name}; name another one'
+      f'--write needs a new or an empty folder; {folder} has {content[0].name}; choose a '
+      'different one'
     )
 
 

@@ -19,11 +19,13 @@ from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
 from transformer.system.installation import spell_commands
 
-_OUTPUT = flags.DEFINE_string('output', None, 'The folder to write into; default: RUN.')
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'The folder to write into (default: RUN).'
+)
 _LICENSE = flags.DEFINE_string(
   'license',
   None,
-  'The license of the model, an id of Hugging Face; default: a line to fill in.',
+  'The license of the model, an id of Hugging Face (default: a line to fill in).',
 )
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'

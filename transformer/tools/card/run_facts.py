@@ -71,5 +71,5 @@ def _read_object(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes()))
   except (ValueError, TypeError) as error:
     raise UserError(
-      f'{path} is no JSON object ({error}); score the run again'
+      f'{path} is not a JSON object ({error}); score the run again'
     ) from error

@@ -69,7 +69,7 @@ def _common_signatures(
 ) -> dict[str, str]:
   """Returns the signatures, by name, of metrics that all results have with the same computation.
 
-  Some runs may lack a custom metric, or compute it in another way.
+  Some runs may lack a custom metric, or compute it differently.
   """
   everything = list(itertools.chain(*systems.values()))
   common = _signatures(everything[0])

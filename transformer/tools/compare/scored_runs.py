@@ -58,7 +58,7 @@ def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
       if path in users:
         raise UserError(
           f'systems, and the seeds of a system, must be different results; {path} is the result '
-          f'of {users[path]} and of {run}; name another run or file'
+          f'of {users[path]} and of {run}; pass a different run or file'
         )
       users[path] = run
       seeds.append(ScoredRun(run, result, result.read_sentences()))

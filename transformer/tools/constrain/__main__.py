@@ -102,7 +102,7 @@ def _beside(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:
 
 
 def _check(request: Request):
-  """Raises `UserError` if flags exclude or require each other."""
+  """Raises `UserError` if flags are mutually exclusive, or one requires another."""
   given = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
   if not any(given):
     raise UserError(

@@ -58,7 +58,7 @@ _QUANTIZATION = flags.DEFINE_enum(
   'quantization',
   None,
   _TYPES,
-  'The type in which CTranslate2 stores matrices; default: float32.',
+  'The type in which CTranslate2 stores matrices (default: float32).',
 )
 _NORMALIZATION = flags.DEFINE_enum(
   'normalization',
@@ -111,7 +111,8 @@ def _checked_output() -> Path:
     raise UserError('--normalization is for --format=vocabulary; remove it')
   if output.exists() and not empty:
     raise UserError(
-      f'--output must be a new or empty folder, or a new file; {output} exists; choose another'
+      f'--output must be a new or empty folder, or a new file; {output} exists; choose a '
+      'different one'
     )
   shared_flags.check_at_least(1, _AVERAGE)
   outputs.check_folder('output', output.parent)

@@ -63,7 +63,7 @@ def read(path: str | os.PathLike) -> Weights:
   """Reads a file that `write` has written.
 
   Raises:
-    UserError: the file is corrupt, was modified, or has another format.
+    UserError: the file is corrupt, was modified, or has a different format.
   """
   metadata, tensors = read_tensors(path)
   try:
@@ -73,7 +73,7 @@ def read(path: str | os.PathLike) -> Weights:
   if about.get('version') != _VERSION:
     raise UserError(
       f'{path} should be a file of --format=safetensors, with {FORMAT} in version {_VERSION}; '
-      'its metadata has no such entry; pass another file'
+      'its metadata has no such entry; pass a different file'
     )
   digest = about.pop('sha256', '')
   if digest is not None and digest != _digest(tensors, about):
@@ -117,7 +117,7 @@ def read_tensors(
         tensors[name] = file.get_tensor(name)
   except OSError as error:
     raise UserError(
-      f'{path} cannot be read: {error.strerror or error}; choose another file, or '
+      f'{path} cannot be read: {error.strerror or error}; choose a different file, or '
       f'restore it from a copy'
     ) from error
   # NumPy lacks the 8-bit types.

@@ -69,7 +69,7 @@ def import_sentencepiece(
 
 
 def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
-  """Raises `UserError` for a model that segments text in another way."""
+  """Raises `UserError` for a model that segments text differently."""
   about = model.trainer_spec
   if (
     not model.pieces

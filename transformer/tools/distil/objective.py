@@ -61,9 +61,9 @@ def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
     for run in runs:
       if fingerprints(run.vocabulary) != fingerprints(vocabulary):
         raise UserError(
-          f'{run.workdir} of train.objective_runs must have the vocabulary of this run; it has '
-          f'another; set --config.data.vocabulary={run.workdir}/vocabulary.model, or train on '
-          f'the same text with the same config.data'
+          f'{run.workdir} of train.objective_runs must have the vocabulary of this run; it has a '
+          f'different one; set --config.data.vocabulary={run.workdir}/vocabulary.model, or train '
+          f'on the same text with the same config.data'
         )
     models = [run.model for run in runs]
     return Objective(
@@ -84,7 +84,7 @@ def distillation_loss(
   """Returns the loss of `Objective`; its frozen arrays are the parameters of each teacher."""
   function = token_loss(smoothing, teacher_weight, temperature)
 
-  def loss(model, params, batch, dropout_key=None, *, frozen=(), devices=1):
+  def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     lessons = []
     outputs = []
     for teacher, its_params in zip(models, frozen, strict=True):
@@ -101,7 +101,7 @@ def distillation_loss(
       token_weights(batch),
       by_position,
       outputs,
-      devices=devices,
+      num_row_shards=num_row_shards,
     )
     return add_auxiliary_losses(sums, losses)
 

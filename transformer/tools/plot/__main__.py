@@ -22,7 +22,7 @@ _OUTPUT = flags.DEFINE_string(
   'output',
   None,
   'The file to write; its name ends in one of '
-  f"{', '.join(FORMATS)}; default: curves.svg in the run's directory.",
+  f"{', '.join(FORMATS)} (default: curves.svg in the run's directory).",
 )
 
 

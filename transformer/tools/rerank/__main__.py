@@ -19,7 +19,7 @@ _NBEST = flags.DEFINE_string(
   'nbest', None, 'The file that eval.py --nbest=N --output=FILE wrote.'
 )
 _OUTPUT = flags.DEFINE_string(
-  'output', '-', 'The file for the chosen translations; default: standard output.'
+  'output', '-', 'The file for the chosen translations (default: standard output).'
 )
 
 

@@ -27,10 +27,10 @@ _WORKDIR = flags.DEFINE_string(
   'The directory of the run, to check its disk space and progress; may be new.',
 )
 _CHIP = flags.DEFINE_string(
-  'chip', None, 'A chip, such as h100, v5e or cpu; default: all.'
+  'chip', None, 'A chip, such as h100, v5e or cpu (default: all).'
 )
 _DEVICES = flags.DEFINE_integer(
-  'devices', None, 'The number of devices; default: as few as config.mesh needs.'
+  'devices', None, 'The number of devices (default: as few as config.mesh needs).'
 )
 _FILES = flags.DEFINE_bool('files', True, 'Read the text that the config names.')
 _JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')

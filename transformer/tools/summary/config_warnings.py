@@ -69,7 +69,7 @@ def config_warnings(
       (
         'train.keep',
         'needs more disk space than is free',
-        'fewer checkpoints, or another disk',
+        'fewer checkpoints, or a different disk',
       )
     )
 
@@ -86,9 +86,9 @@ def config_warnings(
 def peak_rate(config: Config) -> float | None:
   """Returns the peak learning rate; None for a custom schedule."""
   optimizer = config.optimizer
-  if plugins.name_of(optimizer.schedule) == 'paper':
+  if plugins.name_of(optimizer.schedule) == 'noam':
     dims = config.model.model_dim * optimizer.warmup_steps
-    return optimizer.scale * dims**-0.5
+    return optimizer.noam_scale * dims**-0.5
   return optimizer.peak_learning_rate if optimizer.ignored_rate_key else None
 
 
@@ -113,7 +113,7 @@ def _about_rate(config: Config) -> _Warnings:
   if is_low or peak > _HIGH * usual:
     is_scale = config.optimizer.ignored_rate_key == 'peak_learning_rate'
     yield (
-      'optimizer.scale' if is_scale else 'optimizer.peak_learning_rate',
+      'optimizer.noam_scale' if is_scale else 'optimizer.peak_learning_rate',
       f'sets a highest learning rate of {peak:.2g}',
       f'about {usual:.2g} at width {width:,}',
     )

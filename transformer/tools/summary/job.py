@@ -13,7 +13,7 @@ from transformer.model.building import build_model
 from transformer.model.flops import train_step_flops
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import check_even_sharding, make_mesh
-from transformer.training.update import Update, make_update
+from transformer.training.setup import TrainingSetup, make_training_setup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,41 +88,41 @@ def describe(
   check_even_sharding(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
   if prepared:
     job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
-    return _with_model(job, prepared.update)
+    return _with_model(job, prepared.setup)
   length = config.data.max_length
   rows = config.train.tokens_per_batch // length
   job = Job(config, devices, (rows, length, length))
   try:
-    update = _update_without_text(config)
+    setup = _setup_without_text(config)
   except UserError:  # A plugin may exist only on other machines.
     return job
-  return _with_model(job, update)
+  return _with_model(job, setup)
 
 
-def _update_without_text(config: Config) -> Update:
+def _setup_without_text(config: Config) -> TrainingSetup:
   """Returns the training step for a vocabulary of the configured size."""
   sizes = config.data.sizes
   target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
   source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
   vocabulary = types.SimpleNamespace(source=source, target=target)
   mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
-  return make_update(config, build_model(config.model, vocabulary), mesh)
+  return make_training_setup(config, build_model(config.model, vocabulary), mesh)
 
 
-def _with_model(job: Job, update: Update) -> Job:
+def _with_model(job: Job, setup: TrainingSetup) -> Job:
   """Adds the facts of a training step to a job."""
-  objective = update.objective
-  by_token = train_step_flops(update.model, objective.passes, objective.extra_models)
+  objective = setup.objective
+  by_token = train_step_flops(setup.model, objective.passes, objective.extra_models)
   flops = None
   # A custom objective can be built only with the vocabulary.
   if by_token is not None and (job.text or not job.config.train.objective):
     rows, source_length, target_length = job.shape
     of_source, of_target = by_token
     flops = rows * (of_source * source_length + of_target * target_length)
-  state = jax.tree.leaves(update.state)
+  state = jax.tree.leaves(setup.state)
   return dataclasses.replace(
     job,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(update.state.params)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
     state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
     flops=flops,
   )

@@ -25,8 +25,8 @@ from transformer.training.step import (
 )
 
 
-class Update(NamedTuple):
-  """Training and evaluation step of a model before compilation; `make_update` builds it.
+class TrainingSetup(NamedTuple):
+  """Training and evaluation step of a model before compilation; `make_training_setup` builds it.
 
   Attributes:
     objective: the training objective; its frozen arrays are on all devices.
@@ -57,14 +57,14 @@ class Update(NamedTuple):
 
     return jax.jit(make, out_shardings=_shardings(self.state))(params)
 
-  def compile(self, shape: BatchShape) -> 'CompiledUpdate':
+  def compile(self, shape: BatchShape) -> 'CompiledSteps':
     """Compiles the training and evaluation step for batches of `shape`."""
     eval_step = jax.jit(
       make_eval_step(self.model, self.mesh, self.config.optimizer.num_microbatches),
       out_shardings=replicated(self.mesh),
     )
     lowered = eval_step.lower(self.state.eval_params, self._batch(shape))
-    return CompiledUpdate(self, self.lower(shape).compile(), lowered.compile())
+    return CompiledSteps(self, self.lower(shape).compile(), lowered.compile())
 
   def lower(self, shape: BatchShape) -> jax.stages.Lowered:
     """Lowers the training step; the devices of the mesh need not be on this machine."""
@@ -96,7 +96,7 @@ class Update(NamedTuple):
     return Batch(source, source, source, target, target, target, corpora)
 
 
-class CompiledUpdate(NamedTuple):
+class CompiledSteps(NamedTuple):
   """A compiled training and evaluation step.
 
   Attributes:
@@ -105,15 +105,18 @@ class CompiledUpdate(NamedTuple):
     eval_step: (params, batch) -> sums, from `make_eval_step`.
   """
 
-  update: Update
+  setup: TrainingSetup
   train_step: Callable
   eval_step: Callable
 
 
-def make_update(
+def make_training_setup(
   config: Config, model: Model, mesh: Mesh, objective: Objective | None = None
-) -> Update:
-  """Returns an `Update`, by default with label-smoothed cross entropy; allocates only `frozen`."""
+) -> TrainingSetup:
+  """Returns a `TrainingSetup`; allocates only `objective.frozen`.
+
+  `objective` is label-smoothed cross entropy by default.
+  """
   schedule = make_schedule(config.optimizer, config.model.model_dim, config.train.steps)
   optimizer = make_optimizer(config.optimizer, schedule)
   state = jax.eval_shape(
@@ -128,7 +131,7 @@ def make_update(
   if objective.arguments:
     frozen = processes.to_global(objective.frozen, replicated(mesh))
     objective = objective._replace(frozen=jax.device_put(frozen, replicated(mesh)))
-  return Update(config, model, mesh, objective, schedule, optimizer, shapes)
+  return TrainingSetup(config, model, mesh, objective, schedule, optimizer, shapes)
 
 
 def _shardings(tree):
