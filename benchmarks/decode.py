@@ -9,8 +9,8 @@ With random weights, all systems decode the same sources to the same number of t
 that can load this project's weights use the same weights. With a run, each system is a command
 that starts, loads the weights, translates the file and writes the translation. Each command runs
 once before it is timed, so that this project's programs are cached. All systems use the CPU.
-Packages: benchmarks/requirements.txt. The other toolkits use another Python, --baseline_python,
-as in learning.py. They get the run's weights, beam size and length penalty.
+Packages: benchmarks/requirements.txt. The other toolkits use a different Python, --baseline_python,
+as in bleu_over_time.py. They get the run's weights, beam size and length penalty.
 """
 
 import os
@@ -217,7 +217,7 @@ def show(
     ours = measured['this project']
     print(
       f'| system | seconds, median | fastest … slowest | core-seconds, median | {unit} a '
-      'second | this project is faster by | same output |\n'
+      'second | speedup (baseline / ours) | same output |\n'
       '| --- | --- | --- | --- | --- | --- | --- |'
     )
     for name, run in measured.items():

@@ -97,7 +97,7 @@ def main(_):
     flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
     print(
       '| system | seconds, median | fastest … slowest | core-seconds, least | target '
-      'tokens a second | FLOPs utilization | peak memory | this project is faster by |\n'
+      'tokens a second | FLOPs utilization | peak memory | speedup (baseline / ours) |\n'
       '| --- | --- | --- | --- | --- | --- | --- | --- |'
     )
     for name, run in measured.items():

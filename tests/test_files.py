@@ -129,7 +129,7 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
   for changed in changes:
     path.write_bytes(changed)
     with pytest.raises(
-      UserError, match=r'a\.json should contain this .*restore it'
+      UserError, match=r'a\.json should contain this.*restore it'
     ) as error:
       files.read_sealed(path, 'this')
     assert '\n' not in str(error.value)

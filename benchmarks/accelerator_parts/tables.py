@@ -55,7 +55,7 @@ def _attention(found) -> str:
       'same bits twice',
       'forward and backward: cuDNN',
       'reference',
-      'cuDNN is faster by',
+      'speedup (reference / cuDNN)',
     ],
     [
       [
@@ -183,7 +183,7 @@ def _updates(found) -> str:
       'memory',
       'compiled PyTorch: training step',
       'utilization',
-      'this project is faster by',
+      'speedup (baseline / ours)',
     ],
     lines,
   )
@@ -247,7 +247,7 @@ def _searches(found) -> str:
       'tokens a second',
       'sentences a second',
       'Hugging Face: a batch',
-      'this project is faster by',
+      'speedup (baseline / ours)',
     ],
     rows,
   )

@@ -128,8 +128,8 @@ def load(filename: str) -> Space:
 def check(space: Space, config: Config, taken: Collection[str]):
   """Samples a few trials, so that an error is reported before any trial is trained.
 
-  If the config is invalid for only some trials, this raises no error: those trials fail later.
-  `taken` are the settings of the command line.
+  If the config is invalid for only some of the trials, this raises no error: those trials fail
+  later. `taken` are the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(

@@ -110,7 +110,7 @@ command_line.run(main)"""
       1,
       'error: x.json cannot be used: Permission denied',
     ),
-    ("ValueError('lost') from MemoryError()", 1, 'error: out of memory; in training '),
+    ("ValueError('lost') from MemoryError()", 1, 'error: out of memory; in training'),
   ],
 )
 def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):

@@ -42,8 +42,10 @@ def test_another_config_for_a_run_is_refused_with_every_difference(
     '--config.model.remat=True',
   )
   assert 'has a run with a different configuration' in message
-  assert 'model.ff_dim was 11, is 13' in message and 'seed was 0, is 5' in message
-  assert "decode.bleu_tokenize was '13a', is 'none'" in message
+  assert (
+    'model.ff_dim was 11, is now 13' in message and 'seed was 0, is now 5' in message
+  )
+  assert "decode.bleu_tokenize was '13a', is now 'none'" in message
   assert 'beam_size' not in message and 'remat' not in message
   assert files_of(trained) == before
 
@@ -74,7 +76,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     'train.keep': {'from': 5, 'to': 3},
     'train.steps': {'from': 2, 'to': 3},
   }
-  assert 'seed was 0, is 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
+  assert 'seed was 0, is now 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
   assert settings == Config.from_dict(run_directory.read_config(run)).to_dict()
   assert settings['train']['keep'] == 3

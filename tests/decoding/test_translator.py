@@ -198,7 +198,7 @@ def test_the_type_of_a_search_takes_the_place_of_the_trained_one(params):
 
 
 def test_one_string_in_place_of_several_is_refused(params):
-  with pytest.raises(UserError, match=r"a list of lines .*; got 'the cat'"):
+  with pytest.raises(UserError, match=r"expected a list of lines.*; got 'the cat'"):
     make_translator(MODEL, VOCABULARY)(params, 'the cat')
 
 

@@ -296,9 +296,9 @@ def test_settings_that_decide_what_counts_may_not_change_on_resume():
     )
   for before, after in ((0, 3), (3, 1)):
     check({counted: before}, {counted: after})
-  with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is ''"):
+  with pytest.raises(UserError, match=r"train\.valid_metric was 'm:f', is now ''"):
     check(
       {'train.best_by': 'talks/f', may: 'm:f'}, {'train.best_by': 'talks/f', may: ''}
     )
-  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is 0'):
+  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is now 0'):
     check({counted: 3}, {counted: 0})

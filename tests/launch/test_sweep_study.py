@@ -15,7 +15,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   begin()
   assert begin(number=2).num_unfinished() == 2 and begin(number=4).num_unfinished() == 4
   with pytest.raises(
-    UserError, match=r'a different sweep: train.steps was 100000, is 7; choose'
+    UserError, match=r'a different sweep: train.steps was 100000, is now 7; choose'
   ):
     begin(**{'train.steps': 7})
   with pytest.raises(
@@ -25,7 +25,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
   path = tmp_path / 'sweep' / storage.JOURNAL
   lines = path.read_bytes().splitlines(keepends=True)
   path.write_bytes(b''.join([lines[0], b'{]\n', *lines[1:]]))
-  with pytest.raises(UserError, match=r'journal.log should hold .* is damaged: '):
+  with pytest.raises(UserError, match=r'journal.log.* is damaged: '):
     begin()
   path.unlink()
   with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):

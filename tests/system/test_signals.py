@@ -115,7 +115,7 @@ def test_the_grace_period_and_a_second_signal_end_a_busy_process(
   status, err = end_of(before, grace, signals, pause=0.6)
   assert status == EXIT_STATUS == 75
   first, last = err.splitlines()
-  does = 'stops' if before == 'pass' else 'saves where it is and stops'
+  does = 'stops' if before == 'pass' else 'saves a checkpoint and stops'
   assert first == (
     f'{signals[0].name}: the run {does}, within {grace:g} seconds; a second signal stops it at once'
   )

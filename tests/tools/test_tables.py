@@ -185,9 +185,9 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('kind', 'data', 'line', 'facts'),
   [
-    ('Tsv', b'a\n', 1, 'wanted 2 columns .* got 1'),
-    ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'wanted 2 columns .* got 3'),
-    ('Tsv', b'en\tde\tid\nc\td\n', 2, 'wanted 3 columns .* got 2'),
+    ('Tsv', b'a\n', 1, 'expected 2 tab-separated columns.* got 1'),
+    ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'expected 2 tab-separated columns.* got 3'),
+    ('Tsv', b'en\tde\tid\nc\td\n', 2, 'expected 3 tab-separated columns.* got 2'),
     (
       'JsonLines',
       b'{"en":"a","de":"b"}\n{"en":"a","de',

@@ -65,7 +65,7 @@ class DataConfig:
       tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
     augmentations: custom functions that change training sentences at each use, such as
       noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a
-      tuple of that and the numbers that it takes; see docs/plugins.md.
+      tuple of MODULE:FUNCTION and its extra arguments; see docs/plugins.md.
   """
 
   source: str = 'tfds'

@@ -46,13 +46,14 @@ def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
   for reorders, sentence in (
     (
       False,
-      'a step with a cache returns different probabilities than teacher forcing: translations '
-      "would differ from the trained model's; compare `start` and `step` with `__call__`",
+      'a step with a cache yields different probabilities from teacher forcing: '
+      "translations would differ from the trained model's; compare `start` and `step` with "
+      '`__call__`',
     ),
     (
       True,
-      'after hypotheses are reordered, steps return different probabilities than teacher forcing: '
-      'a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
+      'after hypotheses are reordered, steps yield different probabilities from teacher '
+      'forcing: a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
       'per_hypothesis=True',
     ),
   ):

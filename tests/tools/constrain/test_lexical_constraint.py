@@ -147,7 +147,7 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
     {'avoided': 'cat'},
     {'prefixes': 'cat'},
   ):
-    with pytest.raises(UserError, match=r"a list of lines .*; got 'cat'"):
+    with pytest.raises(UserError, match=r"expected a list of lines.*; got 'cat'"):
       LexicalConstraint(vocabulary, **wrong)
 
 

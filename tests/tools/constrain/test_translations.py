@@ -113,7 +113,7 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
     UserError, match=r'beginning of translation 12 must have fewer tokens'
   ):
     translator(params, lines, 10, long)
-  with pytest.raises(UserError, match='there are 1 for 7 lines'):
+  with pytest.raises(UserError, match='got 1 prefixes for 7 lines'):
     translator(params, lines, constraint=LexicalConstraint(VOCABULARY, prefixes=['a']))
 
 

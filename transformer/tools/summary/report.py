@@ -85,7 +85,7 @@ def as_text(summary: dict[str, Any]) -> list[str]:
     if value is not None:
       lines.append(f'{label:<20}{value}')
 
-  lines += ['', 'chip        memory      all steps']
+  lines += ['', 'chip        memory      training time']
   for row in summary['chips']:
     time = 'unknown'
     if row['seconds']:
