@@ -332,7 +332,7 @@ def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
   )
   warning, *_, line = err.splitlines()
   assert re.match(r'\d\d:\d\d:\d\d WARNING: the learning rate is', warning)
-  assert re.match(r'\d\d:\d\d:\d\d INFO: the flags, the config', line)
+  assert re.match(r'\d\d:\d\d:\d\d INFO: flags, config and files', line)
 
 
 def test_validation_while_training_is_greedy_however_the_run_decodes(
