@@ -31,8 +31,9 @@ from transformer.system import processes
 from transformer.system.traced_programs import cache_traced, register_named_tuples
 from transformer.training.mesh import replicated
 
-# Minimum padded length of encoded sources, so that more sentences share batches.
-_SHORTEST = 32
+# Minimum padded length of encoded sources, so that more sentences share batches. A separate bucket
+# for a few longer sentences would take longer than attention to more padding.
+_SHORTEST = 64
 # Tokens before a search first stops, since few translations are shorter, and between later stops.
 _FIRST_STOP = 8
 _STOPS = 4
