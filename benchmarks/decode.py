@@ -10,7 +10,7 @@ that can load this project's weights use the same weights. With a run, each syst
 that starts, loads the weights, translates the file and writes the translation. Each command runs
 once before it is timed, so that this project's programs are cached. All systems use the CPU.
 Packages: benchmarks/requirements.txt. The other toolkits use another Python, --baseline_python,
-as in learning.py. They get the run's weights, beam size and length penalty.
+as in bleu_over_time.py. They get the run's weights, beam size and length penalty.
 """
 
 import os

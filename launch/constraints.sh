@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Writes constraints.txt anew: for each Python from 3.11 on, the newest versions that the requirements
-# files allow. Then make the results anew that are to be had with them.
+# Updates constraints.txt: for each Python from 3.11, the newest versions that the requirements files
+# allow. Afterwards, reproduce the documented results with these versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shopt -s nullglob  # No tool need have requirements.
+shopt -s nullglob  # Tools may have no requirements file.
 folder="$(mktemp -d)"
 trap 'rm -r "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder"

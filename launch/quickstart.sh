@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Trains a small English-French model on the built-in phrasebook, scores it, translates sentences and
-# draws two pictures: what each attention head looks at, and the curves of the training. Started
-# again, it resumes training if that has not finished. Before a training on your own text,
-# python -m transformer.tools.audit looks that text over; docs/data.md has the command.
+# plots attention maps and training curves. If training was interrupted, rerun the script to resume.
+# To train on a custom corpus, first check it with python -m transformer.tools.audit (docs/data.md).
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt transformer/tools/plot/requirements.txt
 workdir="${1:-runs/quickstart}"

@@ -171,7 +171,7 @@ def test_a_call_leaves_what_does_not_fit(tmp_path):
 
 
 def test_tables_hold_the_figures_of_both_systems():
-  update = {
+  training_step = {
     'rows': 8,
     'length': 16,
     'least': 0.009,
@@ -179,19 +179,24 @@ def test_tables_hold_the_figures_of_both_systems():
     'device_bytes': 2e9,
     'loss': 6,
   }
-  ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilization': 0.4}
+  ours = {
+    **training_step,
+    'seconds': 0.01,
+    'tokens_per_second': 12_800.0,
+    'utilization': 0.4,
+  }
   theirs = {
-    **update,
+    **training_step,
     'seconds': 0.013,
     'tokens_per_second': 9846.0,
     'utilization': None,
   }
   found = {
-    'updates, base': measured(
+    'training steps, base': measured(
       [ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]
     ),
-    'updates, base, PyTorch': measured([theirs]),
-    'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
+    'training steps, base, PyTorch': measured([theirs]),
+    'training steps, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
     'searches': measured([], 'it took longer than 5 s'),
   }
   text = tables({'size': 'full', 'sections': found})
@@ -201,7 +206,7 @@ def test_tables_hold_the_figures_of_both_systems():
   )
   assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text
   assert '| searches | it took longer than 5 s |' in text
-  assert r'| updates, base: rows 9, length 16 | no \| memory |' in text
+  assert r'| training steps, base: rows 9, length 16 | no \| memory |' in text
   for table in text.split('\n\n'):
     assert len({line.replace(r'\|', '').count('|') for line in table.splitlines()}) <= 1
   assert 'Waiting for data' not in text

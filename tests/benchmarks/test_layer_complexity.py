@@ -98,7 +98,7 @@ def test_a_recurrent_layer_equals_its_loop():
   np.testing.assert_allclose(h_TD, RECURRENT.apply(weights, x_TD), rtol=1e-4, atol=1e-5)
 
 
-def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
+def test_restricted_attention_is_attention_with_all_but_neighbors_masked():
   from transformer.ops.attention import dot_product_attention
 
   n = 2 * NEIGHBORHOOD

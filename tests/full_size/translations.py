@@ -50,7 +50,7 @@ def encode(vocabulary, lines) -> list[list[int]]:
 def sharpened(params, config, sentences):
   """Returns parameters whose distributions are sharp and vary, as after training.
 
-  The last norm centres and scales the decoder's output for random sentence pairs, and the end
+  The last norm centers and scales the decoder's output for random sentence pairs, and the end
   token gets likelier.
   """
   outputs = np.concatenate(

@@ -115,7 +115,7 @@ def test_trials_of_all_kinds_by_two_workers(sandbox, folder, sweep_of):
   for shown in (printed.rstrip('\n'), f'{sandbox}/space.py', sweep_sandbox.SPACE):
     assert html.escape(shown) in text
   for plot in (
-    'optimisation-history',
+    'optimization-history',
     'parameter-importances',
     'intermediate-values',
     'parallel-coordinates',

@@ -71,7 +71,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     '--config=configs/text.py',
     f'--workdir={tmp_path}/sweep',
     '--dry_run',
-    f'--scale={scale}',
+    f'--width_divisor={scale}',
     f'--layers={layers}',
     '--config.train.steps=700',
     "--config.data.train=('x', 'y')",
@@ -114,14 +114,18 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
       ['--rows=base,A5,F'],
       ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"],
     ),
-    (['--scale=0'], ['--scale must be at least 1; got 0']),
+    (['--width_divisor=0'], ['--width_divisor must be at least 1; got 0']),
     (
       ['--rows=base,C1', '--layers=2'],
       ['a multiple of 3 for row C1, which has 2 layers'],
     ),
     (
-      ['--scale=3'],
-      ['--scale must divide', 'model_dim of row base is 512', '--scale=3'],
+      ['--width_divisor=3'],
+      [
+        '--width_divisor must divide',
+        'model_dim of row base is 512',
+        '--width_divisor=3',
+      ],
     ),
     (
       ['--config.model.dropout=0.3'],

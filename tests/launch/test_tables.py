@@ -148,7 +148,12 @@ def launch(start_command):
 
 def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
   config = f'{folder}/tiny.py'
-  flags = [f'--config={config}', f'--workdir={tmp_path}', '--rows=base', '--scale=64']
+  flags = [
+    f'--config={config}',
+    f'--workdir={tmp_path}',
+    '--rows=base',
+    '--width_divisor=64',
+  ]
   status, planned, err = launch(*flags, '--seeds=2', '--config.seed=4', '--dry_run')
   assert status == 0, err
   trained = planned.splitlines()[::2]
@@ -164,7 +169,7 @@ def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
     (tmp_path / name).mkdir(exist_ok=True)
     (tmp_path / name / 'table3.json').write_text(json.dumps({'base': done}))
   status, out, err = launch(*flags, '--seeds=2', '--config.seed=4', '--format=csv')
-  assert status == 0 and 'row base is done' in err, err
+  assert status == 0 and 'row base is finished' in err, err
   (row,) = csv.DictReader(out.splitlines())
   assert (row['seeds'], row['PPL'], row['BLEU']) == ('2', '16.5', '24.5')
   page = (tmp_path / 'table3.md').read_text('utf-8').splitlines()

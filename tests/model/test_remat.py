@@ -1,4 +1,4 @@
-"""Rematerialised layers make the same updates in less memory."""
+"""Rematerialized layers make the same updates in less memory."""
 
 import dataclasses
 

@@ -244,7 +244,7 @@ def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
 
 
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_a_draw_does_not_depend_on_other_draws_its_neighbours_or_its_row(options):
+def test_a_draw_does_not_depend_on_other_draws_its_neighbors_or_its_row(options):
   table = tables(1)
   together, few = find(W, table, **options), find(2, table, **options)
   for b in range(B):

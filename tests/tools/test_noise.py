@@ -14,7 +14,7 @@ from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.tools.noise import misspelt, source_noise, title_cased
+from transformer.tools.noise import misspelled, source_noise, title_cased
 
 LINES = [
   "two dogs don't run through the wet grass",
@@ -59,13 +59,13 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
     if line == title_cased(LINES[0])
     else 'plain'
     if line == LINES[0]
-    else 'misspelt'
+    else 'misspelled'
     for line in said(vocabulary, source)
   )
   for kind, share in (
     ('upper', 0.1),
     ('title', 0.2),
-    ('misspelt', 0.3),
+    ('misspelled', 0.3),
     ('plain', 0.4),
   ):
     # Four standard deviations.
@@ -134,22 +134,22 @@ def test_title_case_changes_first_letters_and_errors_need_two_letters():
     '12 34',
     '¡!',
   ):  # They have no two letters side by side.
-    assert misspelt(text, 7) == text
+    assert misspelled(text, 7) == text
 
 
 def test_all_kinds_of_errors_occur_within_words():
-  lines = {misspelt('ab 12', int(key)) for key in keys(60)[0]}
+  lines = {misspelled('ab 12', int(key)) for key in keys(60)[0]}
   assert {'ba 12', 'b 12', 'aab 12'} <= lines
   assert all(line.endswith(' 12') for line in lines)
-  replaced = {misspelt('abcd', int(key)) for key in keys(400)[0]}
+  replaced = {misspelled('abcd', int(key)) for key in keys(400)[0]}
   assert {'cbcd', 'aacd', 'abbd'} <= replaced
 
 
-def test_one_word_in_ten_is_misspelt_and_at_least_one():
+def test_one_word_in_ten_is_misspelled_and_at_least_one():
   for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
     text = ' '.join(['abcdef'] * count)
     changed = [
-      sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
+      sum(word != 'abcdef' for word in misspelled(text, int(key)).split())
       for key in keys(200)[0]
     ]
     assert max(changed) == errors and np.mean(changed) > 0.7 * errors
@@ -158,8 +158,8 @@ def test_one_word_in_ten_is_misspelt_and_at_least_one():
 @given(text=TEXT | st.text('abe\u0301\u0302 '), key=st.integers(0, 2**64 - 1))
 @settings(max_examples=100, deadline=None)
 def test_errors_stay_in_the_script_and_part_no_letter_from_its_marks(text, key):
-  noisy = misspelt(text, key)
-  assert noisy == misspelt(text, key)
+  noisy = misspelled(text, key)
+  assert noisy == misspelled(text, key)
   assert set(noisy) <= set(text)
   assert [*filter(str.isspace, noisy)] == [*filter(str.isspace, text)]
 

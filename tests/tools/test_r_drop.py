@@ -1,4 +1,4 @@
-"""R-Drop penalises differences between the predictions of two passes."""
+"""R-Drop penalizes differences between the predictions of two passes."""
 
 import chex
 import jax

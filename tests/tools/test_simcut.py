@@ -1,4 +1,4 @@
-"""SimCut penalises predictions that change when some tokens are cut."""
+"""SimCut penalizes predictions that change when some tokens are cut."""
 
 import chex
 import jax

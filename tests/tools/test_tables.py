@@ -142,11 +142,11 @@ def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(
 )
 def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, header):
   with pytest.raises(
-    UserError, match=r'train\.tsv, line 2: .* en and de once'
+    UserError, match=r'train\.tsv, line 2: .* en and de must each appear'
   ) as caught:
     open_table(tmp_path, 'Tsv', f'\n{header}\na\tb\tc\n'.encode())
   assert ', '.join(header.split('\t')) in str(caught.value)
-  assert 'put the line en⇥de before it' in str(caught.value)
+  assert 'add the header line en<TAB>de above it' in str(caught.value)
   pair = header.split('\t')
   corpus = open_table(
     tmp_path,
@@ -185,9 +185,9 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('kind', 'data', 'line', 'facts'),
   [
-    ('Tsv', b'a\n', 1, 'wanted 2 columns .* got 1'),
-    ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'wanted 2 columns .* got 3'),
-    ('Tsv', b'en\tde\tid\nc\td\n', 2, 'wanted 3 columns .* got 2'),
+    ('Tsv', b'a\n', 1, 'expected 2 tab-separated columns.* got 1'),
+    ('Tsv', b'a\tb\n\nc\td\te\n', 3, 'expected 2 tab-separated columns.* got 3'),
+    ('Tsv', b'en\tde\tid\nc\td\n', 2, 'expected 3 tab-separated columns.* got 2'),
     (
       'JsonLines',
       b'{"en":"a","de":"b"}\n{"en":"a","de',

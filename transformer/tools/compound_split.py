@@ -24,8 +24,8 @@ def bleu(
   moses = sacremoses.MosesTokenizer(lang='de')
   split = []
   for side in (translations, *references):
-    tokenised = [moses.tokenize(line, return_str=True) for line in side]
-    split.append(list(map(split_compounds, tokenised)))
+    tokenized = [moses.tokenize(line, return_str=True) for line in side]
+    split.append(list(map(split_compounds, tokenized)))
   metric = sacrebleu.BLEU(tokenize='none', force=True, smooth_method='none')
   return {'compound-split': metric.corpus_score(split[0], split[1:]).score}
 

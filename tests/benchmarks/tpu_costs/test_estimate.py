@@ -37,7 +37,7 @@ def chips(monkeypatch):
 
 @pytest.mark.long
 def test_an_update_on_four_devices():
-  costs = estimate.update_cost(SETTINGS, jax.devices())
+  costs = estimate.training_step_cost(SETTINGS, jax.devices())
   assert costs['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1}
   assert (costs['chips'], costs['rows'], costs['max_length']) == (4, 8, 7)
   assert costs['commit'] == run_directory.commit()
@@ -76,9 +76,9 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
   )
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):
-      estimate.update_cost(SETTINGS, jax.devices())
+      estimate.training_step_cost(SETTINGS, jax.devices())
   else:
-    assert estimate.fits(estimate.update_cost(SETTINGS, jax.devices())) is fits
+    assert estimate.fits(estimate.training_step_cost(SETTINGS, jax.devices())) is fits
 
 
 def test_unknown_slices_and_a_missing_compiler_are_refused(monkeypatch):

@@ -49,7 +49,10 @@ def test_the_table_has_a_row_for_each_figure():
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (['--topology=v5e:4x4'], '--config=configs/NAME.py and --topology=NAME'),
+    (
+      ['--topology=v5e:4x4'],
+      'a flag is missing; pass --config=configs/NAME.py and --topology=NAME',
+    ),
     ([*TINY, '--topology=v5e:3x3'], '--topology must be one of v5e:2x2, v5e:2x4, '),
     (
       [*TINY, '--topology=v5e:2x2', '--config.model.attention=cudnn'],

@@ -64,7 +64,7 @@ def in_other_pieces(vocabulary):
   """Returns an augmentation that spells three in ten tokens of both sides by their characters."""
   ids = {vocabulary.piece(token): token for token in range(vocabulary.size)}
 
-  def spelt(token):
+  def spelled(token):
     piece = vocabulary.piece(token)
     return [token] if token == EOS_ID else [ids[letter] for letter in piece]
 
@@ -74,7 +74,7 @@ def in_other_pieces(vocabulary):
       tokens = sentences[number].tolist()
       draws = uniform(mix_bits(key + np.arange(len(tokens), dtype=np.uint64)))
       cuts = (
-        spelt(token) if draw < 0.3 else [token]
+        spelled(token) if draw < 0.3 else [token]
         for token, draw in zip(tokens, draws, strict=True)
       )
       sides.append(list(itertools.chain.from_iterable(cuts)))

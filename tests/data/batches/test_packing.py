@@ -161,7 +161,7 @@ def test_every_order_is_as_likely_as_every_other(size):
   assert max(abs(number - expected) for number in orders.values()) < 4 * expected**0.5
 
 
-def test_neighbours_part_and_keys_that_differ_in_a_bit_share_nothing():
+def test_neighbors_part_and_keys_that_differ_in_a_bit_share_nothing():
   size = 1_000_003
   one, other = (permute(np.arange(20_000), size, key) for key in (8, 9))
   for steps in (np.diff(one), one - other):

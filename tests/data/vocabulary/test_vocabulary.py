@@ -96,7 +96,7 @@ def test_pieces_are_control_symbols_bytes_and_frequent_words(vocabulary):
   assert vocabulary.size == SIZE
   pieces = [vocabulary.piece(token) for token in vocabulary.encode('ein mann')]
   assert len(pieces) < len('ein mann') and ''.join(pieces) == '▁ein▁mann'
-  rare = Vocabulary.train([*SENTENCES * 400, 'ж'], SIZE)  # Spelt in bytes.
+  rare = Vocabulary.train([*SENTENCES * 400, 'ж'], SIZE)  # Spelled in bytes.
   assert [rare.piece(token) for token in rare.encode('ж')][-2:] == ['<0xD0>', '<0xB6>']
 
 

@@ -74,8 +74,8 @@ def test_caches_have_the_shared_heads_alone_and_steps_are_teacher_forcing(tiny):
     assert cache.values.shape == (2, 2, 5 * tiny_models.W, 4)
 
 
-def test_neighbours_and_padding_change_nothing(tiny):
-  tiny_models.check_neighbours_and_padding_change_nothing(*tiny)
+def test_neighbors_and_padding_change_nothing(tiny):
+  tiny_models.check_neighbors_and_padding_change_nothing(*tiny)
 
 
 def test_operations_are_counted_without_the_missing_heads():

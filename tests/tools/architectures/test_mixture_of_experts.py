@@ -101,8 +101,8 @@ def test_the_router_learns_from_the_text_with_one_expert_a_token():
   assert np.all(np.abs(gradient).max(axis=0) > 0.1), gradient
 
 
-def test_neighbours_and_padding_change_nothing(tiny):
-  tiny_models.check_neighbours_and_padding_change_nothing(*tiny)
+def test_neighbors_and_padding_change_nothing(tiny):
+  tiny_models.check_neighbors_and_padding_change_nothing(*tiny)
 
 
 def test_steps_are_teacher_forcing(tiny):

@@ -86,9 +86,9 @@ def test_there_is_one_stack_and_its_operations_are_counted(tiny):
     },
   ],
 )
-def test_neighbours_padding_and_caches_change_nothing(changes):
+def test_neighbors_padding_and_caches_change_nothing(changes):
   model, params = tiny_models.build(PrefixLM, **changes)
-  tiny_models.check_neighbours_and_padding_change_nothing(model, params)
+  tiny_models.check_neighbors_and_padding_change_nothing(model, params)
   tiny_models.check_decoding_is_teacher_forcing(model, params)
 
 

@@ -53,7 +53,7 @@ def packed():
   return pack([[pair(5, 7, 0), pair(4, 6, 1)], [pair(7, 5, 2)]], 11, 17)
 
 
-def check_neighbours_and_padding_change_nothing(model, params):
+def check_neighbors_and_padding_change_nothing(model, params):
   """Compares a packed row with its pairs alone, without padding."""
   together = logits(model, params, packed())
   first = logits(model, params, pack([[pair(5, 7, 0)]], 5, 7))

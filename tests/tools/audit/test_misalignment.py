@@ -19,7 +19,7 @@ def lengths(lines, seed=0):
 def test_what_belongs_together_is_left_alone(seed):
   source, target = lengths(3 * WINDOW, seed)
   assert not line_shifts(source, target).any()
-  # Neighbours fit equally well.
+  # Neighbors fit equally well.
   assert not line_shifts(np.sort(source), np.sort(target)).any()
   assert not line_shifts(source, np.random.default_rng(9).permutation(target)).any()
   assert not line_shifts(source, np.full_like(target, 7)).any()

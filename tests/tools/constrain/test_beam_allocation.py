@@ -139,7 +139,7 @@ def test_what_ends_within_the_limit_contains_the_phrases_by_any_beam(seed, width
   assert result.lengths[:, 0].all()
 
 
-def test_an_input_does_not_depend_on_its_neighbours():
+def test_an_input_does_not_depend_on_its_neighbors():
   table, limits = tables(1), (7, 6, 5)
   together = find(3, table, limits=limits)
   for b in range(B):

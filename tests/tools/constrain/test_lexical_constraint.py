@@ -83,7 +83,7 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
 
 # Pieces, and then bytes; how many of them are allowed, -1 for all but the last.
 @pytest.mark.parametrize(
-  ('pieces', 'spelt', 'allowed'),
+  ('pieces', 'spelled', 'allowed'),
   [
     ('the', '\ndog', -1),  # A line feed is written as a space.
     ('a', ' cat', -1),
@@ -96,12 +96,12 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
     ('—cat', '', -1),
     ('a „cat', '', -1),
   ],
-)  # The mark is spelt in bytes.
+)  # The mark is spelled in bytes.
 def test_bytes_are_read_as_the_text_that_they_spell(
-  vocabulary, automaton, pieces, spelt, allowed
+  vocabulary, automaton, pieces, spelled, allowed
 ):
   ids = vocabulary.encode(pieces) if pieces else []
-  ids += [BYTE_IDS[byte] for byte in spelt.encode()]
+  ids += [BYTE_IDS[byte] for byte in spelled.encode()]
   assert any(token in BYTE_IDS for token in ids)
   wanted = len(ids) - 1 if allowed == -1 else allowed
   assert first_forbidden(automaton, ids) == wanted
@@ -147,7 +147,7 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
     {'avoided': 'cat'},
     {'prefixes': 'cat'},
   ):
-    with pytest.raises(UserError, match=r"a list of lines .*; got 'cat'"):
+    with pytest.raises(UserError, match=r"a list of lines, .*; got 'cat'"):
       LexicalConstraint(vocabulary, **wrong)
 
 

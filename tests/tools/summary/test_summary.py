@@ -58,7 +58,7 @@ def test_a_check_prints_what_the_run_then_has(train, folder, trained, tmp_path):
 
 
 def test_without_files_it_prints_what_is_known_without_them(summary, tmp_path):
-  flags = '--config=configs/wmt14.py:big', '--nofiles', '--chip=h100', '--json'
+  flags = '--config=configs/wmt14.py:big', '--read_data=false', '--chip=h100', '--json'
   status, out, err = summary(*flags, f'--workdir={tmp_path}/new/run')
   assert status == 0, err
   found = json.loads(out)
@@ -76,8 +76,11 @@ def test_without_files_it_prints_what_is_known_without_them(summary, tmp_path):
   [
     ((), '--config=configs/NAME.py'),
     (('--config=configs/quickstart.py', '--chip=abacus'), '--chip must be one of h100'),
-    (('--config=configs/wmt14.py', '--nofiles', '--devices=8'), 'must divide the rows'),
-    (('--config=configs/wmt14.py', '--nofiles', '--devices=0'), '--devices'),
+    (
+      ('--config=configs/wmt14.py', '--read_data=false', '--devices=8'),
+      'must divide the rows',
+    ),
+    (('--config=configs/wmt14.py', '--read_data=false', '--devices=0'), '--devices'),
   ],
 )
 def test_a_mistake_is_one_line(summary, flags, message):
@@ -85,7 +88,7 @@ def test_a_mistake_is_one_line(summary, flags, message):
 
 
 def test_a_plugin_that_is_on_other_machines_leaves_the_rest(summary):
-  flags = '--config=configs/quickstart.py', '--nofiles', '--json'
+  flags = '--config=configs/quickstart.py', '--read_data=false', '--json'
   status, out, err = summary(*flags, '--config.model.module=elsewhere:Model')
   assert status == 0, err
   found = json.loads(out)
@@ -197,7 +200,11 @@ def test_too_small_a_device_and_disk_are_named(tmp_path, monkeypatch):
 
 def test_slurm_prints_the_summary_beside_the_job(tmp_path):
   launcher = [sys.executable, 'launch/slurm.py', '--dry_run', '--sbatch=--gpus=8', '--']
-  job = ['--config=configs/quickstart.py', f'--workdir={tmp_path}/run', '--nofiles']
+  job = [
+    '--config=configs/quickstart.py',
+    f'--workdir={tmp_path}/run',
+    '--read_data=false',
+  ]
   done = subprocess.run(
     [*launcher, *job], cwd=ROOT, check=True, text=True, capture_output=True
   )
