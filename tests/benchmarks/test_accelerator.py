@@ -1,4 +1,4 @@
-"""`benchmarks/accelerator.py` goes on where it stopped, and needs few packages."""
+"""`benchmarks/accelerator.py` resumes where it stopped, and needs few packages."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_measurements_need_few_packages(bare):
   assert not done.returncode, done.stderr
 
 
-def test_a_record_keeps_what_it_has(tmp_path):
+def test_a_results_file_keeps_earlier_results(tmp_path):
   path = tmp_path / 'all.json'
   ResultsFile(path, 'full').add('one', **measured([{'x': 1}]))
   again = ResultsFile(path, 'full')
@@ -160,7 +160,7 @@ def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, e
   )
 
 
-def test_a_call_leaves_what_does_not_fit(tmp_path):
+def test_a_call_skips_sections_that_exceed_its_time(tmp_path):
   path = tmp_path / 'all.json'
   first, *others = [section.name for section in sections('toy')]
   ResultsFile(path, 'toy').add(first, **measured([]))
@@ -170,7 +170,7 @@ def test_a_call_leaves_what_does_not_fit(tmp_path):
   assert path.read_bytes() == before
 
 
-def test_tables_hold_the_figures_of_both_systems():
+def test_tables_have_the_numbers_of_both_systems():
   training_step = {
     'rows': 8,
     'length': 16,

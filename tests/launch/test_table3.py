@@ -143,11 +143,11 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     (['--workdir='], ['--workdir= is empty']),
   ],
 )
-def test_a_mistake_is_one_line_before_anything_is_started(
+def test_user_error_is_one_line_before_anything_is_started(
   launch, folder, tmp_path, arguments, facts
 ):
   # --dry_run, so that a mistake that is not noticed does not train twenty rows.
-  message = launch.refuses(
+  message = launch.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep', '--dry_run', *arguments
   )
   for fact in facts:
@@ -178,7 +178,7 @@ def tiny_row(folder, name, **differs):
 
 
 @pytest.mark.long
-def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
+def test_rows_are_trained_and_scored_once_with_the_numbers_of_their_runs(
   folder, start, tmp_path
 ):
   def sweep(*rows):

@@ -159,10 +159,10 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(
 @pytest.mark.parametrize(
   ('width', 'nbest', 'alpha'), [(2, 1, 0.0), (2, 1, 1.5), (3, 1, 0.6), (4, 3, 1.5)]
 )
-def test_all_hypotheses_of_a_beam_are_those_of_python_lists(width, nbest, alpha):
+def test_all_hypotheses_of_a_beam_match_python_lists(width, nbest, alpha):
   ending_together = 0
   for seed in range(7):
-    # With a likely end token, several hypotheses end in one step, and the search goes on.
+    # With a likely EOS, several hypotheses end in one step, and the search continues.
     likely = 1.5 * (np.arange(N) == END) * (seed % 2)
     table = np.asarray(jax.nn.log_softmax(tables(seed) + likely))
     result = find(width, alpha, table, nbest=nbest)

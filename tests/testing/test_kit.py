@@ -1,4 +1,4 @@
-"""The kit finds what is wrong with a model, says it in one sentence, and passes a good one."""
+"""The kit finds the error of a model, reports it in one sentence, and passes a correct model."""
 
 import importlib
 

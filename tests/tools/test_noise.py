@@ -1,4 +1,4 @@
-"""Noise changes a given share of sources, each as a function of the sentence and its key."""
+"""Noise changes a given fraction of sources, each as a function of the sentence and its key."""
 
 import collections
 import unicodedata
@@ -46,7 +46,7 @@ def said(vocabulary, sentences):
   return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]
 
 
-def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
+def test_fractions_of_the_sources_are_changed_and_no_target(vocabulary):
   lines = [LINES[0]] * 4000
   sentences = encoded(vocabulary, lines)
   augment = source_noise(None, vocabulary, 0.1, 0.2, 0.3)
@@ -72,7 +72,7 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
     assert abs(counts[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
 
 
-def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
+def test_noise_depends_only_on_text_and_key(vocabulary):
   lines = LINES * 20
   augment = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
   whole = said(vocabulary, augment(encoded(vocabulary, lines), None, keys(120))[0])
@@ -91,7 +91,7 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
 
 
 @pytest.mark.parametrize('shares', [(0.5, 0.4, 0.2), (-0.1,), (0, 0, 1.1)])
-def test_shares_that_cannot_be_are_refused(vocabulary, shares):
+def test_impossible_fractions_are_rejected(vocabulary, shares):
   with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
     source_noise(None, vocabulary, *shares)
 

@@ -208,7 +208,7 @@ def test_a_broken_line_is_named(tmp_path, kind, data, line, facts):
   assert '\n' not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_other_mistakes_are_those_of_text_files(tmp_path):
+def test_other_user_errors_match_text_files(tmp_path):
   with pytest.raises(
     UserError, match=r'.*train\.tsv cannot be opened: .*contains no files'
   ):
@@ -231,7 +231,7 @@ def test_line_feeds_within_a_text_become_spaces(tmp_path):
   assert 'train.jsonl: 2 texts have line feeds' in note
 
 
-def test_columns_of_ones_own_are_a_line(tmp_path):
+def test_columns_of_a_custom_table_are_one_line(tmp_path):
   class Tatoeba(tables.Tsv):
     columns = 1, 3
 

@@ -30,7 +30,7 @@ def test_a_run_that_resumes_and_one_that_was_moved_keep_their_id(run, tmp_path, 
   assert known(moved) == 'abc'
   (tmp_path / 'link').symlink_to(moved)
   assert known(tmp_path / 'link') == 'abc'
-  run.mkdir()  # Another run, in the folder of before.
+  run.mkdir()  # Another run, in the earlier folder.
   files.write_json(run / 'id.json', {'id': 'another'})
   assert known(moved) == 'abc'
   (moved / 'id.json').unlink()

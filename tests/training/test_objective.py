@@ -1,4 +1,4 @@
-"""An objective of one's own, as docs/plugins.md shows it, is what an update minimizes."""
+"""A training step minimizes a custom objective, as in docs/plugins.md."""
 
 import types
 
@@ -191,7 +191,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
   ],
 )
-def test_a_mistake_in_an_objective_is_one_line(doc_plugins, objective, fact):
+def test_user_error_in_an_objective_is_one_line(doc_plugins, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     check_sums(make_objective(settings(*objective), None).loss())
   assert '\n' not in str(caught.value)
