@@ -52,11 +52,13 @@ PATTERNS = {
 
 
 def prose_of_code(text: str) -> Iterator[tuple[int, str]]:
-  """Yields the line and the text of comments, docstrings and messages."""
+  """Yields the line and the text of comments, docstrings, messages and names of tests."""
   for token in tokenize.generate_tokens(io.StringIO(text).readline):
     if token.type == tokenize.COMMENT:
       yield token.start[0], token.string
   for node in ast.walk(ast.parse(text)):
+    if isinstance(node, ast.FunctionDef) and node.name.startswith('test_'):
+      yield node.lineno, node.name.replace('_', ' ')
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
       continue
     if len(node.value.split()) >= MIN_WORDS:
