@@ -9,7 +9,7 @@ systems use the same SentencePiece model. This project's recipe was tuned on thi
 the recipe that its page recommends for small data, and Hugging Face's trainer uses this project's
 model shape. A system's time counts from the start of its command until a checkpoint is written, on
 all cores of the machine. A finished system is skipped. This project's learning rate schedule ends
-at --updates: first train for a minute, then set it to the number of training steps that fill the
+at --steps: first train for a minute, then set it to the number of training steps that fill the
 time at that speed.
 
 With --score, the last checkpoint before each multiple of --every minutes translates the beginning
@@ -63,10 +63,10 @@ _SCORE = flags.DEFINE_bool(
   'score', False, 'Score the trained systems, instead of training.'
 )
 _LINES = flags.DEFINE_integer('lines', 500, 'Lines of valid that are translated.')
-_UPDATES = flags.DEFINE_integer(
-  'updates', 3000, "Training steps of this project's schedule."
-)
 _STEPS = flags.DEFINE_integer(
+  'steps', 3000, "Training steps of this project's schedule."
+)
+_CHECKPOINT_EVERY = flags.DEFINE_integer(
   'checkpoint_every', 100, 'Training steps between checkpoints.'
 )
 
@@ -116,8 +116,8 @@ def learners(out: Path) -> dict[str, Learner]:
         f'--config.data.target_language={target}',
         f'--config.data.vocabulary={vocabulary}',
         '--config.train.keep=1000',
-        f'--config.train.steps={_UPDATES.value}',
-        f'--config.train.checkpoint_every={_STEPS.value}',
+        f'--config.train.steps={_STEPS.value}',
+        f'--config.train.checkpoint_every={_CHECKPOINT_EVERY.value}',
       ],
       'checkpoints/[0-9]*',
       lambda path: [
@@ -159,7 +159,7 @@ def learners(out: Path) -> dict[str, Learner]:
         source,
         target,
         str(marian),
-        str(_STEPS.value),
+        str(_CHECKPOINT_EVERY.value),
       ],
       'checkpoint-*',
       lambda path: [
@@ -202,7 +202,7 @@ def prepare(out: Path):
     out / 'text',
     out / 'pieces.model',
     tuple(_LANGUAGES.value),
-    _STEPS.value,
+    _CHECKPOINT_EVERY.value,
   )
 
 
@@ -340,7 +340,7 @@ def main(_):
     )
   found = {name: score(learner, out) for name, learner in chosen.items()}
   files.write_json(out / 'scores.json', found)
-  draw(found, out / 'learning.svg')
+  draw(found, out / 'bleu_over_time.svg')
   print(machine('jax'), '\n')
   marks = sorted({mark for run in found.values() for mark, _ in run['valid']})
   print(f'| system | {" | ".join(f"{mark:g} min" for mark in marks)} | test |')

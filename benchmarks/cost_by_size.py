@@ -56,7 +56,7 @@ def main(_):
   print(machine('jax'))
   for title, works in tables():
     lines = [
-      System(f'{size:,}', 'this_project', 'make_update', (work,))
+      System(f'{size:,}', 'this_project', 'make_training_step_benchmark', (work,))
       for size, work in works.items()
     ]
     measured, failed = time_in_turns(lines, _TURNS.value, 1)

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
-_WORK = ('update, tiny', 'update, base', 'beam 4, base')
+_WORK = ('training step, tiny', 'training step, base', 'beam 4, base')
 
 
 class _Worker:
@@ -98,12 +98,12 @@ def _serve():
   import time
 
   import jax
-  from this_project import make_decoding, make_update
+  from this_project import make_decoding, make_training_step_benchmark
   from workload import DECODING, ON_A_CPU
 
   make = {
-    'update, tiny': lambda: make_update(ON_A_CPU['tiny']),
-    'update, base': lambda: make_update(ON_A_CPU['base']),
+    'training step, tiny': lambda: make_training_step_benchmark(ON_A_CPU['tiny']),
+    'training step, base': lambda: make_training_step_benchmark(ON_A_CPU['base']),
     'beam 4, base': lambda: make_decoding(DECODING, 4),
   }
   print(f'jax {jax.__version__}', flush=True)

@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from side_by_side import machine
-from this_project import make_update, packed_batch, parts_of_update
+from this_project import make_training_step_benchmark, packed_batch, parts_of_update
 from workload import ON_A_CPU, Workload
 
 _SIZE = flags.DEFINE_enum('size', 'base', list(ON_A_CPU), 'The model size.')
 _RUNS = flags.DEFINE_integer(
-  'runs', 7, 'Timed runs of each product, and of the update.'
+  'runs', 7, 'Timed runs of each product, and of the training step.'
 )
 
 
@@ -129,7 +129,7 @@ def main(_):
   work = ON_A_CPU[_SIZE.value]
   print(f'{machine("jax", "numpy")}\n\n{_SIZE.value}: {work}\n', flush=True)
   # The training step comes first: NumPy's threads keep a core busy for a while after a product.
-  update = median_seconds(make_update(work))
+  seconds = median_seconds(make_training_step_benchmark(work))
   init, step = parts_of_update(work)
   traced = jax.make_jaxpr(step)(jax.eval_shape(init), packed_batch(work))
   rng = np.random.default_rng(0)
@@ -159,7 +159,7 @@ def main(_):
     )
   flops = sums['all products'][1]
   print(
-    f'| the update | | {flops / 1e9:.0f} | {update:.2f} | {flops / update / 1e9:.0f} | | |'
+    f'| training step | | {flops / 1e9:.0f} | {seconds:.2f} | {flops / seconds / 1e9:.0f} | | |'
   )
 
 

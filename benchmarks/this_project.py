@@ -21,7 +21,7 @@ from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import init_state, make_train_step
 
 
-def make_update(work: Workload, reproducible: bool = False):
+def make_training_step_benchmark(work: Workload, reproducible: bool = False):
   """Builds a training step as in `train.py`, on one device.
 
   Args:

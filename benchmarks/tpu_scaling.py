@@ -158,7 +158,7 @@ def main(_):
   left = [cell for cell in cells() if cell.name not in found]
   for number, cell in enumerate(left[: _LIMIT.value]):
     logging.info('%d of %d: %s', number + 1, len(left), cell.name)
-    found[cell.name] = estimate.update_cost(
+    found[cell.name] = estimate.training_step_cost(
       cell.settings, estimate.devices_of(cell.topology)
     )
     files.write_json(_DATA, found)

@@ -37,7 +37,7 @@ _TURNS = flags.DEFINE_integer(
   'turns', 5, 'Number of turns of each system.', lower_bound=1
 )
 _RUNS = flags.DEFINE_integer(
-  'runs', 2, 'Timed updates in a turn, after an untimed one.', lower_bound=1
+  'runs', 2, 'Timed training steps in a turn, after an untimed one.', lower_bound=1
 )
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 
@@ -47,27 +47,41 @@ def systems(work: Workload, on_a_gpu: bool) -> list[System]:
 
   def pytorch(name, compiled, paper_dropout, work=work):
     return System(
-      name, 'baselines.pytorch', 'make_update', (work, compiled, paper_dropout)
+      name,
+      'baselines.pytorch',
+      'make_training_step_benchmark',
+      (work, compiled, paper_dropout),
     )
 
   narrow = work._replace(model=dataclasses.replace(work.model, dtype='bfloat16'))
   on_a_cpu = [
-    System('this project, bfloat16', 'this_project', 'make_update', (narrow,)),
+    System(
+      'this project, bfloat16',
+      'this_project',
+      'make_training_step_benchmark',
+      (narrow,),
+    ),
     pytorch('PyTorch, dropout as in the paper, bfloat16', False, True, narrow),
     pytorch('PyTorch, both, bfloat16', True, True, narrow),
   ]
   exact = [
     System(
-      'this project, `train.reproducible`', 'this_project', 'make_update', (work, True)
+      'this project, `train.reproducible`',
+      'this_project',
+      'make_training_step_benchmark',
+      (work, True),
     )
   ]
   flax = [
     System(
-      'Flax `examples/wmt`', 'baselines.flax_wmt', 'make_update', (work, _FLAX.value)
+      'Flax `examples/wmt`',
+      'baselines.flax_wmt',
+      'make_training_step_benchmark',
+      (work, _FLAX.value),
     )
   ]
   return [
-    System('this project', 'this_project', 'make_update', (work,)),
+    System('this project', 'this_project', 'make_training_step_benchmark', (work,)),
     *(exact if on_a_gpu else []),
     pytorch('PyTorch `nn.Transformer`', False, False),
     pytorch('the same, `torch.compile`', True, False),

@@ -149,8 +149,8 @@ def _languages(folder: str, direction: str) -> tuple[str, str]:
   found = ', '.join(languages) or 'none'
   if not directions:
     raise UserError(
-      f'{folder} must hold training files of two languages, such as train.en and train.de; it '
-      f'has those of: {found}'
+      f'{folder} must hold training files of two languages, such as train.en and train.de; '
+      f'found: {found}'
     )
   if not direction and len(languages) == 2:
     direction = f'{languages[0]}-{languages[1]}'

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Updates constraints.txt to the newest versions that the requirements files allow, for each Python
-# from 3.11 on. Then measure again the results that constraints.txt reproduces.
+# Updates constraints.txt: for each Python from 3.11, the newest versions that the requirements files
+# allow. Afterwards, reproduce the documented results with these versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shopt -s nullglob  # Tools may have no requirements.
+shopt -s nullglob  # Tools may have no requirements file.
 folder="$(mktemp -d)"
 trap 'rm -r "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Trains a small English-French model on the built-in phrasebook, scores it, translates two
-# sentences, and plots the attention of each head and the training curves. If training was
-# interrupted, the same command resumes it. To train on custom text, first check the text with
-# python -m transformer.tools.audit, as docs/data.md shows.
+# Trains a small English-French model on the built-in phrasebook, scores it, translates sentences and
+# plots attention maps and training curves. If training was interrupted, rerun the script to resume.
+# To train on a custom corpus, first check it with python -m transformer.tools.audit (docs/data.md).
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup requirements.txt transformer/tools/plot/requirements.txt
 workdir="${1:-runs/quickstart}"

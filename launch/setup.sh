@@ -1,11 +1,12 @@
-# Creates a virtual environment and installs the packages of the given requirements files. The other
-# scripts of this folder source it, call `setup FILE …` and then run "$python". If the same files were
-# installed before, `setup` does nothing. Environment variables and their defaults:
+# Creates a virtual environment and installs the given requirements files. The other scripts of this
+# folder source it, call `setup FILE …` and then run "$python". `setup` skips files that are already
+# installed. Environment variables and their defaults:
 #   PYTHON      the Python that creates the virtual environment (python3)
 #   VENV        the folder of the virtual environment (.venv)
-#   RESOLUTION  which of the allowed versions: unset, the newest; `lowest`, the oldest, by uv;
-#               `constraints`, the versions of constraints.txt, which gave the quickstart's results
-# With a different Python or RESOLUTION, the virtual environment is created again.
+#   RESOLUTION  which of the allowed versions to install: the newest (unset); the oldest, with uv
+#               (`lowest`); the versions in constraints.txt, which reproduce the quickstart's results
+#               (`constraints`)
+# If PYTHON or RESOLUTION changes, the virtual environment is created again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv="${VENV:-.venv}"
@@ -31,7 +32,7 @@ setup() {
   digest="$({ cat "$@" "${constraints[@]}"; echo "$mode"; } | sha256sum)"
   if [ "$(cat "$stamp" 2>/dev/null || true)" != "$digest" ]; then
     echo "installing $* into $venv" >&2
-    # Otherwise, pip would keep the installed versions.
+    # Otherwise pip would keep the installed versions.
     if [ -e "$venv/mode" ] && [ "$(cat "$venv/mode")" != "$mode" ]; then clear=(--clear); fi
     "$base" -m venv "${clear[@]}" "$venv"
     echo "$mode" > "$venv/mode"

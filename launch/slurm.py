@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]):
       f'--tasks-per-node = {processes} processes; change one of these numbers'
     )
   folder = command_line.workdir(arguments[1:])
-  if folder is None and len(arguments) > 1:  # Without any, `checked` raises an error.
+  # Without arguments, `check_arguments` raises an error.
+  if folder is None and len(arguments) > 1:
     raise UserError(
       '--workdir is missing; pass --workdir=DIR after --, not in a file of flags'
     )

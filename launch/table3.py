@@ -3,19 +3,18 @@ r"""Trains the rows of the paper's table 3 on any corpus; compares the results w
   python launch/table3.py --config=configs/text.py --workdir=runs/table3 --config.data.dir=DIR \
       --config.train.steps=20000
   python launch/table3.py --config=configs/wmt14.py --workdir=runs/table3 --rows=base,A1,E
-  python launch/table3.py --config=configs/text.py --workdir=runs/small --scale=4 --layers=3 \
-      --dry_run
+  python launch/table3.py --config=configs/text.py --workdir=runs/small --width_divisor=4 \
+      --layers=3 --dry_run
 
 train.py trains one row after another in WORKDIR/ROW. eval.py scores the last checkpoint on the
 validation split, without checkpoint averaging (section 6.2). configs/table3.py sets model
 dimensions, dropout, label smoothing and position encodings of each row; --config sets all others.
 `big` is trained for three times the number of steps, as in the paper. For a smaller machine,
---scale=2 halves every width, and --layers=3 halves the layers of all rows. Fused attention on
-NVIDIA GPUs does not support the heads of rows A1 and B; --config.model.attention=reference does.
+--width_divisor=2 halves every width, and --layers=3 halves the layers of all rows. Fused attention
+on NVIDIA GPUs does not support the heads of rows A1 and B; --config.model.attention=reference does.
 
 --seeds=3 trains each row with config.seed and the next two seeds, which are in WORKDIR/seedN/ROW;
-the table then shows means and standard deviations. --format=markdown, latex or csv prints the table
-for a paper.
+the table then shows means and standard deviations. --format=markdown, latex or csv prints it.
 
 After each row, the table is written to WORKDIR/table3.md and WORKDIR/table3.json, with the names of
 the datasets. When rerun, the command skips finished rows and resumes an interrupted run.
@@ -56,8 +55,8 @@ _WORKDIR = flags.DEFINE_string(
 _ROWS = flags.DEFINE_list(
   'rows', None, 'The rows to train, such as base,A1,E (default: all).'
 )
-_SCALE = flags.DEFINE_integer(
-  'scale', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'
+_WIDTH_DIVISOR = flags.DEFINE_integer(
+  'width_divisor', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'
 )
 _LAYERS = flags.DEFINE_integer('layers', BASE_LAYERS, 'The layers of the base row.')
 _SEEDS = flags.DEFINE_integer(
@@ -87,7 +86,7 @@ def main(_):
       f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
       f'got {short_repr(",".join(unknown or names))}'
     )
-  shared_flags.check_at_least(1, _SCALE, _LAYERS, _SEEDS)
+  shared_flags.check_at_least(1, _WIDTH_DIVISOR, _LAYERS, _SEEDS)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
@@ -110,13 +109,14 @@ def main(_):
 def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
   """Returns the rows to train, by the folder of their seed."""
   given = command_line_overrides(_CONFIG)
+  divisor = _WIDTH_DIVISOR.value
   first = _CONFIG.value.seed
   planned = {}
   for number in range(_SEEDS.value):
     seed = first + number
     folder = workdir / f'seed{seed}' if number else workdir
     settings = {**given, 'seed': seed} if number else given
-    planned[folder] = plan(names, _CONFIG.value, settings, _SCALE.value, _LAYERS.value)
+    planned[folder] = plan(names, _CONFIG.value, settings, divisor, _LAYERS.value)
   return planned
 
 
@@ -227,7 +227,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   perplexity, bleu, millions = PAPER[row.name]
   return {
     'differs': dict(row.differs),
-    'scale': row.scale,
+    'scale': row.width_divisor,
     'steps': last['step'],
     'perplexity': last['valid/perplexity'],
     'bleu': score['bleu'],

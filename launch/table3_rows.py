@@ -45,14 +45,14 @@ class Row(NamedTuple):
   Attributes:
     name: the group and the number within it, such as `A1`.
     differs: the settings that differ from the base row, by dotted name.
-    scale: the divisor of the paper's widths.
+    width_divisor: the divisor of the paper's widths.
     changes: all settings that override the config file, by dotted name.
     settings: all settings of the run.
   """
 
   name: str
   differs: Mapping[str, Any]
-  scale: int
+  width_divisor: int
   changes: Mapping[str, Any]
   settings: Config
 
@@ -61,7 +61,7 @@ def plan(
   names: Sequence[str],
   config: ConfigDict,
   overrides: Mapping[str, Any],
-  scale: int,
+  width_divisor: int,
   layers: int,
 ) -> list[Row]:
   """Returns the rows to train, all checked.
@@ -70,22 +70,22 @@ def plan(
     names: keys of `PAPER`.
     config: the settings of the config file and the command line.
     overrides: only the settings of the command line.
-    scale: the divisor of every width.
+    width_divisor: the divisor of every width.
     layers: the number of layers of the base row.
 
   Raises:
-    UserError: a row is incompatible with the config, the overrides, the scale or the layers.
+    UserError: a row is incompatible with the config, the overrides, the divisor or the layers.
   """
-  base, base_steps = _of_the_paper('base', scale, layers)
+  base, base_steps = _of_the_paper('base', width_divisor, layers)
   taken = sorted(base.keys() & overrides.keys())
   if taken:
     raise UserError(
       f'the rows of table 3 set config.{taken[0]} themselves; remove --config.{taken[0]}; use '
-      '--scale and --layers for smaller rows'
+      '--width_divisor and --layers for smaller rows'
     )
   rows = []
   for name in names:
-    shape, steps = _of_the_paper(name, scale, layers)
+    shape, steps = _of_the_paper(name, width_divisor, layers)
     differs = {key: value for key, value in shape.items() if value != base[key]}
     if steps != base_steps:
       differs['train.steps'] = config.train.steps * steps // base_steps
@@ -94,7 +94,7 @@ def plan(
     settings.update_from_flattened_dict(changes)
     try:
       rows.append(
-        Row(name, differs, scale, changes, Config.from_dict(settings.to_dict()))
+        Row(name, differs, width_divisor, changes, Config.from_dict(settings.to_dict()))
       )
     except UserError as error:
       raise UserError(
@@ -109,7 +109,9 @@ def plan(
   return rows
 
 
-def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], int]:
+def _of_the_paper(
+  name: str, width_divisor: int, layers: int
+) -> tuple[dict[str, Any], int]:
   """Returns the scaled settings of a row, by dotted name, and the paper's number of steps."""
   # The config is loaded as a file instead of imported, as in train.py.
   get_config = runpy.run_path(str(ROOT / 'configs' / 'table3.py'))['get_config']
@@ -122,10 +124,10 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
     'value_dim': model.head_value_dim,
   }
   for key, width in widths.items():
-    if width % scale:
+    if width % width_divisor:
       raise UserError(
-        f'--scale must divide every width of a row; {key} of row {name} is {width}, '
-        f'got --scale={scale}'
+        f'--width_divisor must divide every width of a row; {key} of row {name} is {width}, '
+        f'got --width_divisor={width_divisor}'
       )
   num_layers, left = divmod(model.num_layers * layers, BASE_LAYERS)
   if left:
@@ -138,7 +140,7 @@ def _of_the_paper(name: str, scale: int, layers: int) -> tuple[dict[str, Any], i
   return {
     'model.num_layers': num_layers,
     'model.num_heads': model.num_heads,
-    **{f'model.{key}': width // scale for key, width in widths.items()},
+    **{f'model.{key}': width // width_divisor for key, width in widths.items()},
     'model.dropout': model.dropout,
     'model.positions': model.positions,
     'train.label_smoothing': settings.train.label_smoothing,

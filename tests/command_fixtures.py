@@ -121,22 +121,22 @@ class Command:
     self._process.stdin.flush()
     return int(self._process.stdout.readline())
 
-  def refuses(self, *arguments):
+  def rejects(self, *arguments):
     """Runs the command, and returns the single line of its error."""
     status, out, err = self(*arguments)
     assert status == 1 and out == '', (status, out, err)
     return _one_error(err)
 
-  def refuses_alike(self, *arguments):
+  def rejects_alike(self, *arguments):
     """Returns the error of train.py, which `--check` must print too, and write nothing."""
-    at_check = self.refuses(*arguments, '--check')
+    at_check = self.rejects(*arguments, '--check')
     folders = [
       argument.partition('=')[2]
       for argument in arguments
       if argument.startswith('--workdir=')
     ]
     assert not any((pathlib.Path(folder) / 'lock.json').exists() for folder in folders)
-    assert self.refuses(*arguments) == at_check
+    assert self.rejects(*arguments) == at_check
     return at_check
 
   def close(self):

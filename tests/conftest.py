@@ -13,12 +13,12 @@ from hypothesis.internal.constants_ast import Constants
 # Fixtures that several packages share.
 pytest_plugins = ('tests.doc_plugins', 'tests.command_fixtures', 'tests.tiny_training')
 
-# The same examples at every start; tests/robustness/test_fuzz.py looks for new ones.
+# The same examples in every run; tests/robustness/test_fuzz.py searches for new ones.
 hypothesis.settings.register_profile('same', derandomize=True, deadline=None)
 hypothesis.settings.load_profile('same')
 if 'FUZZ_EXAMPLES' not in os.environ:
-  # Hypothesis 6.155 to 6.170 also draws constants of the modules that are loaded, and these depend
-  # on the tests before. It has no setting for that.
+  # Hypothesis 6.155 to 6.170 also samples constants from the loaded modules, which depend on the
+  # earlier tests. No setting disables this.
   providers._get_local_constants = Constants
 jax.config.update('jax_num_cpu_devices', 4)
 jax.config.update('jax_disable_most_optimizations', True)
@@ -30,17 +30,18 @@ def pytest_addoption(parser):
   parser.addoption(
     '--all',
     action='store_true',
-    help='Run the tests that take long, too. So does naming files or tests.',
+    help='Also run tests marked `long`. They also run when you name test files or tests '
+    'explicitly.',
   )
 
 
 def pytest_configure(config):
-  """Compiles with little optimisation, since tests take longer to compile than to run.
+  """Compiles with few optimizations, since tests take longer to compile than to run.
 
   Tests in all processes share a cache of compiled programs. JAX may read a program there while
-  another process writes it. It then warns and compiles, which is no failure. The commands that
-  tests start are compiled in the same way, except the quickstart. CTranslate2 computes alike on
-  every processor.
+  another process writes it. It then warns and compiles, which is not a failure. Commands that tests
+  start are compiled in the same way, except the quickstart. CTranslate2 uses the same kernels on
+  every CPU.
   """
   half_written = 'ignore:Error reading persistent compilation cache entry:UserWarning'
   config.addinivalue_line('filterwarnings', half_written)
@@ -52,13 +53,13 @@ def pytest_configure(config):
     config.add_cleanup(compiled.cleanup)
     os.environ['JAX_COMPILATION_CACHE_DIR'] = compiled.name
     os.environ['PYTHONWARNINGS'] = half_written
-    # Commands set this, so that XLA logs nothing about kept programs, but not if it is set, and
+    # Commands set this, so that XLA does not log cached programs, but only if it is unset, and
     # importing JAX here has set it.
     os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
-    # CTranslate2's exponential function is less exact with AVX2.
+    # CTranslate2's exponential function is less accurate with AVX2.
     os.environ['CT2_FORCE_CPU_ISA'] = 'GENERIC'
     os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'True'
-    # It halves the time to compile.
+    # Halves the compile time.
     quick = (
       '--xla_cpu_use_fusion_emitters=false'
       if jaxlib.__version__.startswith('0.10.')
@@ -72,16 +73,16 @@ def pytest_configure(config):
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
-@pytest.hookimpl(optionalhook=True)  # It is a hook of pytest-xdist.
+@pytest.hookimpl(optionalhook=True)  # A hook of pytest-xdist.
 def pytest_configure_node(node):
-  """Tells a worker whether long tests run; it does not see that files or tests were named."""
+  """Passes `--all` to a worker, which does not see whether files or tests were named."""
   node.workerinput['all'] = node.config.option.all
 
 
 def pytest_collection_modifyitems(config, items):
-  """Deselects long tests unless `--all` is given, and begins with the files that take longest.
+  """Deselects long tests unless `--all` is given, and starts with the slowest files.
 
-  With another order, one core would wait for another at the end.
+  In another order, one core would wait for another at the end.
   """
   if not config.option.all:
     long = [item for item in items if _is_long(item)]
@@ -99,13 +100,12 @@ def pytest_collection_modifyitems(config, items):
     'test_doc_commands.py',
     'test_browser.py',
     'test_long_run.py',
-    'test_training.py',
+    'test_train_loop.py',
     'test_eval.py',
     'test_beam_allocation.py',
     'test_slurm.py',
     'test_translator.py',
     'test_separate_vocabularies.py',
-    'test_freezing.py',
     'test_word_alignment.py',
     'test_step.py',
     'test_transformer.py',
@@ -132,10 +132,10 @@ def _is_long(item):
 def write_wmt14():
   """Returns a function (folder, split=pairs, …) that prepares `wmt14_translate/de-en`.
 
-  TFDS's own builder of WMT 2014 writes these pairs of German and English in place of a download.
+  TFDS's own builder of WMT 2014 writes these German-English pairs instead of downloading data.
   """
-  import tensorflow_datasets as tfds  # Its import is slow, and few tests need it.
-  import tensorflow_datasets.translate  # It registers the set.
+  import tensorflow_datasets as tfds  # The import is slow, and few tests need it.
+  import tensorflow_datasets.translate  # Registers the dataset.
 
   def write(folder, **splits):
     cls = tfds.builder_cls('wmt14_translate')

@@ -1,4 +1,4 @@
-"""Settings have known names, types and values; anything else is refused in one line."""
+"""Settings have known names, types and values; everything else is rejected in one line."""
 
 import json
 
@@ -21,7 +21,7 @@ def nest(name, value):
   return value
 
 
-def refuse(tree, *facts):
+def reject(tree, *facts):
   with pytest.raises(UserError) as raised:
     Config.from_dict(tree)
   message = str(raised.value)
@@ -44,7 +44,7 @@ def refuse(tree, *facts):
   ],
 )
 def test_an_unknown_name_names_the_nearest(name, nearest):
-  refuse(nest(name, {}), f'there is no key config.{name}; ', nearest)
+  reject(nest(name, {}), f'there is no key config.{name}; ', nearest)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_an_unknown_name_names_the_nearest(name, nearest):
     ('seed', 1.5, 'of type int'),
   ],
 )
-def test_a_value_of_another_type_is_refused(name, value, wanted):
-  refuse(nest(name, value), f'config.{name} must be {wanted}; got {value!r}')
+def test_a_value_of_another_type_is_rejected(name, value, wanted):
+  reject(nest(name, value), f'config.{name} must be {wanted}; got {value!r}')
 
 
 def test_a_name_can_be_checked_by_itself():
@@ -112,8 +112,8 @@ def test_a_name_can_be_checked_by_itself():
     ),
   ],
 )
-def test_values_of_no_use_are_refused_in_one_line(tree, message):
-  refuse(tree, message)
+def test_useless_values_are_rejected_in_one_line(tree, message):
+  reject(tree, message)
 
 
 def test_settings_come_back_and_only_lossless_conversions_are_made():
@@ -199,7 +199,7 @@ def test_a_long_value_is_quoted_in_part_with_its_key(value):
 
 
 def test_of_a_long_name_both_ends_are_kept():
-  refuse({'data': {LONG: 3}}, 'there is no key config.data.xxx', 'x…x')
+  reject({'data': {LONG: 3}}, 'there is no key config.data.xxx', 'x…x')
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_of_a_long_name_both_ends_are_kept():
     ({'data': {'source': 'nonsense'}}, 'data.source must be one of tfds, text'),
   ],
 )
-def test_settings_that_contradict_each_other_are_refused(changes, fact):
-  refuse(changes, fact)
+def test_settings_that_contradict_each_other_are_rejected(changes, fact):
+  reject(changes, fact)
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_settings_that_fit_each_other_are_accepted(changes):
     ('train.steps', [0, -1], 'at least 1'),
   ],
 )
-def test_a_value_out_of_bounds_is_refused_with_its_bounds(name, values, wanted):
+def test_a_value_out_of_bounds_is_rejected_with_its_bounds(name, values, wanted):
   for value in values:
-    refuse(nest(name, value), f'{name} must be {wanted}; got {value!r}')
+    reject(nest(name, value), f'{name} must be {wanted}; got {value!r}')
 
 
 def test_every_number_has_bounds():
@@ -337,10 +337,10 @@ def test_every_number_has_bounds():
     if isinstance(value, (int, float)) and not isinstance(value, bool)
   }
   for name, value in numbers.items():
-    refuse(nest(name, -(10**9)), name.rpartition('.')[0] or 'seed')
+    reject(nest(name, -(10**9)), name.rpartition('.')[0] or 'seed')
     if isinstance(value, int) and name != 'seed':
-      refuse(nest(name, 10**9 + 1), name)
-    refuse(nest(name, 10**400), name)
+      reject(nest(name, 10**9 + 1), name)
+    reject(nest(name, 10**400), name)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_every_number_has_bounds():
     ({'data': {'target_language': 'ja'}, 'decode': {'bleu_tokenize': 'char'}}, ()),
   ],
 )
-def test_settings_that_are_probably_not_meant_are_said(changes, facts):
+def test_questionable_settings_are_logged(changes, facts):
   warnings = Config.from_dict(changes).warnings()
   assert len(warnings) == len(facts) and all(map(str.__contains__, warnings, facts)), (
     warnings

@@ -127,7 +127,7 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
     ('text', 'small with a folder of text'),
   ],
 )
-def test_another_argument_of_a_config_is_refused(name, kinds):
+def test_another_argument_of_a_config_is_rejected(name, kinds):
   with pytest.raises(UserError, match=rf"takes {kinds}, such as .*; got 'nonsense'$"):
     importlib.import_module(f'configs.{name}').get_config('nonsense')
 

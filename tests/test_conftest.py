@@ -1,4 +1,4 @@
-"""The modes that tests share do what they are for."""
+"""The modes that tests share have their effects."""
 
 import importlib.util
 import sys

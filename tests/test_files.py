@@ -36,7 +36,7 @@ def test_an_unused_name_is_the_path_or_the_first_free_number_from_2_on(tmp_path)
 
 
 @pytest.mark.parametrize('fails', ['fsync', 'replace'])
-def test_a_write_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(
+def test_a_failed_write_leaves_the_file_unchanged_and_no_temporary_files(
   tmp_path, monkeypatch, fails
 ):
   path = tmp_path / 'name'
@@ -138,7 +138,7 @@ def test_every_changed_byte_of_a_sealed_file_is_noticed(tmp_path):
 @pytest.mark.parametrize(
   'body', ['{"data": ' + '[' * 100_000, '{"seed": , ', '[', '{"\x00", ']
 )
-def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path, body):
+def test_a_file_that_cannot_be_read_is_rejected_by_name(tmp_path, body):
   for path, reason in ((tmp_path / 'a', 'No such file'), (tmp_path, 'Is a directory')):
     with pytest.raises(
       UserError, match=f'{path} should contain this, but cannot be read: {reason}'

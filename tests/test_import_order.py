@@ -114,7 +114,7 @@ def test_the_imports_are_read():
   assert 'transformer.runs.checkpoint_writer' in IMPORTS['transformer.runs.loading']
 
 
-def test_packages_and_foundations_import_only_what_is_before_them():
+def test_packages_and_base_modules_import_only_earlier_ones():
   for name in FILES:
     for module in ours(name):
       place = foundation_of(module)
@@ -136,7 +136,7 @@ def test_no_two_modules_import_each_other():
     assert name not in behind([name]), f'{name} imports itself by way of others'
 
 
-def test_data_knows_neither_the_model_nor_jax_and_settings_know_errors_alone():
+def test_data_imports_neither_the_model_nor_jax_and_config_fields_import_only_errors():
   for name in FILES:
     if is_config(name) and package_of(name):
       assert IMPORTS[name] <= {
@@ -175,7 +175,7 @@ def test_one_package_imports_a_library(library, packages):
   assert {package_of(name) for name in importers(library)} - {'tools'} == packages
 
 
-def test_nothing_imports_what_is_at_the_top():
+def test_nothing_imports_the_top_level_modules():
   above = {path.stem for path in ROOT.glob('*.py')} | {
     'configs',
     'launch',

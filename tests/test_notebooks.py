@@ -1,4 +1,4 @@
-"""The notebooks are those of their pages, valid, and run from top to bottom."""
+"""The notebooks match their pages, are valid, and run from top to bottom."""
 
 import pathlib
 import re
@@ -68,7 +68,7 @@ def anchors(path):
   ]
 
 
-def test_the_notebooks_are_those_of_the_pages():
+def test_the_notebooks_match_their_pages():
   done = subprocess.run(
     [sys.executable, ROOT / 'docs' / 'notebook.py'],
     capture_output=True,
@@ -82,7 +82,7 @@ def test_the_notebooks_are_those_of_the_pages():
   }
 
 
-def test_a_notebook_runs_where_jupyter_starts_it_and_draws_its_picture():
+def test_a_notebook_runs_where_jupyter_starts_it_and_plots_its_figure():
   done = subprocess.run(
     [sys.executable, '-c', RUN, 'notes.ipynb'],
     cwd=ROOT / 'docs',

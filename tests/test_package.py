@@ -66,7 +66,7 @@ def test_every_command_is_a_console_command():
 
 
 def spelled(value):
-  """Returns the name of a console command as it stands in the command's own help."""
+  """Returns the name of a console command in the command's help."""
   return f'attention-{value.removesuffix(":start").removesuffix(".__main__").rpartition(".")[2]}'
 
 
@@ -99,7 +99,7 @@ def test_constraints_have_one_version_of_every_requirement_and_it_is_allowed(pyt
   for requirement in [
     requirement for path in files for requirement in requirements_of(path)
   ]:
-    # Without it, write the constraints anew: bash launch/constraints.sh
+    # If this fails, update the constraints: bash launch/constraints.sh
     (version,) = pins[canonicalize_name(requirement.name)]
     assert version.startswith('==') and version[2:] in requirement.specifier, (
       requirement
@@ -134,7 +134,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture
 def install(checkout):
-  """Returns a function that installs into a new virtual environment, which lies in the checkout.
+  """Returns a function that installs into a new virtual environment, which is in the checkout.
 
   The environment finds the packages, pip and setuptools of this interpreter behind its own.
   """
@@ -166,7 +166,7 @@ def install(checkout):
 
 @pytest.fixture
 def command(checkout, tmp_path, monkeypatch):
-  """Returns a function that runs an installed command in an empty folder, and what it printed."""
+  """Returns a function that runs an installed command in an empty folder, and its output."""
   monkeypatch.chdir(tmp_path)
   environment = {**os.environ, 'JAX_PLATFORMS': 'cpu'}
   environment.pop('PYTHONPATH', None)
@@ -228,7 +228,7 @@ def test_installed_from_a_repository_it_trains_resumes_and_scores(
 
   about = json.loads(pathlib.Path('run', 'run.json').read_text('utf-8'))
   assert about['command'][:2] == ['attention-train', '--config=configs/text.py']
-  # The commit that was installed, though the environment lies in a repository.
+  # The installed commit, although the environment is in a repository.
   commit = subprocess.run(
     ['git', 'rev-parse', 'HEAD'],
     cwd=checkout,

@@ -9,7 +9,7 @@ from transformer.errors import UserError
 @pytest.fixture
 def here(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  # Python itself keeps what it has imported.
+  # Python caches imported modules.
   monkeypatch.setattr('sys.path', ['/nowhere'])
   return tmp_path
 
@@ -38,7 +38,7 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
     ('no_such_module:f', 'the metric no_such_module:f cannot be'),
   ],
 )
-def test_a_mistake_is_one_line(here, spec, fact):
+def test_user_error_is_one_line(here, spec, fact):
   for use in (
     lambda: plugins.load(spec, 'metric'),
     lambda: plugins.digests({spec: 'metric'}),

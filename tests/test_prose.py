@@ -13,7 +13,7 @@ from collections.abc import Iterator
 ROOT = pathlib.Path(__file__).parents[1]
 CEILING = 0.3  # Uses per 1,000 words.
 MIN_WORDS = 5  # A shorter string is rarely a sentence.
-PARTS = ('transformer', 'launch', 'configs', 'benchmarks', 'docs')
+PARTS = ('transformer', 'launch', 'configs', 'benchmarks', 'docs', 'tests')
 # The phrase -> what to write.
 PHRASES = {
   r'th(?:at|ose) of': 'repeat the noun',
@@ -52,11 +52,13 @@ PATTERNS = {
 
 
 def prose_of_code(text: str) -> Iterator[tuple[int, str]]:
-  """Yields the line and the text of comments, docstrings and messages."""
+  """Yields the line and the text of comments, docstrings, messages and names of tests."""
   for token in tokenize.generate_tokens(io.StringIO(text).readline):
     if token.type == tokenize.COMMENT:
       yield token.start[0], token.string
   for node in ast.walk(ast.parse(text)):
+    if isinstance(node, ast.FunctionDef) and node.name.startswith('test_'):
+      yield node.lineno, node.name.replace('_', ' ')
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
       continue
     if len(node.value.split()) >= MIN_WORDS:
@@ -73,22 +75,30 @@ def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
       yield number, re.sub(r'`[^`]*`|\]\([^)]*\)', ' ', line)
 
 
+def prose_of_script(text: str) -> Iterator[tuple[int, str]]:
+  """Yields the lines of a shell script that are comments."""
+  for number, line in enumerate(text.splitlines(), 1):
+    if line.lstrip().startswith('#'):
+      yield number, line
+
+
+PROSE = {'.py': prose_of_code, '.md': prose_of_page, '.sh': prose_of_script}
+
+
 def prose_files() -> list[pathlib.Path]:
-  """Returns all Python files and pages that users read, except the changelog."""
+  """Returns all Python files, pages and scripts, except the changelog and this file."""
   found = [ROOT / 'train.py', ROOT / 'eval.py', *ROOT.glob('*.md')]
   for part in PARTS:
-    found += [
-      path for path in (ROOT / part).rglob('*') if path.suffix in ('.py', '.md')
-    ]
-  return sorted(path for path in found if path.name != 'CHANGELOG.md')
+    found += [path for path in (ROOT / part).rglob('*') if path.suffix in PROSE]
+  excluded = ROOT / 'CHANGELOG.md', pathlib.Path(__file__)
+  return sorted(path for path in found if path not in excluded)
 
 
 def test_prose_uses_the_terms_of_the_field():
   words = 0
   uses = []
   for path in prose_files():
-    prose = prose_of_code if path.suffix == '.py' else prose_of_page
-    for line, text in prose(path.read_text('utf-8')):
+    for line, text in PROSE[path.suffix](path.read_text('utf-8')):
       words += len(text.split())
       for pattern, better in PATTERNS.items():
         for use in pattern.findall(text):

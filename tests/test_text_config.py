@@ -49,7 +49,7 @@ def test_small_models_of_text_with_long_sentences_have_longer_rows(tmp_path):
     assert text.get_config(f'small:{tmp_path}').data.max_length == length
 
 
-def test_the_languages_of_small_text_are_those_of_its_files(tmp_path):
+def test_the_languages_of_small_text_match_its_files(tmp_path):
   parse = ConfigFile().parse
 
   def languages(which, folder):
@@ -76,13 +76,13 @@ def test_the_languages_of_small_text_are_those_of_its_files(tmp_path):
     ('small', r"such as configs/text\.py:small,en-de:mytext; got 'small'$"),
     ('small,en-de', r"such as configs/text\.py:small,en-de:mytext; got 'small,en-de'$"),
     ('small:{}/nowhere', 'there is no folder .*nowhere; put train, valid and test'),
-    ('small:{}/nothing', 'two languages, such as train.en .* it has those of: none$'),
-    ('small:{}/single', 'two languages, such as train.en .* it has those of: en$'),
+    ('small:{}/nothing', 'two languages, such as train.en .* found: none$'),
+    ('small:{}/single', 'two languages, such as train.en .* found: en$'),
     ('small:{}/empty', "at least one pair; .* 'train', is empty"),
     ('small:{}/unequal', 'same number of lines; .*de has 2 lines, .*en has 3'),
   ],
 )
-def test_a_folder_that_is_no_text_for_a_small_model_is_refused(tmp_path, which, fact):
+def test_a_folder_without_text_for_a_small_model_is_rejected(tmp_path, which, fact):
   write_pairs(tmp_path / 'nothing', 0)
   write_pairs(tmp_path / 'single', 3, 'en')
   write_pairs(tmp_path / 'empty', 0, 'en', 'de')

@@ -168,7 +168,7 @@ def test_vectors_must_be_rows_of_floats(piece):
     ({'output': None}, rf'output_bias must be \({H * V},\) .*; got \({D},\)'),
   ],
 )
-def test_matrices_that_do_not_fit_are_refused(changed, message):
+def test_matrices_that_do_not_fit_are_rejected(changed, message):
   with pytest.raises(ValueError, match=message):
     multi_head_attention(
       normal(B, T, Q),

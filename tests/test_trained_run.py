@@ -1,4 +1,4 @@
-"""A run in Python gives the numbers of the packages behind it, and says mistakes in one line."""
+"""A run in Python returns the numbers of the packages behind it; user errors are one line."""
 
 import copy
 import dataclasses
@@ -75,7 +75,7 @@ def batch(run, pairs):
   return run.batch(*map(list, pairs))
 
 
-def test_other_draws_of_the_same_settings_compile_nothing(run):
+def test_other_samples_with_the_same_settings_compile_nothing(run):
   lines, draws, traced = ['a cat', '', 'the dog runs'], [], []
 
   def listen(event, seconds, **_):
@@ -93,7 +93,7 @@ def test_other_draws_of_the_same_settings_compile_nothing(run):
   assert run.translate([]) == []
 
 
-def test_the_gradient_of_the_loss_is_that_of_an_update(run, batch):
+def test_the_gradient_of_the_loss_matches_a_training_step(run, batch):
   loss, gradient = jax.jit(jax.value_and_grad(run.loss))(run.params, batch)
   optimizer = optax.sgd(1.0)
   step = jax.jit(
@@ -143,7 +143,7 @@ def test_the_plain_loss_is_the_mean_log_probability_of_a_token(run):
   )
 
 
-def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_run(
+def test_a_loss_has_the_requested_smoothing_and_by_default_the_smoothing_of_the_run(
   run, batch
 ):
   plain, own, tenth, fifth = jax.jit(
@@ -155,12 +155,12 @@ def test_a_loss_has_the_smoothing_that_is_asked_for_and_by_default_that_of_the_r
   assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
   numbered = batch._replace(corpora=np.ones_like(batch.target_tokens))
   assert run.loss(run.params, numbered) == pytest.approx(own)
-  # It is linear in the share of the uniform distribution.
+  # It is linear in the weight of the uniform distribution.
   assert tenth - plain > 0.01
   np.testing.assert_allclose(fifth - plain, 2 * (tenth - plain), rtol=1e-4)
 
 
-def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
+def test_each_side_has_the_pieces_of_its_vocabulary(run):
   letters = [
     f'{number:08b}'.replace('0', 'o').replace('1', 'l') for number in range(200)
   ]
@@ -187,15 +187,15 @@ def test_each_side_has_the_pieces_of_its_own_vocabulary(run):
   batch = separate.batch([line], [text])
   assert batch.target_tokens[0, : len(ids)].tolist() == ids
 
-  class Refusing(Constraint):
+  class Rejecting(Constraint):
     def sentence_arrays(self, vocabulary, limits, max_length, offset):
       raise transformer.UserError(f'none of {vocabulary.size} pieces')
 
   with pytest.raises(transformer.UserError, match=f'none of {target.size} pieces'):
-    separate.translate([line], constraint=Refusing())
+    separate.translate([line], constraint=Rejecting())
 
 
-def test_a_line_is_encoded_the_same_in_any_company_and_its_padding_is_masked(run):
+def test_a_line_is_encoded_the_same_in_any_batch_and_its_padding_is_masked(run):
   lines = ['a cat', ' '.join(['the cat'] * 3), 'the dog runs', '']
   output, mask = run.encode(lines)
   ids = [[*tokens, EOS_ID] for tokens in run.vocabulary.encode_batch(lines)]
@@ -297,7 +297,7 @@ def test_a_model_without_the_parts_says_so_in_one_line(run, call, fact):
   assert other.decode(['a'], ['b']).output.any()
 
 
-def test_attention_to_what_is_too_long_is_truncated_and_logged(run, caplog):
+def test_attention_to_long_sentences_is_truncated_and_logged(run, caplog):
   found = run.attention('the old cat', LONG)
   most = MAX_LENGTH + DECODE.max_extra_length
   assert len(found.target) == most and found.target[-1] == '</s>'
@@ -458,7 +458,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
   ],
 )
-def test_a_mistake_is_one_line(run, call, fact):
+def test_user_error_is_one_line(run, call, fact):
   with pytest.raises(transformer.UserError) as error:
     call(run)
   message = str(error.value)

@@ -60,7 +60,7 @@ for name in {names}:
   subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True)
 
 
-def test_the_road_and_launchers_name_no_tool():
+def test_the_core_and_launchers_name_no_tool():
   # An example in the docstring of a setting is a value that a user may give.
   allowed = {ROOT / 'transformer/training/config.py'}
   for path in [*CORE, *LAUNCHERS]:

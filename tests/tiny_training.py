@@ -67,7 +67,7 @@ def make_batch(number: int, rows: int = ROWS) -> Batch:
 
 
 class NumberedBatches:
-  """Batches by number; raises an error before batch `fatal`, in place of a kill."""
+  """Batches by number; raises an error before batch `fatal`, instead of a kill."""
 
   def __init__(self, fatal: int | None = None, rows: int = ROWS):
     self._fatal, self.shape = fatal, (rows, SOURCE_LENGTH, TARGET_LENGTH)
@@ -80,7 +80,7 @@ class NumberedBatches:
 
 
 class Outcome(NamedTuple):
-  """How training ended: its last step, that of the checkpoint before, and the evaluations."""
+  """How training ended: its last step, the step of the previous checkpoint, and the evaluations."""
 
   step: int
   resumed_from: int | None

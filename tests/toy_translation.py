@@ -52,9 +52,9 @@ def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
 
 
 def make_params(model: Transformer, width: float = 1.5):
-  """Returns random parameters with opinions, without a choice so near that rounding could turn it.
+  """Returns random parameters large enough that no argmax is a near tie.
 
-  Still wider ones, in several layers, would make a hundred times as much of a rounding.
+  Larger weights, in several layers, would amplify rounding errors about 100 times.
   """
   return jax.tree.map(
     lambda leaf: width * leaf, jax.jit(lambda: init_params(model, 5))()

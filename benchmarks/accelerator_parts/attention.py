@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from accelerator_parts.fake_cudnn import use_fake_cudnn_without_gpu
-from accelerator_parts.models import line_of, work_of
+from accelerator_parts.models import format_error, work_of
 from accelerator_parts.timing import time_in_blocks
 from this_project import packed_batch
 
@@ -73,11 +73,11 @@ def measure(
         },
       }
     except Exception as error:
-      yield {'case': name, 'error': line_of(error)}
+      yield {'case': name, 'error': format_error(error)}
   try:
     yield {'case': 'a whole model, packed', **_compare_models(rows, length)}
   except Exception as error:
-    yield {'case': 'a whole model, packed', 'error': line_of(error)}
+    yield {'case': 'a whole model, packed', 'error': format_error(error)}
 
 
 def _mask(case: _Case, rows: int, length: int):

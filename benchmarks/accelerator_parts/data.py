@@ -96,20 +96,20 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
 
   The metrics of a training step are fetched a step late, as in `train.py`.
   """
-  end, updates, metrics = None, 0, None
+  end, steps, metrics = None, 0, None
   for batch in meter.measure_wait(stream):
     previous = metrics
     state, metrics = program(state, jax.device_put(batch))
     if previous is not None:
       meter.add(jax.device_get(previous))
-      updates += 1
+      steps += 1
       # The first training step is not timed.
       end = end or time.perf_counter() + seconds
     if end and time.perf_counter() > end:
       break
   found = meter.flush(0.0)
   return {
-    'updates': updates - 1,
+    'steps': steps - 1,
     'seconds': seconds,
     'fill': found['train/fill'],
     'loss': found['train/loss'],

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from accelerator_parts.models import line_of, work_of
+from accelerator_parts.models import format_error, work_of
 from accelerator_parts.timing import time_in_blocks
 
 
@@ -69,4 +69,4 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
           'sentences_per_second': sentences / timed['seconds'],
         }
       except Exception as error:  # One batch may not fit into memory.
-        yield {**row, 'error': line_of(error)}
+        yield {**row, 'error': format_error(error)}

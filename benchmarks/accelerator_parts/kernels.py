@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from accelerator_parts.attention import error_of, gradients_of, random_arrays, times_of
-from accelerator_parts.models import line_of
+from accelerator_parts.models import format_error
 
 from transformer.ops.attention import dot_product_attention
 from transformer.ops.fused_attention import fused_attention
@@ -130,7 +130,7 @@ def measure(
             **times_of(kernel.attend, mask_BTS, arrays),
           }
         except Exception as error:  # A kernel may not support this device.
-          yield {**row, 'error': line_of(error)}
+          yield {**row, 'error': format_error(error)}
 
 
 def _masks(rows: int, length: int, sentence: int) -> dict[str, jax.Array]:

@@ -46,6 +46,6 @@ def speed(work: Workload, seconds: float, device: str) -> dict[str, float | None
   return {'tokens_per_second': tokens, 'utilization': peak and flops * tokens / peak}
 
 
-def line_of(error: Exception) -> str:
+def format_error(error: Exception) -> str:
   """Returns an error as one line."""
   return f'{type(error).__name__}: {" ".join(str(error).split())[:300]}'

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-from accelerator_parts.models import line_of, speed, work_of
+from accelerator_parts.models import format_error, speed, work_of
 from accelerator_parts.timing import time_in_blocks
 
 
@@ -33,7 +33,7 @@ def measure(
       memory = {'device_bytes': torch.cuda.max_memory_allocated()} if on_a_gpu else {}
       yield {**row, **timed, **speed(work, timed['seconds'], device), **memory}
     except Exception as error:  # One shape may not fit into memory.
-      yield {**row, 'error': line_of(error)}
+      yield {**row, 'error': format_error(error)}
     gc.collect()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from accelerator_parts.models import line_of, work_of
+from accelerator_parts.models import format_error, work_of
 from accelerator_parts.timing import time_in_blocks
 
 _COMPILERS = 4  # programs compiled in parallel
@@ -60,7 +60,7 @@ def measure(model: str, length: int, batches: list[int]) -> Iterator[dict[str, A
         'sentences_per_second': sentences / timed['seconds'],
       }
     except Exception as error:  # One batch may not fit into memory.
-      yield {**row, 'error': line_of(error)}
+      yield {**row, 'error': format_error(error)}
 
 
 def _timed(search) -> tuple[dict[str, float], int]:

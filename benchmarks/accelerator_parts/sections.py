@@ -47,7 +47,7 @@ def sections(size: str) -> list[Section]:
         {'rows': 4, 'length': 40, 'heads': [2, 4], 'sentence': 8},
         _TOY_SECONDS,
       ),
-      _updates('toy', _TOY_SECONDS),
+      _training_steps('toy', _TOY_SECONDS),
       *_by_kernel('toy', _TOY_SECONDS),
       _of_pytorch('toy', _TOY_SECONDS, compiled=False),
       _reproducible('toy', _TOY_SECONDS),
@@ -77,7 +77,7 @@ def sections(size: str) -> list[Section]:
       {'rows': 4, 'length': 256, 'heads': 8, 'timed_rows': 256},
       90,
     ),
-    _updates('base', 120),
+    _training_steps('base', 120),
     Section(
       'kernels',
       'kernels',
@@ -86,7 +86,7 @@ def sections(size: str) -> list[Section]:
     ),
     *_by_kernel('base', 60),
     _of_pytorch('base', 120),
-    _updates('big', 120),
+    _training_steps('big', 120),
     *_by_kernel('big', 60),
     _of_pytorch('big', 120),
     Section(
@@ -112,10 +112,10 @@ def sections(size: str) -> list[Section]:
   ]
 
 
-def _updates(model: str, seconds: int) -> Section:
+def _training_steps(model: str, seconds: int) -> Section:
   """Returns the section of a model's training steps."""
   return Section(
-    f'updates, {model}',
+    f'training steps, {model}',
     'training_steps',
     {'model': model, 'shapes': _SHAPES[model]},
     seconds,
@@ -129,7 +129,7 @@ def _by_kernel(model: str, seconds: int) -> list[Section]:
     kernels.append('Mosaic in tokamax')
   return [
     Section(
-      f'updates, {model}, {kernel}',
+      f'training steps, {model}, {kernel}',
       'training_steps',
       {'model': model, 'shapes': _SHAPES[model][:1], 'kernel': kernel},
       seconds,
@@ -141,7 +141,7 @@ def _by_kernel(model: str, seconds: int) -> list[Section]:
 def _of_pytorch(model: str, seconds: int, compiled: bool = True) -> Section:
   """Returns the section of PyTorch, which may compile the model; on a CPU that takes minutes."""
   return Section(
-    f'updates, {model}, PyTorch',
+    f'training steps, {model}, PyTorch',
     'pytorch',
     {'model': model, 'shapes': _SHAPES[model][:2], 'compiled': compiled},
     seconds,
@@ -151,7 +151,7 @@ def _of_pytorch(model: str, seconds: int, compiled: bool = True) -> Section:
 def _reproducible(model: str, seconds: int) -> Section:
   """Returns the section of `train.reproducible` at the first shape of a model."""
   return Section(
-    f'updates, {model}, reproducible',
+    f'training steps, {model}, reproducible',
     'training_steps',
     {'model': model, 'shapes': _SHAPES[model][:1], 'reproducible': True},
     seconds,

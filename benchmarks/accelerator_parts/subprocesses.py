@@ -30,7 +30,7 @@ def measure(command: Sequence[str], seconds: float) -> dict[str, Any]:
     seconds: the time limit, after which the command and its children are killed.
 
   Returns:
-    `rows`, also if the command failed; `error`, a line or None; and `seconds`.
+    `rows`, even if the command failed; `error`, a line or None; and `seconds`.
   """
   started = time.monotonic()
   with tempfile.TemporaryDirectory() as folder:

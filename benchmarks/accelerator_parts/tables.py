@@ -115,14 +115,16 @@ def _kernels(found) -> str:
   )
 
 
-def _updates_by_kernel(found) -> str:
+def _training_steps_by_kernel(found) -> str:
   lines = []
   for name in found:
     _, _, rest = name.partition(', ')
     model, _, kernel = rest.partition(', ')
     if kernel in ('', 'PyTorch', 'reproducible'):
       continue
-    usual = {_shape(row): row['seconds'] for row in _rows(found, f'updates, {model}')}
+    usual = {
+      _shape(row): row['seconds'] for row in _rows(found, f'training steps, {model}')
+    }
     lines += [
       [
         model,
@@ -149,11 +151,11 @@ def _updates_by_kernel(found) -> str:
   )
 
 
-def _updates(found) -> str:
+def _training_steps(found) -> str:
   lines = []
   for name in found:
     kind, _, model = name.partition(', ')
-    if kind != 'updates' or ',' in model:
+    if kind != 'training steps' or ',' in model:
       continue
     theirs = {_shape(row): row for row in _rows(found, f'{name}, PyTorch')}
     for row in _rows(found, name):
@@ -259,7 +261,7 @@ def _data(found) -> str:
       'batches',
       'rows × length',
       'seconds',
-      'updates',
+      'training steps',
       'target tokens a second',
       'waiting for data',
       'utilization',
@@ -270,7 +272,7 @@ def _data(found) -> str:
         row['batches'],
         f'{row["rows"]:,} × {row["length"]}',
         f'{row["seconds"]:.0f}',
-        _count(row['updates']),
+        _count(row['steps']),
         _count(row['tokens_per_second']),
         _share(row['data_wait']),
         _share(row['utilization']),
@@ -283,9 +285,9 @@ def _data(found) -> str:
 
 _TABLES: Sequence[tuple[str, Callable[[dict[str, Any]], str]]] = (
   ('cuDNN against the reference', _attention),
-  ('Updates', _updates),
+  ('Training steps', _training_steps),
   ('Other kernels of attention', _kernels),
-  ('Updates with them', _updates_by_kernel),
+  ('Training steps with them', _training_steps_by_kernel),
   ('The cost of `train.reproducible`', _reproducible),
   ('Decoding on the accelerator', _searches),
   ('Waiting for data', _data),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from accelerator_parts.models import line_of, speed, work_of
+from accelerator_parts.models import format_error, speed, work_of
 from accelerator_parts.timing import time_in_blocks
 
 from transformer.system.machine import set_reproducible_flags
@@ -63,7 +63,7 @@ def measure(
         'compile_seconds': seconds,
       }
     except Exception as error:  # One shape may not fit into memory.
-      yield {**row, 'error': line_of(error)}
+      yield {**row, 'error': format_error(error)}
 
 
 def _timed(state, program, batch) -> dict[str, float]:

@@ -55,7 +55,7 @@ def load_example(checkout: str):
   return importlib.import_module('train'), importlib.import_module('models')
 
 
-def make_update(work: Workload, checkout: str):
+def make_training_step_benchmark(work: Workload, checkout: str):
   """Builds a training step as in its `train_and_evaluate`, on one device.
 
   Args:

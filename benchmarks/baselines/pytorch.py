@@ -70,7 +70,7 @@ class PyTorchTransformer(nn.Module):
     return out_BTD @ self.embedding.weight.T
 
 
-def make_update(work: Workload, compiled: bool, paper_dropout: bool):
+def make_training_step_benchmark(work: Workload, compiled: bool, paper_dropout: bool):
   """Builds a training step whose loss is read immediately; see `make_step`.
 
   Returns:

@@ -20,13 +20,13 @@ from transformer.training.setup import make_training_setup
 
 
 class Compiled(NamedTuple):
-  """A training step compiled for devices.
+  """A training step or a search compiled for devices.
 
   Attributes:
     facts: settings of the compilation, for JSON.
     memory: bytes per device: `arguments`, `outputs`, `temporaries`, `code` and `total`.
-    flops: the model's operations per device, by formula; NaN if the model does not count them.
-    xla_flops: operations that XLA counts, the body of a loop once; NaN for GPUs.
+    flops: the model's FLOPs per device, by formula; NaN if the model does not report them.
+    xla_flops: FLOPs that XLA counts, the body of a loop once; NaN for GPUs.
     text: the program, see `hlo`; empty if it does not fit into a device's memory.
   """
 
@@ -46,8 +46,8 @@ def check(settings: Config):
     )
 
 
-def without_a_cache():
-  """Lets JAX compile for described devices: on the CPU, without caching the programs."""
+def configure_offline_compilation():
+  """Configures JAX to compile for described devices: on the CPU, without a compilation cache."""
   jax.config.update('jax_platforms', 'cpu')
   # The cache could store programs for devices of another machine, but not load them.
   jax.config.update('jax_enable_compilation_cache', False)

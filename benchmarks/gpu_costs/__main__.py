@@ -105,8 +105,8 @@ def table(result: dict[str, Any], memory: int, steps: int) -> list[tuple[str, st
     ('estimated attention', f'{1e3 * seconds["attention"]:.1f} ms'),
     ('estimated other kernels', f'{1e3 * seconds["other"]:.1f} ms'),
     ('estimated collectives', f'{1e3 * seconds["collectives"]:.1f} ms'),
-    ('estimated update', f'{1e3 * total:.1f} ms'),
-    (f'days for {steps:,} updates', f'{steps * total / 86_400:.2f}'),
+    ('estimated training step', f'{1e3 * total:.1f} ms'),
+    (f'days for {steps:,} steps', f'{steps * total / 86_400:.2f}'),
     ('utilization, estimated', f'{result["utilization"]:.1%}'),
     ('compiled in', f'{result["compile_seconds"]:.0f} s'),
   ]

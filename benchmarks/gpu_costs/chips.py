@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compiled.training_step import without_a_cache
+from benchmarks.compiled.training_step import configure_offline_compilation
 from transformer.errors import UserError
 
 CHIPS = Path(__file__).with_name('chips.json')
@@ -146,7 +146,7 @@ def devices_of(chip: Chip, topology: str) -> list[Any]:
     )
   # Allows the compiler to load on a machine without a driver.
   os.environ['JAX_SKIP_CUDA_CONSTRAINTS_CHECK'] = '1'
-  without_a_cache()
+  configure_offline_compilation()
   from jax.experimental import topologies
 
   return list(

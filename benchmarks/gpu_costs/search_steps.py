@@ -1,4 +1,4 @@
-"""The kernels of a turn, which is one iteration of a search's loop: a token for each sentence."""
+"""The kernels of a decoding step: an iteration of a search's loop, a token for each sentence."""
 
 import collections
 import re
@@ -12,18 +12,18 @@ from benchmarks.gpu_costs.kernels import Kernel
 
 
 def read(program: Program) -> list[Kernel]:
-  """Returns the kernels of a turn of the entry's largest loop, and of its condition."""
-  turns = []
+  """Returns the kernels of an iteration of the entry's largest loop, and of its condition."""
+  steps = []
   for instruction in program.computations[program.entry]:
     if instruction.opcode == 'while':
       parts = re.findall(r'(?:condition|body)=%?([\w.\-]+)', instruction.rest)
       found = [kernels.read(program._replace(entry=name)) for name in parts]
-      turns.append([kernel for part in found for kernel in part])
-  return max(turns, key=len, default=[])
+      steps.append([kernel for part in found for kernel in part])
+  return max(steps, key=len, default=[])
 
 
 def cost(found: Sequence[Kernel], chip: Chip) -> dict[str, Any]:
-  """Returns the costs of a turn, for JSON: kernels, their kinds, bytes and estimated seconds."""
+  """Returns the costs of a decoding step for JSON: kernels, kinds, bytes and estimated seconds."""
   kinds = collections.Counter()
   for kernel in found:
     kinds[kernel.kind] += kernel.count

@@ -4,9 +4,9 @@ r"""Counts the kernels of a search on GPUs, by compiling it on any machine.
       --length=32 --config.decode.beam_size=1 --config.decode.batch_size=64 \
       --config.decode.max_extra_length=1 --config.model.dtype=bfloat16
 
-XLA's GPU compiler compiles the search of eval.py; no GPU is needed. A turn, which is an iteration
-of its loop, adds a token to each sentence. All numbers are for one turn with full caches. Times are
-estimates; docs/launching.md explains them.
+XLA's GPU compiler compiles the search of eval.py; no GPU is needed. A decoding step, which is an
+iteration of its loop, adds a token to each sentence. All numbers are for one step with full caches.
+Times are estimates; docs/launching.md explains them.
 """
 
 from typing import Any
@@ -80,7 +80,7 @@ def describe(facts: dict[str, Any], chip: str) -> str:
 
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
-  """Returns the numbers of a turn in human-readable form: names and values."""
+  """Returns the numbers of a decoding step in human-readable form: names and values."""
   sentences = result['sentences']
   return [
     ('memory', f'{result["memory"]["total"] / 1e9:.2f} GB'),
@@ -88,7 +88,7 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
     *((f'  {kind}', f'{count:,}') for kind, count in result['kinds'].items()),
     ('bytes moved', f'{result["moved"] / 1e6:,.1f} MB'),
     ('bytes moved for a token', f'{result["moved"] / sentences / 1e6:,.2f} MB'),
-    ('estimated turn', f'{1e3 * result["seconds"]:.3f} ms'),
+    ('estimated decoding step', f'{1e3 * result["seconds"]:.3f} ms'),
     ('estimated tokens a second', f'{sentences / result["seconds"]:,.0f}'),
     ('compiled in', f'{result["compile_seconds"]:.0f} s'),
   ]

@@ -37,7 +37,7 @@ _HEADS = (
   'attention',
   'other',
   'collectives',
-  'update',
+  'training step',
   'utilization',
 )
 

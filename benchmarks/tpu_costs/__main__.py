@@ -44,7 +44,7 @@ def main(_):
   from benchmarks.tpu_costs import estimate
 
   training_step.check(settings)
-  result = estimate.update_cost(settings, estimate.devices_of(_TOPOLOGY.value))
+  result = estimate.training_step_cost(settings, estimate.devices_of(_TOPOLOGY.value))
   print(training_step.describe(result, _TOPOLOGY.value))
   training_step.print_table(table(result))
   if not estimate.fits(result):
@@ -60,7 +60,7 @@ def main(_):
 
 
 def table(result: dict[str, Any]) -> list[tuple[str, str]]:
-  """Returns the numbers of `estimate.update_cost` in human-readable form: names and values."""
+  """Returns the numbers of `training_step_cost` in human-readable form: names and values."""
   from benchmarks.compiled.training_step import mesh_of
   from benchmarks.tpu_costs import estimate
 

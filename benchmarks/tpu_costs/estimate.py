@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from benchmarks.compiled import hlo
 from benchmarks.compiled.training_step import (
   compile_training_step,
+  configure_offline_compilation,
   totals,
-  without_a_cache,
 )
 from transformer.config import Config
 from transformer.errors import UserError
@@ -79,7 +79,7 @@ def devices_of(topology: str) -> list[Any]:
     )
   for name, value in _NO_MACHINE.items():
     os.environ.setdefault(name, value)
-  without_a_cache()
+  configure_offline_compilation()
   from jax.experimental import topologies  # The import itself needs libtpu.
 
   return list(
@@ -87,7 +87,7 @@ def devices_of(topology: str) -> list[Any]:
   )
 
 
-def update_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
+def training_step_cost(settings: Config, devices: Sequence[Any]) -> dict[str, Any]:
   """Compiles the training step of a config for devices; returns its costs on one chip, for JSON.
 
   `memory` is None if the compiler reports too little memory; `flops.xla` counts a loop's body

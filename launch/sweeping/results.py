@@ -78,7 +78,7 @@ def page(
   ]
   for title, plot, arguments in (
     (
-      'Optimisation history',
+      'Optimization history',
       visualization.plot_optimization_history,
       {'target_name': objective},
     ),

@@ -26,13 +26,13 @@ _MEMORY = 0.9  # The fraction of a GPU's memory that all its workers use togethe
 LOGS = 'workers'
 
 
-def work(sweep: Sweep, alone: bool, command: str):
+def work(sweep: Sweep, is_slurm_job: bool, command: str):
   """Runs one trial after another until none is left.
 
   Args:
-    alone: whether no process waits for this worker: it is a Slurm job. A Slurm job writes the page
-      after each trial, and exits when no trial is available. Any other worker waits until all
-      trials have finished: if a worker is killed, another one takes over its trial.
+    is_slurm_job: no process waits for a Slurm job, so it writes the page after each trial, and
+      exits when no trial is available. Any other worker waits until all trials have finished,
+      since it takes over the trials of a killed worker.
     command: the command that started the sweep, shown on the page.
 
   Raises:
@@ -44,12 +44,12 @@ def work(sweep: Sweep, alone: bool, command: str):
     while not signals:
       trial = sweep.run_next(lambda trial: run_trial(sweep, trial, children, signals))
       if trial is None:
-        if alone or not sweep.num_unfinished():
+        if is_slurm_job or not sweep.num_unfinished():
           return
         time.sleep(_POLL_SECONDS)
         continue
       checkpoints.delete_all_but_best(sweep)
-      if alone:
+      if is_slurm_job:
         results.write(sweep, command)
       reasons.append(_reason_of_early_failure(trial))
       if len(reasons) == _FIRST_TRIALS and reasons[0] and len(set(reasons)) == 1:

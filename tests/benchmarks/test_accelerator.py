@@ -1,4 +1,4 @@
-"""`benchmarks/accelerator.py` goes on where it stopped, and needs few packages."""
+"""`benchmarks/accelerator.py` resumes where it stopped, and needs few packages."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_measurements_need_few_packages(bare):
   assert not done.returncode, done.stderr
 
 
-def test_a_record_keeps_what_it_has(tmp_path):
+def test_a_results_file_keeps_earlier_results(tmp_path):
   path = tmp_path / 'all.json'
   ResultsFile(path, 'full').add('one', **measured([{'x': 1}]))
   again = ResultsFile(path, 'full')
@@ -160,7 +160,7 @@ def test_a_section_that_fails_or_takes_too_long_keeps_its_rows(tmp_path, body, e
   )
 
 
-def test_a_call_leaves_what_does_not_fit(tmp_path):
+def test_a_call_skips_sections_that_exceed_its_time(tmp_path):
   path = tmp_path / 'all.json'
   first, *others = [section.name for section in sections('toy')]
   ResultsFile(path, 'toy').add(first, **measured([]))
@@ -170,8 +170,8 @@ def test_a_call_leaves_what_does_not_fit(tmp_path):
   assert path.read_bytes() == before
 
 
-def test_tables_hold_the_figures_of_both_systems():
-  update = {
+def test_tables_have_the_numbers_of_both_systems():
+  training_step = {
     'rows': 8,
     'length': 16,
     'least': 0.009,
@@ -179,19 +179,24 @@ def test_tables_hold_the_figures_of_both_systems():
     'device_bytes': 2e9,
     'loss': 6,
   }
-  ours = {**update, 'seconds': 0.01, 'tokens_per_second': 12_800.0, 'utilization': 0.4}
+  ours = {
+    **training_step,
+    'seconds': 0.01,
+    'tokens_per_second': 12_800.0,
+    'utilization': 0.4,
+  }
   theirs = {
-    **update,
+    **training_step,
     'seconds': 0.013,
     'tokens_per_second': 9846.0,
     'utilization': None,
   }
   found = {
-    'updates, base': measured(
+    'training steps, base': measured(
       [ours, {'rows': 9, 'length': 16, 'error': 'no | memory'}]
     ),
-    'updates, base, PyTorch': measured([theirs]),
-    'updates, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
+    'training steps, base, PyTorch': measured([theirs]),
+    'training steps, base, reproducible': measured([{**ours, 'seconds': 0.02}]),
     'searches': measured([], 'it took longer than 5 s'),
   }
   text = tables({'size': 'full', 'sections': found})
@@ -201,7 +206,7 @@ def test_tables_hold_the_figures_of_both_systems():
   )
   assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text
   assert '| searches | it took longer than 5 s |' in text
-  assert r'| updates, base: rows 9, length 16 | no \| memory |' in text
+  assert r'| training steps, base: rows 9, length 16 | no \| memory |' in text
   for table in text.split('\n\n'):
     assert len({line.replace(r'\|', '').count('|') for line in table.splitlines()}) <= 1
   assert 'Waiting for data' not in text

@@ -1,4 +1,4 @@
-"""`benchmarks/decode.py` measures what is installed, and says what it leaves out."""
+"""`benchmarks/decode.py` measures the installed toolkits and reports the skipped ones."""
 
 import pathlib
 import subprocess
@@ -10,9 +10,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.long
-def test_toolkits_that_a_python_lacks_are_left_out_in_a_line_each(
-  trained, folder, tmp_path
-):
+def test_missing_toolkits_are_skipped_with_a_line_each(trained, folder, tmp_path):
   bare = tmp_path / 'python'  # Without the packages that are installed.
   bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding='utf-8')
   bare.chmod(0o755)

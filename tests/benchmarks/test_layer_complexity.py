@@ -35,7 +35,7 @@ def products(layer, n, d):
 
 @pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: layer.name)
 @pytest.mark.parametrize(('n', 'd'), [(48, 64), (64, 32), (520, 16)])
-def test_flops_are_those_of_the_products_and_little_more(layer, n, d):
+def test_flops_are_little_more_than_the_flops_of_the_products(layer, n, d):
   counted, by_hand = table1_layers.flops(layer, n, d), products(layer, n, d)
   heads = table1_layers.HEADS if layer is PROJECTED else 1
   # At most ten for each attention weight, and for each number of the input and output.
@@ -44,7 +44,7 @@ def test_flops_are_those_of_the_products_and_little_more(layer, n, d):
 
 
 @EACH
-def test_sequential_operations_are_those_of_table_1(layer):
+def test_sequential_operations_match_table_1(layer):
   counted = [table1_layers.sequential_operations(layer, n, 16) for n in (5, 16, 33)]
   assert counted == (
     [5, 16, 33]
@@ -98,7 +98,7 @@ def test_a_recurrent_layer_equals_its_loop():
   np.testing.assert_allclose(h_TD, RECURRENT.apply(weights, x_TD), rtol=1e-4, atol=1e-5)
 
 
-def test_restricted_attention_is_attention_with_all_but_neighbours_masked():
+def test_restricted_attention_is_attention_with_all_but_neighbors_masked():
   from transformer.ops.attention import dot_product_attention
 
   n = 2 * NEIGHBORHOOD
@@ -132,7 +132,7 @@ def script(*flags):
 
 
 @pytest.mark.long
-def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
+def test_the_script_prints_the_papers_formulas_next_to_the_counts(tmp_path):
   done = script(
     '--turns=0',
     '--lengths=32,64,128',
@@ -174,7 +174,7 @@ def test_the_script_prints_the_papers_formulas_beside_the_counts(tmp_path):
     ('--output=plot.xyz', '--output must end in'),
   ],
 )
-def test_a_mistake_is_one_line(flag, fact):
+def test_user_error_is_one_line(flag, fact):
   done = script(flag)
   assert done.returncode == 1 and done.stderr.startswith(f'error: {fact}'), done.stderr
   assert done.stderr.count('\n') == 1

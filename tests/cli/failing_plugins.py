@@ -1,4 +1,4 @@
-"""Parts of one's own that fail at the start of a run."""
+"""Plugins that fail at the start of a run."""
 
 from transformer.training.objective import Objective
 

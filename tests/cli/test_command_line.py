@@ -1,4 +1,4 @@
-"""Commands print help, refuse mistakes, and end with the right status."""
+"""Commands print help and one-line errors, and exit with the right status."""
 
 import ast
 import os
@@ -13,15 +13,15 @@ from transformer.system import installation
 
 
 @pytest.mark.parametrize('flags', ['--workdir s3://b', '--workdir=file:///c'])
-def test_a_path_with_a_scheme_is_refused(evaluate, flags):
-  message = evaluate.refuses(*flags.split())
+def test_a_path_with_a_scheme_is_rejected(evaluate, flags):
+  message = evaluate.rejects(*flags.split())
   path = re.split('[= ]', flags)[-1]
   assert message.startswith(f'{path} must be a path on this machine')
   assert re.search(r'begins with \w+://$', message)
 
 
 @pytest.mark.parametrize('name', ['train', 'eval'])
-def test_as_a_process_a_command_helps_and_refuses_without_jax(
+def test_commands_print_help_and_errors_without_importing_jax(
   name, tmp_path, monkeypatch, one_error
 ):
   def run(command, *flags):

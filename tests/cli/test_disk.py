@@ -39,7 +39,7 @@ def small_disk(tmp_path):
 
 
 def leave_free(disk, size):
-  """Fills a disk, except for so many bytes."""
+  """Fills a disk, except for the given number of bytes."""
   with (disk / 'filler').open('wb', buffering=0) as file, contextlib.suppress(OSError):
     while file.write(bytes(4096)):
       pass
@@ -57,7 +57,7 @@ def test_a_full_disk_is_reported_in_one_line_and_the_run_can_be_resumed(
   shutil.copytree(trained, workdir)
   for size in (0, 4096, 12288, 20480, 40960, 81920, 163840):
     leave_free(small_disk, size)
-    message = train.refuses(*flags, f'--workdir={workdir}')
+    message = train.rejects(*flags, f'--workdir={workdir}')
     assert 'No space left on device' in message and str(workdir) in message, message
     assert not (workdir / LOCK).exists()
     check_intact(evaluate, workdir)
@@ -75,7 +75,7 @@ def test_a_run_on_a_read_only_disk_can_be_read(
   workdir = small_disk / 'run'
   shutil.copytree(trained, workdir)
   subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
-  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
+  message = train.rejects(f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS)
   assert message.startswith(f'--workdir needs a directory to write to; {workdir} is')
   check_intact(evaluate, workdir)
 
@@ -89,7 +89,7 @@ def test_a_locked_run_can_be_read_and_not_trained(
     path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
   }
   with run_lock(workdir):
-    message = train.refuses(
+    message = train.rejects(
       f'--config={folder}/tiny.py', f'--workdir={workdir}', *STEPS
     )
     check_intact(evaluate, workdir)
@@ -101,5 +101,5 @@ def test_a_locked_run_can_be_read_and_not_trained(
     path: path.stat().st_mtime_ns for path in workdir.rglob('*') if path.is_file()
   } == before
   with run_lock(tmp_path / 'new'):  # The holder has written nothing yet.
-    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
+    message = train.rejects(f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new')
     assert 'in use by process' in message

@@ -158,7 +158,7 @@ def sandbox(folder, train, evaluate, doc_plugins, tmp_path_factory):
 
 
 def shortened(block):
-  """The block with less to do, and without what is installed already."""
+  """The block with less work, and without commands that install packages."""
   block = re.sub(r' *\\\n *', ' ', block)
   lines = [
     line
@@ -176,14 +176,14 @@ def shortened(block):
 
 
 @pytest.mark.parametrize('name', ELSEWHERE)
-def test_what_is_run_elsewhere_is_on_a_page_and_run(name):
+def test_commands_that_other_tests_run_are_on_a_page(name):
   assert any(name in block for block in BLOCKS.values())
   file, words = ELSEWHERE[name]
   assert words in (ROOT / file).read_text('utf-8')
 
 
 def run(command, sandbox, devices=1):
-  """Runs a command in the sandbox as a user would, on so many devices."""
+  """Runs a command in the sandbox as a user would, on N devices."""
   return subprocess.run(
     command,
     cwd=sandbox,
@@ -223,7 +223,9 @@ def test_commands_run_as_they_stand(sandbox, place):
 
 
 @pytest.mark.parametrize('page', ['README.md', 'docs/python.md'])
-def test_the_python_of_a_page_translates_and_gives_losses_with_gradients(sandbox, page):
+def test_the_python_of_a_page_translates_and_returns_losses_with_gradients(
+  sandbox, page
+):
   for program in blocks_of(page, 'python'):
     checks = (
       """
@@ -251,7 +253,7 @@ def test_a_notebook_runs_from_top_to_bottom(sandbox, notebook):
   assert done.returncode == 0, done.stderr
 
 
-def test_figures_are_drawn_and_not_stale(sandbox, tmp_path):
+def test_figures_are_generated_and_not_stale(sandbox, tmp_path):
   done = run([sys.executable, 'docs/figures.py'], sandbox)
   assert done.returncode == 0, done.stderr
   done = run(

@@ -1,4 +1,4 @@
-"""A mistake in scoring ends in one line and status 1, with nothing half written."""
+"""A user error in scoring ends in one line and status 1, without partial files."""
 
 import hashlib
 import json
@@ -73,9 +73,9 @@ FILE, BOTH = (
     ('stray', "argument 'stray'"),
   ],
 )
-def test_a_mistake_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
+def test_user_error_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
   before = (folder / 'test.de').read_bytes()
-  message = evaluate.refuses(
+  message = evaluate.rejects(
     f'--workdir={trained}', *flags.format(folder=folder).split()
   )
   assert fact in message, message
@@ -89,11 +89,11 @@ def test_a_run_without_a_checkpoint_cannot_be_scored(evaluate, trained, tmp_path
   shutil.copytree(
     trained, tmp_path / 'run', ignore=shutil.ignore_patterns('checkpoints')
   )
-  assert 'no checkpoint; train the run first' in evaluate.refuses(
+  assert 'no checkpoint; train the run first' in evaluate.rejects(
     f'--workdir={tmp_path}/run'
   )
   (tmp_path / 'run' / 'checkpoints').mkdir()
-  assert 'no checkpoint; train the run first' in evaluate.refuses(
+  assert 'no checkpoint; train the run first' in evaluate.rejects(
     f'--workdir={tmp_path}/run'
   )
 
@@ -242,7 +242,7 @@ def test_lists_of_the_best_and_ensembles(evaluate, folder, trained, tmp_path):
 
   shutil.copytree(trained, tmp_path / 'twin')
   assert lines_of(f'--ensemble={tmp_path}/twin') == plain
-  # A step is that of --workdir; the best of the other run is its last.
+  # A step number refers to --workdir; the best checkpoint of the other run is its last.
   status, _, err = evaluate(
     f'--workdir={trained}',
     f'--ensemble={tmp_path}/twin',
@@ -263,7 +263,7 @@ def test_lists_of_the_best_and_ensembles(evaluate, folder, trained, tmp_path):
 
 
 @pytest.mark.long
-def test_samples_are_told_from_what_a_search_found(evaluate, trained, tmp_path):
+def test_samples_and_search_results_are_distinguished(evaluate, trained, tmp_path):
   for flags, stem in (
     ('--sample', 'samples1.alpha0.6.temperature1.top_k0.top_p1.seed0'),
     (
@@ -322,7 +322,7 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
   damage = f'{tmp_path}/run/checkpoints/1 is damaged: params/'
-  assert damage in evaluate.refuses(f'--workdir={tmp_path}/run', '--checkpoint=1')
+  assert damage in evaluate.rejects(f'--workdir={tmp_path}/run', '--checkpoint=1')
   taken = tmp_path / 'run/eval/valid.step2.beam1.alpha0.6.json'
   taken.write_text(
     json.dumps({'workdir': str(tmp_path / 'run'), 'text_sha256': 'another'})
@@ -341,12 +341,12 @@ def test_a_damaged_checkpoint_is_named_and_does_not_keep_others_from_being_score
   assert table['steps'] == [2] and 'also in' in out
 
 
-def test_a_config_that_does_not_fit_the_checkpoint_is_refused(
+def test_a_config_that_does_not_fit_the_checkpoint_is_rejected(
   evaluate, trained, tmp_path, change_settings
 ):
   shutil.copytree(trained, tmp_path / 'run')
   change_settings(tmp_path / 'run', model__num_layers=2)
-  assert 'incompatible with config.json' in evaluate.refuses(
+  assert 'incompatible with config.json' in evaluate.rejects(
     f'--workdir={tmp_path}/run'
   )
 

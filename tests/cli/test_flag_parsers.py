@@ -80,7 +80,7 @@ VALUES = {
 
 
 def all_keys():
-  """Yields the name and the type of each key; that of one with several types is the last."""
+  """Yields the name and the type of each key; a key with several types has the last one."""
   for group, groups in typing.get_type_hints(Config).items():
     kinds = typing.get_type_hints(groups) if dataclasses.is_dataclass(groups) else {}
     for key, kind in kinds.items() or [('', groups)]:
@@ -140,7 +140,7 @@ def test_a_list_can_be_emptied(nothing):
   )
 
 
-def test_whole_numbers_and_keys_that_are_left_open():
+def test_integers_and_keys_without_a_fixed_type():
   config = settings_of(
     '--config.train.steps=1e3',
     '--config.seed=1_000',
@@ -165,7 +165,7 @@ def test_whole_numbers_and_keys_that_are_left_open():
     (f'data.valid={"(" * 500}', 'text in a tuple needs quotes'),
   ],
 )
-def test_what_is_neither_is_refused_in_one_line(argument, fact):
+def test_values_of_neither_type_are_rejected_in_one_line(argument, fact):
   with pytest.raises((flags.Error, ValueError), match=fact) as caught:
     settings_of(f'--config.{argument}')
   assert '\n' not in str(caught.value) and argument.partition('=')[0] in str(

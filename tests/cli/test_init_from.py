@@ -34,9 +34,9 @@ ORIGIN = ModelConfig(num_layers=1, model_dim=8, ff_dim=11, num_heads=2)
 def test_a_run_does_not_start_from_a_different_model(changes):
   kind = 'learned' if 'max_positions' in changes else 'sinusoidal'
   origin = dataclasses.replace(ORIGIN, positions=kind)
-  with pytest.raises(UserError) as refused:
+  with pytest.raises(UserError) as rejected:
     check_same_model(origin, dataclasses.replace(origin, **changes))
-  message = str(refused.value)
+  message = str(rejected.value)
   assert '\n' not in message and 'model.model_dim' not in message
   for name, value in changes.items():
     there = f'model.{name} is {getattr(origin, name)} there'
@@ -56,7 +56,7 @@ def test_settings_that_keep_the_meaning_of_parameters_may_differ(changes):
   check_same_model(origin, dataclasses.replace(origin, **changes))
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written(
+def test_an_incompatible_run_is_rejected_before_anything_is_written(
   train, folder, trained, tmp_path
 ):
   leaves = jax.tree.leaves(load_to_host(trained).params)  # No device keeps them.
@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
       'from train.init_from; set --config.data.vocabulary_size=300; got 299',
     ),
   ):
-    assert fact in train.refuses(*config, *flags)
+    assert fact in train.rejects(*config, *flags)
   assert not (tmp_path / 'run').exists()
 
 
@@ -95,14 +95,14 @@ def test_a_run_keeps_the_vocabulary_that_it_was_given(train, folder, tmp_path):
     f'--workdir={tmp_path}/run',
     f'--config.data.vocabulary={tmp_path}/own.model',
   )
-  assert 'set --config.data.vocabulary_size=290; got 300' in train.refuses(*flags)
+  assert 'set --config.data.vocabulary_size=290; got 300' in train.rejects(*flags)
   status, _, err = train(*flags, '--config.data.vocabulary_size=290')
   assert status == 0, err
-  # The run has its own copy, so it goes on without the file.
+  # The run has a copy, so it resumes without the file.
   (tmp_path / 'own.model').unlink()
   status, _, err = train(f'--workdir={tmp_path}/run')
   assert status == 0 and 'the run is done' in err, err
-  assert 'data.vocabulary' in train.refuses(
+  assert 'data.vocabulary' in train.rejects(
     *flags[:2],
     '--config.data.vocabulary_size=290',
     '--config.data.vocabulary=/another.model',
@@ -110,7 +110,7 @@ def test_a_run_keeps_the_vocabulary_that_it_was_given(train, folder, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
+def test_a_run_starts_from_another_with_the_vocabulary_on_the_page(
   train, folder, trained, tmp_path, monkeypatch
 ):
   monkeypatch.chdir(tmp_path)
@@ -136,7 +136,7 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
     return *config, size, origin, f'--config.train.steps={steps}', *flags
 
   given = f'--config.data.vocabulary={tmp_path}/new.model'
-  assert 'vocabulary comes from train.init_from' in train.refuses(
+  assert 'vocabulary comes from train.init_from' in train.rejects(
     *start('RUN', 1, given)
   )
   status, _, err = train(*start('RUN_NEW', 1))
@@ -146,5 +146,5 @@ def test_a_run_starts_from_another_with_the_vocabulary_that_the_page_gives_it(
   shutil.copytree('RUN_NEW', 'MOVED')
   status, _, err = train(*start('MOVED', 2))
   assert status == 0 and 'the run is done' in err, err
-  message = train.refuses(*start('run', 3))
+  message = train.rejects(*start('run', 3))
   assert 'was started with a different train.init_from' in message

@@ -69,20 +69,20 @@ def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
     said = b''
     with contextlib.suppress(
       OSError
-    ):  # What a terminal gives when the other side is gone.
+    ):  # A terminal raises this when the other side is gone.
       while select.select([ours], [], [], 100)[0]:
         said += os.read(ours, 4096)
         if said.endswith(b'> '):
           os.write(ours, next(typed))
     assert process.wait(100) == 0, process.stderr.read()
   os.close(ours)
-  said = said.decode(errors='replace')  # A terminal shows what is typed.
+  said = said.decode(errors='replace')  # A terminal echoes its input.
   assert all(line in said for line in whole.split('\n')) and 'Ctrl-D ends' in said
 
 
 @pytest.mark.long
 def test_a_pipe_gets_what_a_file_gets(evaluate, trained, tmp_path, capfdbinary):
-  """More lines than are translated together: draws and lists go by the numbers of the lines."""
+  """More lines than are translated together: samples and lists depend on the line numbers."""
   (tmp_path / 'in').write_text(
     ''.join(f'{source}\n' for source in ENGLISH * 40), 'utf-8'
   )

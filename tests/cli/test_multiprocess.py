@@ -101,7 +101,7 @@ def assert_same_run(workdir, whole):
 def test_several_processes_make_the_run_of_one_and_stop_together(
   folder, whole, tmp_path
 ):
-  """Stopped; then the first killed; then the other cannot write; then one process alone."""
+  """Stopped; then the first killed; then the other cannot write; then only one process."""
   parts, log = tmp_path / 'parts', tmp_path / 'log'
   local = [
     'launch/local.py',
@@ -153,11 +153,11 @@ def test_several_processes_make_the_run_of_one_and_stop_together(
   assert_same_run(parts, whole)
 
 
-def test_processes_refuse_a_locked_run_in_one_line(launch, folder, tmp_path):
+def test_processes_reject_a_locked_run_in_one_line(launch, folder, tmp_path):
   workdir = tmp_path / 'run'
   with run_lock(workdir):
-    refused = launch.refuses('--processes=2', '--', *flags(folder, workdir))
-  assert f'{workdir} is in use by process {os.getpid()}' in refused
+    rejected = launch.rejects('--processes=2', '--', *flags(folder, workdir))
+  assert f'{workdir} is in use by process {os.getpid()}' in rejected
 
 
 def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
@@ -188,8 +188,8 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
   ],
 )
-def test_a_mistake_is_one_line(launch, arguments, fact):
-  assert fact in launch.refuses(*arguments)
+def test_user_error_is_one_line(launch, arguments, fact):
+  assert fact in launch.rejects(*arguments)
 
 
 @pytest.mark.skipif(
@@ -251,8 +251,8 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
   assert_same_run(workdir, whole)
 
 
-def test_distributed_without_other_processes_is_refused(train, folder, tmp_path):
-  message = train.refuses(
+def test_distributed_without_other_processes_is_rejected(train, folder, tmp_path):
+  message = train.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--distributed'
   )
   assert '--distributed found no description of the processes' in message

@@ -1,4 +1,4 @@
-"""A run whose text comes from a custom source."""
+"""A run trains on a custom source, and needs it only for training."""
 
 import csv
 import json
@@ -15,9 +15,7 @@ from transformer import files
 
 
 @pytest.mark.long
-def test_a_run_trains_on_its_own_source_and_needs_it_for_that_alone(
-  doc_plugins, tmp_path
-):
+def test_a_run_needs_its_custom_source_only_for_training(doc_plugins, tmp_path):
   def run_here(command, *arguments):
     done = subprocess.run(
       [sys.executable, ROOT / command, '--workdir=run', *arguments],

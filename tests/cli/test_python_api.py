@@ -1,4 +1,4 @@
-"""A run in Python gives what eval.py writes."""
+"""A run in Python returns the results that eval.py writes."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def targets(folder):
   return (folder / 'test.de').read_text('utf-8').splitlines()
 
 
-def test_draws_and_scores_are_those_of_eval(say, run, sources, targets, folder):
+def test_samples_and_scores_match_eval(say, run, sources, targets, folder):
   lists = run.translate(sources, sample=True, beam_size=2, nbest=2, seed=3)
   assert say('--sample', '--beam_size=2', '--nbest=2', '--seed=3') == [
     f'{number} ||| {text} ||| {score:.6f}'

@@ -1,4 +1,4 @@
-"""`train.py` resumes a run, and refuses one that is damaged or that differs."""
+"""`train.py` resumes a run, and rejects a damaged run or another config."""
 
 import json
 import os
@@ -28,12 +28,12 @@ def files_of(run):
   }
 
 
-def test_another_config_for_a_run_is_refused_with_every_difference(
+def test_another_config_for_a_run_is_rejected_with_every_difference(
   train, folder, trained
 ):
   before = files_of(trained)
   flags = f'--config={folder}/tiny.py', f'--workdir={trained}'
-  message = train.refuses(
+  message = train.rejects(
     *flags,
     '--config.model.ff_dim=13',
     '--config.seed=5',
@@ -50,7 +50,7 @@ def test_another_config_for_a_run_is_refused_with_every_difference(
   assert files_of(trained) == before
 
 
-def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
+def test_a_run_resumes_or_another_starts_with_its_settings(
   train, folder, trained, tmp_path
 ):
   run = tmp_path / 'a:run'
@@ -65,7 +65,7 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     assert status == 0 and 'contains this run, which is finished' in err, err
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
-  # A finished run is left alone.
+  # A finished run is unchanged.
   assert run_directory.read_config(run)['train']['keep'] == 5
   status, _, err = train(
     f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3'
@@ -76,22 +76,20 @@ def test_a_run_goes_on_or_another_begins_with_the_settings_of_the_run(
     'train.keep': {'from': 5, 'to': 3},
     'train.steps': {'from': 2, 'to': 3},
   }
-  assert 'seed was 0, is now 7' in train.refuses(f'--workdir={run}', '--config.seed=7')
+  assert 'seed was 0, is now 7' in train.rejects(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
   assert settings == Config.from_dict(run_directory.read_config(run)).to_dict()
   assert settings['train']['keep'] == 3
   new = f'--workdir={tmp_path}/new'
   status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')
   assert status == 0 and 'is available for a new run' in err, err
-  assert f'{folder} holds no run' in train.refuses(f'--config={folder}', new)
+  assert f'{folder} holds no run' in train.rejects(f'--config={folder}', new)
   (run / 'config.json').write_text('{"seed": 0}')
   for flags in ([f'--workdir={run}'], [f'--config={run}', new]):
-    assert "config.json should contain the run's config" in train.refuses(*flags)
+    assert "config.json should contain the run's config" in train.rejects(*flags)
 
 
-def test_starting_a_run_that_is_done_leaves_its_record_as_it_was(
-  train, trained, tmp_path
-):
+def test_starting_a_finished_run_leaves_its_record_unchanged(train, trained, tmp_path):
   run = shutil.copytree(trained, tmp_path / 'run')
   before = (run / 'run.json').read_bytes()
   for flags in ((), ('--config.train.keep=3',)):
@@ -123,7 +121,7 @@ def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
     env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
   )
   try:
-    # Before the first update, the file is empty, and there is nothing to save.
+    # Before the first training step, the file is empty, and there is nothing to save.
     wait_until(lambda: any(path.stat().st_size for path in run.glob('metrics.jsonl')))
   finally:
     terminal.kill()
@@ -134,7 +132,7 @@ def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
 
 
 @pytest.mark.parametrize('number', [None, FORMAT + 1])
-def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
+def test_a_run_of_another_format_is_rejected_wherever_it_is_opened(
   train, evaluate, folder, trained, tmp_path, number
 ):
   run = shutil.copytree(trained, tmp_path / 'run')
@@ -150,7 +148,7 @@ def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
   before = files_of(run)
   fresh = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/new'
   messages = [
-    train.refuses(*flags)
+    train.rejects(*flags)
     for flags in (
       (f'--config={folder}/tiny.py', f'--workdir={run}'),
       (f'--workdir={run}',),
@@ -158,7 +156,7 @@ def test_a_run_of_another_format_is_refused_wherever_it_is_opened(
       (*fresh, '--check', f'--config.train.init_from={run}'),
     )
   ]
-  messages.append(evaluate.refuses(f'--workdir={run}'))
+  messages.append(evaluate.rejects(f'--workdir={run}'))
   with pytest.raises(UserError) as error:
     transformer.load(run)
   messages.append(str(error.value))
@@ -192,14 +190,14 @@ def test_a_run_without_one_of_its_files_does_not_count_as_new(
   (run / name).unlink()
   before = files_of(run)
   for flags in ((), ('--check',)):
-    assert fact in train.refuses(
+    assert fact in train.rejects(
       f'--config={folder}/tiny.py', f'--workdir={run}', *flags
     )
   assert files_of(run) == before
 
 
 @pytest.mark.parametrize('lost', ['checkpoints', 'checkpoints/*'])
-def test_a_run_that_lost_checkpoints_never_begins_anew_by_itself(
+def test_a_run_that_lost_checkpoints_never_starts_over_by_itself(
   train, folder, trained, tmp_path, lost
 ):
   run = shutil.copytree(trained, tmp_path / 'run')
@@ -209,7 +207,7 @@ def test_a_run_that_lost_checkpoints_never_begins_anew_by_itself(
     file.write('{"step": 9}\n')
   before = files_of(run)
   for flags in ((), ('--check',), ('--config.train.steps=9',)):
-    message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
+    message = train.rejects(f'--config={folder}/tiny.py', f'--workdir={run}', *flags)
     assert f'{run} was trained to step 9, but has no checkpoint' in message
   assert files_of(run) == before
 
@@ -257,4 +255,4 @@ def test_run_json_records_whether_the_run_is_reproducible(
     '--xla_gpu_autotune_level=0',
   ]
   assert rows_of(tmp_path / 'run') == rows_of(trained)  # On a CPU it changes nothing.
-  assert 'train.reproducible was True, is False' in train.refuses(*flags[:2])
+  assert 'train.reproducible was True, is False' in train.rejects(*flags[:2])

@@ -29,7 +29,7 @@ def change_params(trained, tmp_path_factory):
   return change
 
 
-def test_parameters_that_are_not_finite_are_refused(change_params):
+def test_parameters_that_are_not_finite_are_rejected(change_params):
   workdir = change_params(lambda leaf: jnp.where(leaf == leaf.max(), jnp.nan, leaf))
   with pytest.raises(
     UserError,
@@ -49,9 +49,7 @@ def leave(sources, translations, references):
   raise SystemExit('no more memory')
 
 
-def test_a_metric_of_ones_own_that_ends_the_process_costs_itself_alone(
-  evaluate, trained, tmp_path
-):
+def test_a_custom_metric_that_exits_affects_no_other_score(evaluate, trained, tmp_path):
   status, out, err = evaluate(
     f'--workdir={trained}',
     f'--results={tmp_path}',
@@ -83,7 +81,7 @@ def test_a_command_with_a_diverged_run_ends_in_one_line(
     f'--source={folder}/test.en',
     f'--reference={folder}/test.de',
   )
-  message = evaluate.refuses(*flags)
+  message = evaluate.rejects(*flags)
   assert (
     f'{diverged}, step 7, has diverged: the log-probabilities for line 1 are' in message
   )
@@ -126,12 +124,12 @@ def test_lines_as_long_as_a_search_finds_are_scored_and_longer_ones_keep_their_p
 
 
 @pytest.mark.long
-def test_scores_are_kept_in_a_folder_of_their_own(evaluate, folder, trained, tmp_path):
+def test_scores_are_stored_in_a_separate_folder(evaluate, folder, trained, tmp_path):
   shutil.copytree(trained, tmp_path / 'a')
   shutil.rmtree(tmp_path / 'a' / 'eval')
   (tmp_path / 'a' / 'eval').write_text('mine')  # Not even root can write into a file.
   flags = f'--workdir={tmp_path}/a', '--beam_size=1', '--batch_size=3'
-  assert '--results needs a directory to write to; ' in evaluate.refuses(*flags)
+  assert '--results needs a directory to write to; ' in evaluate.rejects(*flags)
 
   results = tmp_path / 'new' / 'results'
   status, again, err = evaluate(*flags, f'--results={results}')

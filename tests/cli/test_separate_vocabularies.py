@@ -25,10 +25,12 @@ def test_the_run_keeps_both_and_its_tables_have_their_sizes(separate):
     assert loaded.params[f'{side}_embedding']['table'].shape == (size, 8)
 
 
-def test_training_goes_on_with_them_and_not_without(train, separate, folder, tmp_path):
+def test_training_resumes_only_with_both_vocabularies(
+  train, separate, folder, tmp_path
+):
   copy = shutil.copytree(separate, tmp_path / 'run')
   config = [f'--config={folder}/tiny.py', f'--workdir={copy}', *SEPARATE]
-  assert 'data.shared_vocabulary' in train.refuses(*config[:2], *SEPARATE[1:3])
+  assert 'data.shared_vocabulary' in train.rejects(*config[:2], *SEPARATE[1:3])
   status, _, err = train(*config, '--config.train.steps=3')
   assert status == 0 and 'vocabulary of' not in err, err
 
@@ -48,5 +50,5 @@ def test_it_translates(evaluate, separate, trained, folder):
   source = f'--source={folder}/test.en'
   status, out, err = evaluate(f'--workdir={separate}', source)
   assert status == 0 and out.count('\n') == 2, err
-  refused = evaluate.refuses(f'--workdir={separate}', f'--ensemble={trained}', source)
-  assert 'must share a vocabulary' in refused
+  rejected = evaluate.rejects(f'--workdir={separate}', f'--ensemble={trained}', source)
+  assert 'must share a vocabulary' in rejected

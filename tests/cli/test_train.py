@@ -1,4 +1,4 @@
-"""`train.py` refuses mistakes in one line and writes nothing, and logs what it finds."""
+"""`train.py` reports user errors in one line without writing files, and logs its findings."""
 
 import json
 import os
@@ -74,9 +74,9 @@ from transformer.runs.loading import load_run
     (['--config'], ['Missing value for flag --config']),
   ],
 )
-def test_a_mistake_in_training_leaves_nothing(train, folder, tmp_path, flags, facts):
+def test_user_error_in_training_leaves_no_files(train, folder, tmp_path, flags, facts):
   workdir = tmp_path / 'run'
-  message = train.refuses(f'--config={folder}/tiny.py', f'--workdir={workdir}', *flags)
+  message = train.rejects(f'--config={folder}/tiny.py', f'--workdir={workdir}', *flags)
   for fact in facts:
     assert fact in message, message
   assert not workdir.exists()
@@ -142,7 +142,7 @@ def test_a_config_that_cannot_be_loaded_is_reported(
     f'--workdir={tmp_path}/run',
   )
   for more in ([], ['--config.train.steps=3']):
-    message = train.refuses(*command, *more)
+    message = train.rejects(*command, *more)
     for fact in facts:
       assert fact in message, message
   assert not (tmp_path / 'run').exists()
@@ -150,11 +150,11 @@ def test_a_config_that_cannot_be_loaded_is_reported(
 
 def test_both_config_and_workdir_are_needed(train, folder, tmp_path):
   for flags in ([], [f'--workdir={tmp_path}/run'], [f'--config={folder}/tiny.py']):
-    assert 'pass --config=configs/NAME.py and --workdir=DIR' in train.refuses(*flags)
-  assert f'got --workdir={tmp_path}/run' in train.refuses(f'--workdir={tmp_path}/run')
-  message = train.refuses(f'--workdir={tmp_path}/run', '--config.seed=3')
+    assert 'pass --config=configs/NAME.py and --workdir=DIR' in train.rejects(*flags)
+  assert f'got --workdir={tmp_path}/run' in train.rejects(f'--workdir={tmp_path}/run')
+  message = train.rejects(f'--workdir={tmp_path}/run', '--config.seed=3')
   assert message.endswith('pass --config=configs/NAME.py, too')
-  assert '--config.seed=3 in argv before a value for --config' in train.refuses(
+  assert '--config.seed=3 in argv before a value for --config' in train.rejects(
     '--config.seed=3', f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run'
   )
   assert not (tmp_path / 'run').exists()
@@ -164,18 +164,18 @@ def test_an_unusable_workdir_is_left_unchanged(train, folder, tmp_path):
   config = f'--config={folder}/tiny.py'
   (tmp_path / 'file').write_text('mine')
   for workdir in ('file', 'file/run'):
-    message = train.refuses(config, f'--workdir={tmp_path / workdir}')
+    message = train.rejects(config, f'--workdir={tmp_path / workdir}')
     assert (
       message.startswith('--workdir needs a directory')
       and f'{tmp_path}/file is' in message
     )
   for workdir in ('new\\run', 'logs:/run'):
-    assert 'path of checkpoints must not contain ' in train.refuses(
+    assert 'path of checkpoints must not contain ' in train.rejects(
       config, f'--workdir={tmp_path / workdir}'
     )
   (tmp_path / 'full').mkdir()
   (tmp_path / 'full' / 'thesis.tex').write_text('mine')
-  message = train.refuses(config, f'--workdir={tmp_path}/full')
+  message = train.rejects(config, f'--workdir={tmp_path}/full')
   assert f'{tmp_path}/full is not empty and holds no run' in message
   assert os.listdir(tmp_path / 'full') == ['thesis.tex']
   assert (tmp_path / 'file').read_text() == 'mine'
@@ -277,7 +277,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
     )
   ],
 )
-def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
+def test_a_check_reports_the_same_errors_as_a_start(
   train, folder, trained, tmp_path, flags, fact
 ):
   begun = folder / 'begun'
@@ -292,13 +292,13 @@ def test_what_a_start_refuses_a_check_refuses_in_the_same_words(
     ).split(' ')
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
-  assert fact in train.refuses_alike(*start)
+  assert fact in train.rejects_alike(*start)
   status, _, err = train(*start, '--check', '--nofiles')
   assert status == 0 and 'flags and config are valid' in err, err
 
 
 @pytest.mark.long
-def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
+def test_a_check_rejects_changes_that_prevent_resuming(
   train, folder, trained, tmp_path
 ):
   run, text = shutil.copytree(trained, tmp_path / 'run'), tmp_path / 'text'
@@ -315,15 +315,15 @@ def test_what_a_begun_run_cannot_go_on_with_a_check_refuses(
     english.write('dog\n')
     german.write('hund\n')
   more = '--config.train.steps=3'
-  assert 'was trained on different data: train/train changed' in train.refuses_alike(
+  assert 'was trained on different data: train/train changed' in train.rejects_alike(
     *start, more
   )
   for array in (run / 'checkpoints').glob('*/digests.json'):
     array.write_text('{}')
   before = sorted(run.rglob('*'))
-  assert 'all checkpoints in' in train.refuses(*start, '--check')
+  assert 'all checkpoints in' in train.rejects(*start, '--check')
   assert sorted(run.rglob('*')) == before
-  assert 'all checkpoints in' in train.refuses(*start)
+  assert 'all checkpoints in' in train.rejects(*start)
 
 
 def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):

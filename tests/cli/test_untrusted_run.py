@@ -1,4 +1,4 @@
-"""A run from a stranger is never executed; a malicious one is refused in one line."""
+"""A run from a stranger is never executed; a malicious one is rejected in one line."""
 
 import hashlib
 import os
@@ -51,19 +51,19 @@ def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, plante
       commands = [evaluate] if name == 'vocabulary.model' else [evaluate, train]
       for command in commands:
         flags = [f'--config={folder}/tiny.py'] if command is train else []
-        message = command.refuses(*flags, f'--workdir={copied}')
+        message = command.rejects(*flags, f'--workdir={copied}')
         assert name in message, message
     (copied / name).write_bytes(whole)
   (copied / 'vocabulary.model').write_bytes(content)
   about = read_sealed(copied / 'run.json', 'it')
   about['data']['vocabulary'] = hashlib.sha256(content).hexdigest()  # A valid digest.
   write_sealed(copied / 'run.json', about)
-  assert 'is not a SentencePiece model' in evaluate.refuses(f'--workdir={copied}')
+  assert 'is not a SentencePiece model' in evaluate.rejects(f'--workdir={copied}')
   assert not mark.exists()
 
 
 @pytest.mark.parametrize('value', [10**9, 999])
-def test_an_impossible_model_is_refused(trained, copied, value):
+def test_an_impossible_model_is_rejected(trained, copied, value):
   settings = read_config(trained)
   for name in (
     'num_layers',
@@ -75,7 +75,7 @@ def test_an_impossible_model_is_refused(trained, copied, value):
     'value_dim',
   ):
     if (name, value) == ('num_layers', 999):
-      continue  # It is refused too, but takes half a minute.
+      continue  # It is rejected too, but takes half a minute.
     changed = {
       **settings,
       'model': {**settings['model'], 'positions': 'learned', name: value},
@@ -121,7 +121,7 @@ def test_a_hostile_config_ends_in_one_line(
   evaluate, copied, change_settings, changes, facts
 ):
   change_settings(copied, **changes)
-  message = evaluate.refuses(f'--workdir={copied}')
+  message = evaluate.rejects(f'--workdir={copied}')
   for fact in facts:
     assert fact in message, message
 

@@ -43,7 +43,7 @@ def test_the_papers_config_trains_and_scores_its_data_set(
     {**SMALLER, 'data.dir': str(tmp_path)},
     '--config=configs/wmt14.py:base,en-de',
   )
-  message = train.refuses(
+  message = train.rejects(
     config, f'--workdir={tmp_path}/run', f'--config.data.dir={tmp_path}'
   )
   assert message == (

@@ -1,4 +1,4 @@
-"""Every invalid setting of `config.data` is refused in a line that names it."""
+"""Every invalid setting of `config.data` is rejected in a line that names it."""
 
 import dataclasses
 import re
@@ -96,7 +96,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     ({'max_length': 1}, 'data.max_length must be at least 2; got 1'),
   ],
 )
-def test_invalid_settings_are_refused(changes, message):
+def test_invalid_settings_are_rejected(changes, message):
   with pytest.raises(UserError, match=re.escape(message)) as raised:
     DataConfig(**changes)
   assert '\n' not in str(raised.value)
@@ -114,7 +114,7 @@ def test_invalid_settings_are_refused(changes, message):
     {'train': ('a', 'b'), 'train_weights': (0.0, 1.0)},
   ],
 )
-def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
+def test_values_within_the_bounds_are_accepted(changes):
   config = DataConfig(**changes)
   assert {name: getattr(config, name) for name in changes} == changes
   with pytest.raises(dataclasses.FrozenInstanceError):
@@ -132,6 +132,6 @@ def test_what_lies_on_the_right_side_of_a_bound_is_taken(changes):
     ),
   ],
 )
-def test_the_first_validation_set_has_no_name_of_its_own(valid, sets):
+def test_the_first_validation_set_has_no_separate_name(valid, sets):
   config = DataConfig(valid=valid)
   assert list(config.valid_sets.items()) == list(sets.items())

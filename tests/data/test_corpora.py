@@ -134,7 +134,7 @@ class Numbers:
 @pytest.mark.parametrize(
   ('places', 'at_most'), [(1, 13), (7, 500), (10_000, 1), (7, 1012)]
 )
-def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(
+def test_a_vocabulary_is_trained_on_a_sample_of_all_corpora(
   monkeypatch, places, at_most
 ):
   monkeypatch.setattr(corpora_module, '_PLACES', places)
@@ -153,7 +153,7 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(
   chosen = [numbers[source] for source in sources]
   run = 1 + at_most // min(places, at_most)
   assert at_most - run <= len(chosen) <= at_most and chosen == sorted(set(chosen))
-  # The sample has its share of the pairs before any place, to within a run.
+  # The sample has the right fraction of the pairs before any position, to within a run.
   for index, number in enumerate(chosen):
     assert abs(index - number * at_most / 1013) <= run
   # Pairs are read in runs, not one by one.
@@ -162,7 +162,7 @@ def test_a_vocabulary_sees_so_many_pairs_spread_over_all_corpora(
   )
 
 
-def test_what_is_odd_about_a_file_is_said(tmp_path, caplog):
+def test_oddities_of_a_file_are_logged(tmp_path, caplog):
   write(tmp_path, 'one', ['dog\rcat\r\r'], ['hund'])
   write(tmp_path, 'valid', ['man'], ['mann\r\r'])
   open_corpora(config_of(tmp_path, train=('one',)))
@@ -246,7 +246,7 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     assert pairs_in(epoch(batches)) == pairs
 
 
-def test_an_augmentation_is_in_training_alone(folder, vocabulary):
+def test_augmentation_is_only_in_training(folder, vocabulary):
   config = config_of(folder)
   plain = encode(config, vocabulary)
   noisy = encode(

@@ -82,7 +82,7 @@ def said(monkeypatch):
 
 
 def encodings(folder) -> list[Path]:
-  """Returns the encodings beside the corpus, finished or not."""
+  """Returns the encodings next to the corpus, finished or not."""
   return sorted(path for path in folder.glob('encoded/*') if path.suffix != '.lock')
 
 
@@ -93,7 +93,7 @@ def assert_same(sides, wanted):
       np.testing.assert_array_equal(side[number], other[number])
 
 
-def test_one_encoding_serves_every_limit_as_it_was_encoded(
+def test_one_encoding_serves_every_max_length_unchanged(
   folder, vocabulary, monkeypatch
 ):
   monkeypatch.setattr(encoding, '_CHUNK', 17)
@@ -138,7 +138,7 @@ def test_every_change_of_text_vocabulary_or_languages_is_another_encoding(
 
 
 @pytest.mark.parametrize('left', [[], ['.tmp']], ids=['interrupted', 'killed'])
-def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
+def test_an_interrupted_encoding_is_removed_or_replaced(
   folder, vocabulary, monkeypatch, left
 ):
   def interrupted(corpus, vocabulary):
@@ -159,7 +159,7 @@ def test_what_is_interrupted_never_began_and_what_a_kill_leaves_is_replaced(
   assert [path.suffix for path in encodings(folder)] == ['']
 
 
-def test_the_second_waits_for_the_first_and_takes_what_it_made(
+def test_the_second_process_waits_for_the_encoding_of_the_first(
   folder, vocabulary, monkeypatch
 ):
   began, waits, times = threading.Event(), threading.Event(), []

@@ -1,4 +1,4 @@
-"""Encoding counts the pairs that it drops, and keeps the others in order, with end tokens."""
+"""Encoding counts the pairs that it drops, and keeps the others in order, with EOS."""
 
 import collections
 import dataclasses
@@ -61,7 +61,7 @@ SHAPES = st.lists(
 
 @given(SHAPES)
 @settings(max_examples=25, deadline=None)
-def test_for_scoring_no_pair_is_dropped_and_cuts_are_counted(lengths):
+def test_for_scoring_no_pair_is_dropped_and_truncations_are_counted(lengths):
   corpus = pairs_of(*lengths)
   encoded = encode_for_validation(corpus, Spelling(), MAX_LENGTH)
   assert (
@@ -85,7 +85,7 @@ FEW = st.lists(
 
 @given(FEW, st.sampled_from([0.0, 1.0, 1.5, 2.0]))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_limits_leave_out_what_they_say_and_count_it_once(pairs, ratio):
+def test_each_limit_drops_and_counts_its_pairs_once(pairs, ratio):
   corpus = [tuple(' '.join(map(str, side)) for side in pair) for pair in pairs]
   encoded = encode_for_training(corpus, Spelling(), 5, ratio)
   kept, counts = [], collections.Counter()
@@ -146,7 +146,7 @@ def test_every_id_of_a_vocabulary_fits(size, bits):
   pairs = encode_for_training([(str(size - 1), '9')], vocabulary, MAX_LENGTH)
   assert pairs.source.tokens.tolist() == [size - 1, EOS_ID]
   assert pairs.source.tokens.dtype.itemsize == bits // 8
-  # The vocabulary of the source may be the larger one, or that of the target.
+  # Either the source vocabulary or the target vocabulary may be larger.
   small = Spelling()
   small.size = 10
   for sides in ((vocabulary, small), (small, vocabulary)):

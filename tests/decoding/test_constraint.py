@@ -1,4 +1,4 @@
-"""Searches with a constraint find what brute force finds among what is allowed."""
+"""Searches with a constraint find the results of brute force over the allowed outputs."""
 
 import functools
 import itertools
@@ -15,7 +15,7 @@ from transformer.ops.sampling import SamplingOptions, greedy_search, sample_sear
 from transformer.ops.search import PAD, run_search
 
 N, LENGTH, WIDTH, ALPHA = 5, 3, 83, 0.6  # The beam is wide enough for brute force.
-# The second input is free; the third's prefix is longer, and holds what is forbidden after it.
+# The second input is free; the third's prefix is longer, and has forbidden tokens after it.
 PREFIXES = ((3, PAD), (PAD, PAD), (4, 4))
 
 
@@ -84,7 +84,7 @@ def allowed(tokens, prefix):
 
 
 @pytest.mark.parametrize('grows', [False, True])
-def test_a_wide_beam_is_brute_force_over_what_is_allowed(grows):
+def test_a_wide_beam_matches_brute_force_over_allowed_outputs(grows):
   others = [token for token in range(N) if token != END]
   for seed in range(3):
     table = tables(seed)

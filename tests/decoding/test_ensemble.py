@@ -31,7 +31,7 @@ def run_with(vocabulary='a vocabulary', max_extra_length=10, **model):
 
 
 def load(monkeypatch, others, *chosen):
-  """Returns what is loaded for some runs, by name, and the arguments of each loading."""
+  """Returns the loaded models of some runs, by name, and the arguments of each loading."""
   runs, loaded = {'first': run_with(), **others}, []
   monkeypatch.setattr(
     ensemble,

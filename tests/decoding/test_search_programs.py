@@ -60,8 +60,10 @@ def test_the_parts_find_what_the_whole_finds(stop_early, wanted_stops):
 
 
 @pytest.mark.parametrize(('nbest', 'lengths'), [(1, [1, 0, 0]), (3, [1, 2, 2])])
-def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
-  # The end token has half of the probability, two others the rest, whatever came before.
+def test_an_nbest_search_continues_until_no_hypothesis_can_enter_the_list(
+  nbest, lengths
+):
+  # EOS has half of the probability, two others the rest, whatever came before.
   log_probs_N = jnp.log(
     jnp.zeros(5).at[jnp.array([EOS_ID, 3, 4])].set(jnp.array([0.5, 0.3, 0.2]))
   )
@@ -80,7 +82,7 @@ def test_a_search_for_a_list_goes_on_until_nothing_can_enter_it(nbest, lengths):
 
 
 def equations(jaxpr):
-  """Yields the equations of a traced function, those of its parts too."""
+  """Yields the equations of a traced function and of its inner functions."""
   for equation in jaxpr.eqns:
     yield equation
     for leaf in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, 'eqns')):

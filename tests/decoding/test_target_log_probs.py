@@ -1,4 +1,4 @@
-"""A given translation is as likely as its search says; several models are their mean."""
+"""Log-probabilities of given translations match the search; ensembles average their models."""
 
 import dataclasses
 import logging
@@ -59,7 +59,7 @@ def scored(params, sources, targets, most=(249, 256)):
 
 @pytest.mark.long(but=('3-False',))
 @pytest.mark.parametrize(('beams', 'sample'), [(1, False), (3, False), (3, True)])
-def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, sample):
+def test_log_probs_of_a_cached_search_match_teacher_forcing(params, beams, sample):
   config = dataclasses.replace(
     DECODE, beam_size=beams, alpha=0.9, sample=sample, temperature=0.7, top_p=0.95
   )
@@ -89,7 +89,7 @@ def test_what_a_search_with_caches_finds_is_as_likely_as_it_says(params, beams, 
   assert len(set(best.log_probs.ravel().tolist())) == 2 * beams
 
 
-def test_a_pair_is_scored_without_regard_to_its_company(params):
+def test_a_pair_is_scored_the_same_in_any_batch(params):
   sources, targets = (
     [line[:19] for line in sentences(7, seed=seed)] for seed in (2, 3)
   )
@@ -110,7 +110,7 @@ def test_an_ensemble_averages_probabilities(params):
   other = jax.tree.map(
     lambda leaf: 2.0 * leaf, jax.jit(lambda: init_params(MODEL, 6))()
   )
-  # Of one token they are those of each; longer ones multiply means, not their logarithms.
+  # One token: the mean of the models. Longer translations: the product of means, not of logs.
   sources, targets = sentences(3), ['', '', '']
   one, two, both = (
     scored(members, sources, targets)
@@ -134,7 +134,7 @@ def test_an_ensemble_averages_probabilities(params):
   assert answers == swapped and answers not in alone and twice == alone[0]
 
 
-def test_a_score_multiplies_mean_probabilities_up_to_the_end_token():
+def test_a_score_multiplies_mean_probabilities_up_to_eos():
   class Distributions:
     """A model whose parameters are the distributions at all positions."""
 

@@ -53,7 +53,7 @@ def translator(request):
 
 
 @pytest.mark.long(but=('cpu',))
-def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, params):
+def test_translations_keep_the_order_of_the_lines_in_any_batch(translator, params):
   lines = sentences(7)
   together = translator(params, [*lines, *sentences(9, seed=3)])[:7]
   assert len({answer.text for answer in together}) > 4
@@ -70,7 +70,7 @@ def test_answers_keep_the_order_of_the_lines_alone_and_in_company(translator, pa
 def test_continuous_batching_and_a_mesh_find_the_same(
   monkeypatch, params, doc_plugins, kind, beams
 ):
-  """Any number of threads agrees bit for bit, and a mesh but for rounding.
+  """Any number of threads agrees bit for bit, and a mesh up to rounding.
 
   Batches of a mesh have other sizes, so that sums are in another order. Texts are the same, since
   no choice of this model is a near tie; of another model, a near tie could go either way.
@@ -107,7 +107,7 @@ def test_continuous_batching_and_a_mesh_find_the_same(
   assert len({answer.text for answer in mesh}) > 5
 
 
-def test_a_custom_constraint_holds_alone_and_in_company(params, doc_plugins):
+def test_a_custom_constraint_holds_in_any_batch(params, doc_plugins):
   counting = types.SimpleNamespace(
     source=VOCABULARY.source,
     target=types.SimpleNamespace(
@@ -132,7 +132,7 @@ def test_a_custom_constraint_holds_alone_and_in_company(params, doc_plugins):
 
 
 @pytest.mark.long
-def test_samples_depend_on_the_sentence_its_number_and_the_seed_alone(params):
+def test_samples_depend_only_on_sentence_number_and_seed(params):
   lines = [*sentences(6), sentences(1)[0]]
   config = dataclasses.replace(DECODE, beam_size=2, sample=True)
   translate, same = (make_translator(MODEL, VOCABULARY, config) for _ in range(2))
@@ -182,7 +182,7 @@ def test_long_sources_are_truncated_and_say_so(translator, params):
   kept = VOCABULARY.decode(VOCABULARY.encode(long)[: MAX_LENGTH - 1])
   assert translator(params, [kept])[0] == truncated._replace(truncated=False)
   one_more = VOCABULARY.decode(VOCABULARY.encode(long)[:MAX_LENGTH])
-  assert len(VOCABULARY.encode(one_more)) == MAX_LENGTH  # And the end token.
+  assert len(VOCABULARY.encode(one_more)) == MAX_LENGTH  # And EOS.
   assert translator(params, [one_more])[0] == truncated
 
 
@@ -197,7 +197,7 @@ def test_the_type_of_a_search_takes_the_place_of_the_trained_one(params):
   assert answers('float32', 'bfloat16') == short != answers('float32', 'trained')
 
 
-def test_one_string_in_place_of_several_is_refused(params):
+def test_one_string_instead_of_a_list_is_rejected(params):
   with pytest.raises(UserError, match=r"expected a list of lines.*; got 'the cat'"):
     make_translator(MODEL, VOCABULARY)(params, 'the cat')
 

@@ -30,7 +30,7 @@ def scores(translations, references, tokenize='13a'):
   ]
 
 
-def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypatch):
+def test_scores_match_sacrebleu_and_are_within_its_intervals(monkeypatch):
   monkeypatch.delenv('SACREBLEU_SEED', raising=False)
   translations, references = (
     TRANSLATIONS * 9,
@@ -57,7 +57,7 @@ def test_scores_are_sacrebleus_and_lie_in_the_intervals_of_its_samples(monkeypat
 @pytest.mark.parametrize(
   ('tokenize', 'warnings'), [('none', 0), ('13a', 1), ('intl', 1)]
 )
-def test_tokenised_text_gives_one_warning_unless_the_tokenizer_is_none(
+def test_tokenized_text_logs_one_warning_unless_the_tokenizer_is_none(
   tokenize, warnings, caplog
 ):
   text = ['The cat sat on the mat .'] * 100

@@ -1,4 +1,4 @@
-"""Results are told apart by their fields, and none takes the place of another run's or text's."""
+"""Results are identified by their fields, and none replaces the result of another run or corpus."""
 
 import hashlib
 import io
@@ -79,7 +79,7 @@ def test_a_result_has_its_settings_in_its_name_and_is_found_by_its_fields(
   assert read.read_sentences()[0]['translation'] == 'b'
 
 
-def test_ensembles_of_other_checkpoints_and_constraints_have_results_of_their_own(
+def test_ensembles_of_other_checkpoints_and_constraints_have_separate_results(
   tmp_path,
 ):
   names = {

@@ -1,4 +1,4 @@
-"""Metrics of one's own are called with the text, and a mistake in one is one line."""
+"""Custom metrics are called with the text, and an error in one is one line."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_numbers_of_sentences_have_their_mean_and_an_interval():
     {'p': None},
   ],
 )
-def test_what_is_no_score_is_refused(value):
+def test_an_invalid_score_is_rejected(value):
   with pytest.raises(
     UserError,
     match='the metric m:f must return a finite number, or one for each of the 3 translations',

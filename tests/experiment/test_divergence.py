@@ -21,7 +21,7 @@ from transformer.training.objective import Objective, cross_entropy
 from transformer.training.optimizer import make_optimizer, make_schedule
 from transformer.training.step import Skips, init_state, make_train_step
 
-# The row with the unknown token decides what is not finite: the loss, its gradient, or both.
+# The row with the unknown token decides whether the loss is not finite, its gradient, or both.
 LOSS, BOTH, GRADIENT = range(3)
 
 
@@ -66,7 +66,7 @@ def run(model, workdir, bad=(), fatal=None, **changes):
   )
 
 
-def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
+def test_a_skipped_training_step_changes_only_the_step_and_the_counters(model):
   config = Settings().optimizer
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
   params, train = init_params(model, 3), TrainConfig(ema_decay=0.9, skip_nonfinite=1)
@@ -95,12 +95,12 @@ def test_a_skipped_update_changes_only_the_step_and_the_counters(model):
   after, _ = step(state, make_batch(4))
   assert list(map(int, after.skips)) == [3, 0]
   assert int(after.optimizer[0].count) == 2 and int(after.step) == 5
-  # Dropout depends on the step, which counts skipped updates.
+  # Dropout depends on the step, which counts skipped training steps.
   again, _ = step(first._replace(step=jnp.int32(4)), make_batch(4))
   chex.assert_trees_all_equal(after, again._replace(skips=after.skips))
 
 
-def test_the_first_update_that_is_not_finite_stops_the_run_and_writes_its_batch(
+def test_the_first_training_step_that_is_not_finite_stops_the_run_and_writes_its_batch(
   model, tmp_path
 ):
   with pytest.raises(UserError) as raised:
@@ -134,7 +134,7 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
     (3, 0),
     (7, 4),
   ]
-  # It rises to 0.01 over three updates; the third step was skipped.
+  # It rises to 0.01 over three training steps; the third step was skipped.
   assert [row['train/learning_rate'] for row in lines] == pytest.approx(
     [0.02 / 3, 0.01, 0.01]
   )

@@ -1,4 +1,4 @@
-"""Metrics are sums over updates that are divided once; times count only updates."""
+"""Metrics are sums over training steps, divided once; times count only training steps."""
 
 import math
 import time
@@ -39,7 +39,7 @@ def test_meter_divides_sums_once():
   assert meter.sums == {}
 
 
-def test_times_are_of_updates_alone_without_the_first_and_include_the_wait_for_batches(
+def test_times_are_only_of_training_steps_after_the_first_and_include_the_wait_for_batches(
   monkeypatch,
 ):
   now = 0.0
@@ -90,7 +90,7 @@ def test_utilization_counts_the_passes_and_other_models_and_divides_by_all_peaks
   )
 
 
-def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
+def test_metrics_from_a_clock_are_omitted_if_no_step_was_timed():
   meter = Meter({}, positions=20, utilization=(1.0, 1.0))
   meter.add(SUMS)  # The first step of a process.
   first = meter.flush(0.5)
@@ -101,7 +101,7 @@ def test_metrics_from_a_clock_are_left_out_if_no_step_was_timed():
   )
 
 
-def test_meter_counts_only_the_time_of_skipped_updates():
+def test_meter_counts_only_the_time_of_skipped_training_steps():
   meter = Meter({}, positions=20)
   good = {
     'loss': 4.0,

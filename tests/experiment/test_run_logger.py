@@ -1,4 +1,4 @@
-"""A full disk ends no run, the device waits for no log, and terminals show what they should."""
+"""A full disk ends no run, the device waits for no log, and terminals show the progress."""
 
 import contextlib
 import errno
@@ -78,7 +78,7 @@ def said(caplog):
   ]
 
 
-def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
+def test_metrics_are_fetched_a_training_step_late_and_once(tmp_path, monkeypatch):
   fetched = []
 
   def device_get(metrics):
@@ -99,11 +99,11 @@ def test_metrics_are_fetched_an_update_late_and_once(tmp_path, monkeypatch):
   ('skips', 'rates'),
   [
     ((None, None), [0.5, 1.5]),
-    # The third update is skipped, and does not count for the schedule.
+    # The third training step is skipped, and does not count for the schedule.
     ((Skips(0, 0), Skips(0, 0), Skips(1, 1), Skips(1, 0)), [0.5, 1.5, 2.5, 2.5]),
   ],
 )
-def test_the_learning_rate_of_a_line_is_that_of_its_update(tmp_path, skips, rates):
+def test_a_line_has_the_learning_rate_of_its_training_step(tmp_path, skips, rates):
   with logging_to(tmp_path, skip_nonfinite=1) as logger:
     for step, counts in enumerate(skips, 1):
       loss = math.nan if counts and counts.in_a_row else 2.0

@@ -1,4 +1,4 @@
-"""Trackers are told of a run in their order, and none of their faults changes the run."""
+"""Trackers are notified of a run in order, and no failure of a tracker changes the run."""
 
 import _thread
 import csv
@@ -24,7 +24,7 @@ TOLD = []
 
 
 class Memory:
-  """Keeps what it is told; fails where it is asked to."""
+  """Records its calls; fails where requested."""
 
   fails = ''
 
@@ -52,7 +52,7 @@ class Mistaken(Memory):
 
 
 class Greedy:
-  """Empties what it is told."""
+  """Empties its arguments."""
 
   def __init__(self, *_):
     self.log_metrics = lambda step, values: values.clear()
@@ -83,7 +83,7 @@ def log_two_steps(workdir, cls=Memory, **settings):
     evaluated(logger, 2, 7.0, [SAMPLE])
 
 
-def test_a_tracker_is_told_of_lines_and_samples_in_their_order(tmp_path):
+def test_a_tracker_receives_lines_and_samples_in_order(tmp_path):
   log_two_steps(tmp_path)
   (first, updates, evaluation, *rest) = TOLD
   assert first == ('__init__', 99, tmp_path.name, 0)
@@ -99,7 +99,7 @@ def test_a_tracker_knows_why_a_run_stops(tmp_path):
   assert TOLD[-1] == ('close', stop)
 
 
-def test_a_tracker_that_changes_what_it_is_told_changes_nothing_else(tmp_path):
+def test_a_tracker_that_changes_its_arguments_changes_nothing_else(tmp_path):
   values = {'valid/loss': 3.0}
   with logging_to(tmp_path, trackers=(path_of(Greedy), path_of(Memory))) as logger:
     logger._write(1, values, {})
@@ -115,7 +115,7 @@ def test_a_tracker_that_changes_what_it_is_told_changes_nothing_else(tmp_path):
     ('close', '__init__ log_metrics log_metrics log_samples'),
   ],
 )
-def test_a_fault_is_one_warning_and_the_tracker_gets_nothing_more(
+def test_a_failure_is_one_warning_and_the_tracker_receives_nothing_more(
   tmp_path, monkeypatch, caplog, method, calls
 ):
   monkeypatch.setattr(Memory, 'fails', method)
@@ -129,9 +129,7 @@ def test_a_fault_is_one_warning_and_the_tracker_gets_nothing_more(
   assert len((tmp_path / 'metrics.jsonl').read_text('utf-8').splitlines()) == 2
 
 
-def test_a_mistake_ends_the_start_and_a_tracker_that_hangs_ends_nothing(
-  tmp_path, caplog
-):
+def test_a_user_error_stops_the_start_and_a_hanging_tracker_does_not(tmp_path, caplog):
   with pytest.raises(UserError, match='log in first'):
     log_two_steps(tmp_path, Mistaken)
   with pytest.raises(
@@ -148,7 +146,7 @@ def test_a_mistake_ends_the_start_and_a_tracker_that_hangs_ends_nothing(
   assert f'{path_of(Deaf)} did not finish within 0.1 seconds' in warning
 
 
-def test_trackers_are_closed_if_another_one_makes_a_mistake(tmp_path):
+def test_trackers_are_closed_if_another_one_raises_a_user_error(tmp_path):
   with (
     pytest.raises(UserError, match='log in first') as caught,
     logging_to(tmp_path, trackers=(path_of(Memory), path_of(Mistaken))),
@@ -168,7 +166,7 @@ def test_trackers_are_closed_if_a_signal_comes_while_another_is_made(hearing, tm
   assert TOLD[-1][0] == 'close' and isinstance(TOLD[-1][1], KeyboardInterrupt)
 
 
-def test_a_tracker_that_ends_its_thread_knows_that_the_run_goes_on_without_it(
+def test_a_tracker_that_exits_its_thread_is_dropped_and_the_run_continues(
   tmp_path,
 ):
   class Leaving(Memory):

@@ -37,7 +37,9 @@ def test_a_resumed_run_equals_the_uninterrupted_run_bit_for_bit(
 ):
   with pytest.raises(InterruptedError):
     run(model, tmp_path, fatal=fatal)
-  with (tmp_path / 'metrics.jsonl').open('a') as lines:  # Torn and later lines are cut.
+  with (tmp_path / 'metrics.jsonl').open(
+    'a'
+  ) as lines:  # Incomplete and later lines are removed.
     lines.write('{"step": 6, "train/loss": 1.0}\n{"step": 7, "tra')
   outcome = run(model, tmp_path)
   whole, whole_outcome = uninterrupted
@@ -61,7 +63,7 @@ def test_a_run_with_a_damaged_last_checkpoint_ends_the_same(
 
 
 @pytest.mark.parametrize('failure', [RuntimeError('out of memory'), None])
-def test_an_evaluation_that_fails_loses_no_update(
+def test_a_failed_evaluation_loses_no_training_step(
   model, uninterrupted, tmp_path, failure
 ):
   class Failing(TinyValidation):
@@ -119,7 +121,7 @@ def test_translations_are_written_and_a_folder_in_the_way_ends_no_run(
   assert 'no translations in eval' in caplog.text
 
 
-# Of an update that is not computed.
+# Of a training step that is not computed.
 METRICS = dict.fromkeys(
   ('loss', 'nll', 'weight', 'gradient_norm', 'source_tokens'), 1.0
 )
@@ -142,7 +144,9 @@ def test_a_run_begins_from_its_seed_and_evaluates_the_moving_average(model, tmp_
   assert line['valid/loss'] == line['valid/bleu'] == wanted
 
 
-def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkeypatch):
+def test_the_speed_of_a_run_counts_only_its_training_steps(
+  model, tmp_path, monkeypatch
+):
   now = 0.0
 
   def train_step(state, _):
@@ -166,7 +170,7 @@ def test_the_speed_of_a_run_is_that_of_its_updates_alone(model, tmp_path, monkey
   assert [line['tokens_per_second'] for line in lines if 'train/loss' in line] == [0.5]
 
 
-def test_a_finished_run_is_left_alone(model, uninterrupted):
+def test_a_finished_run_is_unchanged(model, uninterrupted):
   workdir, outcome = uninterrupted
   before = rows_of(workdir), final_state(workdir)
   assert outcome.worked
@@ -208,7 +212,7 @@ def test_patience_ends_a_run_for_good(model, tmp_path):
     ('loss', [5.0, 4.0, 4.5], [9, 7, 8], 2),
   ],
 )
-def test_the_best_step_is_that_of_the_deciding_metric_everywhere(
+def test_the_best_step_follows_the_deciding_metric_everywhere(
   model, tmp_path, best_by, losses, scores, best
 ):
   evaluations = iter(zip(losses, scores, strict=True))
@@ -262,7 +266,7 @@ def test_a_failed_write_ends_the_run_before_the_next_checkpoint_is_due(
   assert max(served) < 79  # The next checkpoint is due after this batch.
 
 
-def test_a_run_has_ended_only_once_its_last_checkpoint_is_written(
+def test_a_run_is_finished_only_after_its_last_checkpoint_is_written(
   model, tmp_path, monkeypatch
 ):
   seal, close, there = sealing.seal, CheckpointWriter.close, []

@@ -30,12 +30,12 @@ def validation_set(key, batches, pairs, gold=None):
 
 
 def evaluate(sets, function=None, **options):
-  """Evaluates sets with a metric of one's own, m:f."""
+  """Evaluates sets with a custom metric, m:f."""
   metric = function and CustomMetric('m:f', function)
   return Validation(sets, translate, DECODING, metric, **options).evaluate(sums, 'X')
 
 
-def test_an_evaluation_has_a_metric_of_ones_own():
+def test_an_evaluation_has_a_custom_metric():
   seen = []
 
   def share(sources, translations, references):
@@ -104,7 +104,7 @@ def test_a_metric_that_fails_during_training_costs_only_itself(function, said, c
   assert both == alone
 
 
-def test_a_mistake_in_a_metric_is_found_before_training():
+def test_an_error_in_a_metric_is_found_before_training():
   seen = []
 
   def share(sources, translations, references):

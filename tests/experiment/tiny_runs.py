@@ -1,4 +1,4 @@
-"""Runs of the tiny model, and what they leave on disk."""
+"""Runs of the tiny model, and their files."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def run(
   signals=None,
   **changes,
 ):
-  """Trains as `train_tiny`, with changes of `TrainConfig`; the run dies in place of batch `fatal`.
+  """Trains as `train_tiny`, with changes of `TrainConfig`; dies instead of reading batch `fatal`.
 
   Each evaluation takes its BLEU from `scores`, or else computes it from the parameters.
   """

@@ -25,7 +25,7 @@ def environment(tmp_path_factory):
     for name, value in os.environ.items()
     if not name.startswith(('JAX_', 'XLA_'))
   }
-  # Busy threads of NumPy would slow down those of XLA.
+  # Busy NumPy threads would slow down XLA's threads.
   return {
     **others,
     'JAX_PLATFORMS': 'cpu',

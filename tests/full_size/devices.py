@@ -1,4 +1,4 @@
-"""A few updates of the Tiny model on one device and on eight."""
+"""A few training steps of the Tiny model on one device and on eight."""
 
 import hashlib
 
@@ -18,7 +18,7 @@ STEPS = 3
 
 
 def measure(folder):
-  """Returns the results of `on_mesh` for each mesh, with states compared to that of one device."""
+  """Returns the results of `on_mesh` for each mesh, with states compared to one device."""
   del folder
   found = {','.join(map(str, sizes)): on_mesh(sizes) for sizes in MESHES}
   states = {name: result.pop('state') for name, result in found.items()}
@@ -33,7 +33,7 @@ def measure(folder):
 
 
 def on_mesh(sizes) -> dict:
-  """Returns losses and learning rates of some updates, the state, and dropout bits."""
+  """Returns losses and learning rates of some training steps, the state, and dropout bits."""
   config = tiny.make_config(
     optimizer__warmup_steps=STEPS,
     mesh__data=sizes[0],

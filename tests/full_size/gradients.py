@@ -1,4 +1,4 @@
-"""One update and one evaluation of the Tiny model, compared with the float64 reference."""
+"""One training step and one evaluation of the Tiny model, compared with the float64 reference."""
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ def measure(folder):
 
 
 def compare(config, pairs, vocabulary: int) -> dict:
-  """Makes an update with Adam, whose first moments are then (1 − β₁) · gradient.
+  """Computes a step of Adam, whose first moments are then (1 − β₁) · gradient.
 
   `weights` are the numbers of tokens that the update and the evaluation count. `train`, `nll`,
   `valid` and `norm` are losses and the norm of the gradient, found and wanted.

@@ -20,7 +20,7 @@ def measure(folder):
   Returns:
     A dict:
 
-    - `pairs`, `all`: numbers of pairs in rows of their own, and in the full batch,
+    - `pairs`, `all`: numbers of pairs in separate rows, and in the full batch,
     - `fullest`: number of pairs in the fullest row,
     - `spread`: standard deviation of the log-probabilities,
     - `otherwise`, `alone`, `longer`: largest difference of pairs in other company, alone, and

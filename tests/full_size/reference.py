@@ -1,6 +1,6 @@
 """The loss, its gradients and the output of a Transformer in float64: the formulas of tests/model.
 
-Each sentence pair has a row of its own, so there is no packing, and masks follow from lengths.
+Each sentence pair has a separate row, so there is no packing, and masks follow from lengths.
 """
 
 import functools
@@ -59,7 +59,7 @@ def log_probs_of(
 ) -> list[np.ndarray]:
   """Returns log-probabilities by teacher forcing.
 
-  For each pair an array [2, tokens]: those of its target tokens, and of the likeliest tokens.
+  For each pair an array [2, tokens]: of its target tokens, and of the likeliest tokens.
   """
   table = formulas.exact(params['target_embedding']['table'])
   result = []

@@ -1,4 +1,4 @@
-"""Eight devices make the same updates as one device, dropout included."""
+"""Training steps on eight devices equal steps on one, dropout included."""
 
 import numpy as np
 import pytest
@@ -15,21 +15,21 @@ def found(measure):
 
 
 @pytest.mark.parametrize('mesh', OTHERS)
-def test_dropout_draws_the_same_bits(found, mesh):
+def test_dropout_samples_the_same_bits(found, mesh):
   assert found[mesh]['devices'] > found[ALONE]['devices'] == 1
   assert found[mesh]['bits'] == found[ALONE]['bits']
 
 
 @pytest.mark.parametrize('mesh', OTHERS)
-def test_losses_are_those_of_one_device(found, mesh):
+def test_losses_match_one_device(found, mesh):
   np.testing.assert_allclose(found[mesh]['losses'], found[ALONE]['losses'], rtol=1e-6)
   assert found[ALONE]['losses'][-1] < 0.98 * found[ALONE]['losses'][0]
 
 
 @pytest.mark.parametrize('mesh', OTHERS)
-def test_state_is_that_of_one_device(found, mesh):
+def test_state_matches_one_device(found, mesh):
   for name, error in found[mesh]['moments'].items():
-    # The gradient of a key bias is only rounding, which Adam enlarges to a whole update.
+    # The gradient of a key bias is only rounding, which Adam enlarges to a full step.
     assert name.endswith('key.bias') or error < 3e-3, (name, error)
   rate = found[ALONE]['rate']
   for name, (mean, most) in found[mesh]['params'].items():

@@ -1,4 +1,4 @@
-"""An update and an evaluation at full size equal the formulas in float64.
+"""A training step and an evaluation at full size equal the formulas in float64.
 
 Errors on two cores with AVX2, relative to the wanted values:
 
@@ -35,7 +35,7 @@ def test_batches_have_the_intended_sizes(found):
   assert found['rows']['rows'] * 8 > 2**15 and found['rows']['tokens'] > 30_000
 
 
-def test_losses_are_those_of_the_formulas(case):
+def test_losses_match_the_formulas(case):
   assert case['weights'] == [case['tokens']] * 2
   for name in ('train', 'nll', 'valid'):
     np.testing.assert_allclose(*case[name], rtol=2e-6, err_msg=name)
@@ -43,7 +43,7 @@ def test_losses_are_those_of_the_formulas(case):
   np.testing.assert_allclose(*case['norm'], rtol=1e-4)
 
 
-def test_gradients_are_those_of_the_formulas(case):
+def test_gradients_match_the_formulas(case):
   gradients = case['gradients']
   largest = max(wanted for _, wanted, *_ in gradients.values())
   for name, (error, wanted, norm_of_error, norm) in gradients.items():
@@ -56,6 +56,6 @@ def test_gradients_are_those_of_the_formulas(case):
     assert error < case['tolerances'][1] * wanted, (name, error / wanted)
 
 
-def test_updates_are_those_of_adam(case):
+def test_training_steps_match_adam(case):
   for name, (error, wanted, *_) in case['updates'].items():
     assert error < 1e-3 * wanted and wanted > 1e-5, (name, error / wanted)

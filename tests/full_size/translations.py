@@ -43,14 +43,14 @@ def measure(folder):
 
 
 def encode(vocabulary, lines) -> list[list[int]]:
-  """Returns token ids with end tokens, cut to the length at which translation cuts them."""
+  """Returns token ids with EOS, truncated to the maximum length of translation."""
   return [[*ids[: LENGTH - 1], EOS_ID] for ids in vocabulary.encode_batch(lines)]
 
 
 def sharpened(params, config, sentences):
   """Returns parameters whose distributions are sharp and vary, as after training.
 
-  The last norm centres and scales the decoder's output for random sentence pairs, and the end
+  The last norm centers and scales the decoder's output for random sentence pairs, and the end
   token gets likelier.
   """
   outputs = np.concatenate(
@@ -76,7 +76,7 @@ def in_batches(run, lines, others) -> dict:
 
     - `together`, `otherwise`: translations of all lines, in their order, and in the opposite
       order after other lines,
-    - `alone`: translations of some lines in a batch of their own, by line number,
+    - `alone`: translations of some lines in a separate batch, by line number,
     - `tokens`: number of tokens in each line.
   """
   decode = run.config.decode
@@ -101,11 +101,11 @@ def by_teacher_forcing(run, params, lines, beams: int) -> dict:
     A dict:
 
     - `hypotheses`, `distinct`: numbers of all and of different hypotheses,
-    - `lengths`, `ended`: lengths of the best hypotheses, and how many end with the end token,
+    - `lengths`, `ended`: lengths of the best hypotheses, and how many end with EOS,
     - `searched`, `scored`: log-probabilities of the search and of teacher forcing,
     - `exact`: log-probabilities of the best hypotheses by the reference,
-    - `missed`: the most by which the log-probability of a token in a best hypothesis is below
-      that of the likeliest token at its position.
+    - `missed`: the largest difference between the log-probabilities of the likeliest token at a
+      position and of the token in the best hypothesis.
   """
   decode = resolve_decode_options(run.config.decode, 0, beam_size=beams)
   encoded = encode(run.vocabulary, lines)

@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: the command, for its mistakes, and a sweep in a folder."""
+"""Fixtures of the tests of sweeps: the command, for its errors, and a sweep in a folder."""
 
 import optuna
 import pytest
@@ -19,7 +19,7 @@ def pytest_itemcollected(item):
 
 @pytest.fixture(scope='module')
 def launch(start_command):
-  """Starts the sweep's command, for tests of the mistakes that it refuses."""
+  """Starts the sweep's command, for tests of its errors."""
   yield from start_command('launch.sweep')
 
 

@@ -59,9 +59,7 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_between_children_and_after_the_last_stops_a_command_that_goes_on(
-  hearing, number
-):
+def test_a_signal_between_or_after_children_stops_the_command(hearing, number):
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
     with (

@@ -1,4 +1,4 @@
-"""A file of settings gives all of them back."""
+"""A file of settings preserves all of them."""
 
 import runpy
 

@@ -1,4 +1,4 @@
-"""Each of several processes on this machine has GPUs of its own, and finds the others."""
+"""Each of several processes on this machine has separate GPUs, and finds the others."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from launch import gpus
 
 ROOT = Path(__file__).parents[2]
-# In a process of its own, since other commands define the same flags.
+# In a separate process, since other commands define the same flags.
 CODE = """
 import json
 from launch.local import environments

@@ -108,15 +108,13 @@ def job(tmp_path):
     ('exit 143', 'RUNNING 9:00', False),
   ],
 )
-def test_a_job_asks_to_be_run_again_where_what_it_runs_was_stopped(
-  job, step, state, again
-):
+def test_a_job_requeues_itself_if_its_command_was_stopped(job, step, state, again):
   said, status, _ = job(step, f'echo {state}')
-  assert said == ['a b'] + ['scontrol requeue 7'] * 2 * again  # Slurm refuses once.
+  assert said == ['a b'] + ['scontrol requeue 7'] * 2 * again  # Slurm rejects once.
   assert (status == 0) == (again or step == 'exit 0')
 
 
-def test_a_job_asks_again_where_slurm_does_not_answer_and_by_its_own_name(job):
+def test_a_job_retries_if_slurm_does_not_answer(job):
   said, status, _ = job(
     'exit 75',
     '[ -f busy ] || ! touch busy && echo RUNNING 9:00',
@@ -180,16 +178,16 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
     ),
   ],
 )
-def test_a_mistake_is_one_line_before_a_job_is_asked_for(
+def test_user_error_is_one_line_before_a_job_is_asked_for(
   launch, tmp_path, flags, train, fact
 ):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')
-  assert fact in launch.refuses(
+  assert fact in launch.rejects(
     *flags, '--dry_run', '--', *(word.format(folder=tmp_path) for word in train)
   )
 
 
-def test_the_answer_of_sbatch_is_told(tmp_path, monkeypatch):
+def test_the_answer_of_sbatch_is_printed(tmp_path, monkeypatch):
   monkeypatch.setenv('PATH', str(tmp_path))
   with pytest.raises(
     UserError, match='the command sbatch is missing here; run this on a machine'

@@ -119,7 +119,7 @@ def test_trials_of_all_kinds_by_two_workers(sandbox, folder, sweep_of):
   for shown in (printed.rstrip('\n'), f'{sandbox}/space.py', sweep_sandbox.SPACE):
     assert html.escape(shown) in text
   for plot in (
-    'optimisation-history',
+    'optimization-history',
     'parameter-importances',
     'intermediate-values',
     'parallel-coordinates',
@@ -217,7 +217,7 @@ def test_slurms_jobs_are_workers(sandbox, sweep_of, tmp_path, monkeypatch):
   assert not (tmp_path / 'submitted').exists()
 
 
-def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
+def test_a_killed_trial_ends_like_a_separate_run_of_its_config(
   sandbox, sweep_of, train, tmp_path
 ):
   sweep = sweep_of(
@@ -254,7 +254,7 @@ def test_a_real_trial_that_is_killed_ends_as_its_config_does_alone(
   rate = flatten(settings)['optimizer.peak_learning_rate']
   assert f'{rate:.4g}' == rows[0][5] and f'= {rate!r}  # ' in best.read_text('utf-8')
 
-  # The trial itself may go on for longer, and the sweep still knows its result.
+  # The trial may run longer, and the sweep still knows its result.
   status, _, err = train(f'--workdir={run}', '--config.train.steps=90')
   assert status == 0, err
   assert json.loads((run / 'metrics.jsonl').read_text().splitlines()[-1])['step'] == 90

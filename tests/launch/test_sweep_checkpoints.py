@@ -81,7 +81,7 @@ def test_the_best_trials_keep_their_checkpoints(begin, objective, best):
   assert 'were deleted when fewer were to be kept' in results.summary(sweep)
 
 
-def test_what_a_person_trains_again_after_the_deletion_stays(begin):
+def test_a_run_trained_again_after_the_deletion_stays(begin):
   sweep = begin(number=2)
   sweep.keep_best = 1
   end_trials(sweep, 1.0, 2.0)
@@ -92,7 +92,7 @@ def test_what_a_person_trains_again_after_the_deletion_stays(begin):
   assert (sweep.folder / 'trials' / '0' / 'checkpoints' / '20' / 'params').exists()
 
 
-def test_a_trial_that_may_go_on_keeps_its_checkpoints(begin, monkeypatch):
+def test_a_trial_that_may_resume_keeps_its_checkpoints(begin, monkeypatch):
   """One that runs, one that its worker has left, and one whose run another process trains."""
   sweep, other = begin(number=4), begin(number=4)
   sweep.keep_best = other.keep_best = 1
@@ -124,7 +124,7 @@ def test_a_trial_that_may_go_on_keeps_its_checkpoints(begin, monkeypatch):
     sweep.study.requeue_abandoned()
 
 
-def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(
+def test_an_interrupted_deletion_leaves_no_partial_checkpoint_and_resumes(
   begin, monkeypatch, caplog
 ):
   sweep = begin(number=2)
@@ -147,7 +147,7 @@ def test_a_deletion_that_was_stopped_leaves_no_half_and_goes_on(
   assert kept(sweep) == [1] and not any(left.iterdir())
 
 
-def test_a_trial_without_its_checkpoints_does_not_go_on(begin, monkeypatch):
+def test_a_trial_without_its_checkpoints_does_not_resume(begin, monkeypatch):
   """A list of trials from a copy may be older than the runs."""
   sweep = begin(number=2)
   sweep.keep_best = 1

@@ -38,7 +38,7 @@ def test_a_database_that_cannot_be_used_is_one_line(
   launch, folder, tmp_path, url, facts
 ):
   (tmp_path / 'space.py').write_text(GOOD)
-  message = launch.refuses(
+  message = launch.rejects(
     f'--config={folder}/tiny.py',
     f'--sweep={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
@@ -51,7 +51,7 @@ def test_a_database_that_cannot_be_used_is_one_line(
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-  """(directory, trials) -> a sweep in one database, begun as by a machine of its own."""
+  """(directory, trials) -> a sweep in one database, started as if on a separate machine."""
 
   def begin(machine, number=3):
     folder = tmp_path / machine / 'sweep'
@@ -92,14 +92,14 @@ def complete(trial):
   return float(trial.number)
 
 
-def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(
+def test_a_trial_of_a_silent_worker_resumes_elsewhere_with_its_progress(
   begin, monkeypatch
 ):
   monkeypatch.setattr(storage, 'STALE_SECONDS', 2)
   here, there = begin('here'), begin('there')
   again = []
 
-  def go_on(trial):
+  def resume(trial):
     again.append(
       (
         trial.number,
@@ -116,7 +116,7 @@ def test_a_trial_whose_worker_is_silent_goes_on_elsewhere_with_what_it_had(
     )
     trial.report(3.0, 5)
     time.sleep(3.5)  # The next heartbeat would come after 15 seconds.
-    assert there.run_next(go_on).number == 0
+    assert there.run_next(resume).number == 0
     trial.report(2.0, 10)  # The trial is another worker's now.
     raise AssertionError
 
@@ -138,7 +138,7 @@ def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkey
 
   def meanwhile(trial):
     with monkeypatch.context() as patch:
-      patch.setattr(there, 'num_unstarted', lambda: 1)  # As it was a moment ago.
+      patch.setattr(there, 'num_unstarted', lambda: 1)  # The state a moment ago.
       there.run_next(ran.append)
     return complete(trial)
 
@@ -203,7 +203,7 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
   for number, row in tables[0][1].items():
     run = workdir / 'trials' / str(number)
     assert row[1] == 'complete', machines[0].log
-    # Only the killed trial is started again, and it goes on; no trial runs twice at once.
+    # Only the killed trial is restarted, and it resumes; no trial runs twice at once.
     assert len((run / 'starts').read_text().split()) == (1 if number else 2)
     steps = [
       json.loads(line)['step']

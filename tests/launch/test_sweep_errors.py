@@ -1,4 +1,4 @@
-"""The mistakes that a sweep refuses in one line, and the commands that it would start."""
+"""The one-line errors of a sweep, and the commands that it would start."""
 
 import math
 import runpy
@@ -119,11 +119,11 @@ def returning(value):
     ),
   ],
 )
-def test_a_mistake_is_one_line_before_anything_is_started(
+def test_user_error_is_one_line_before_anything_is_started(
   launch, folder, tmp_path, text, flags, facts
 ):
   (tmp_path / 'space.py').write_text(text)
-  message = launch.refuses(
+  message = launch.rejects(
     f'--config={folder}/tiny.py',
     f'--sweep={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
@@ -172,7 +172,7 @@ def test_a_sweep_without_a_result_says_why(
   status, out, err = launch(*flags, '--trials=2')
   assert status == 1 and one_error(err).startswith(told)
   assert out.splitlines()[2].split()[:2] == ['1', 'failed' if reason else 'pruned']
-  message = launch.refuses(*flags, '--trials=1')
+  message = launch.rejects(*flags, '--trials=1')
   assert message.startswith('--trials=1 is fewer than the 2 that '), message
 
 

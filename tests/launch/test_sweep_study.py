@@ -11,7 +11,7 @@ from transformer.errors import Preempted, UserError
 from transformer.runs.lock import run_lock
 
 
-def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
+def test_a_directory_of_another_sweep_is_rejected(begin, tmp_path):
   begin()
   assert begin(number=2).num_unfinished() == 2 and begin(number=4).num_unfinished() == 4
   with pytest.raises(
@@ -32,7 +32,7 @@ def test_a_directory_of_another_sweep_is_refused(begin, tmp_path):
     begin()
 
 
-def test_what_changes_no_trial_may_change(begin):
+def test_settings_that_change_no_trial_may_change(begin):
   begin()
   other = '# A comment.\n' + GOOD.replace("'", '"').replace(', 0.5', ',\n0.50')
   assert (
@@ -101,7 +101,7 @@ def test_the_page_knows_a_trial_that_ends_while_it_is_written(begin, monkeypatch
   assert '2 failed' in (sweep.folder / results.PAGE).read_text()
 
 
-def test_what_a_trial_draws_does_not_depend_on_interruptions(begin, tmp_path):
+def test_the_settings_of_a_trial_do_not_depend_on_interruptions(begin, tmp_path):
   whole = run(begin(number=14))
   assert sorted(whole) == list(range(14))
   assert len({params['dropout'] for params in whole.values()}) == 14
@@ -128,7 +128,7 @@ def test_the_best_trial_has_the_star(begin):
   assert stars == [trial.number == sweep.best().number for trial in sweep.all()]
 
 
-def test_another_seed_of_the_config_draws_other_trials(begin, tmp_path):
+def test_another_seed_of_the_config_samples_other_trials(begin, tmp_path):
   drawn = []
   for seed in (5, 5, 6):
     drawn.append(run(begin(seed=seed)))

@@ -1,4 +1,4 @@
-"""The trials of a sweep: their share of a machine, their progress, their end and the page."""
+"""The trials of a sweep: their fraction of a machine, their progress, their end and the page."""
 
 import math
 
@@ -60,17 +60,17 @@ def test_a_worker_whose_first_trials_fail_at_once_for_one_reason_stops(
     return run_trial
 
   monkeypatch.setattr(
-    workers, 'run_trial', failing('no room for {0} bytes', seconds=1.0)
+    workers, 'run_trial', failing('no memory for {0} bytes', seconds=1.0)
   )
   with pytest.raises(
-    UserError, match=r'first 4 trials .* with the same error: no room for # bytes; '
+    UserError, match=r'first 4 trials .* with the same error: no memory for # bytes; '
   ):
     workers.work(begin(number=9), False, '')
   assert begin(number=9).num_unfinished() == 5
-  # Two reasons, and settings that the config refuses.
+  # Two reasons, and settings that the config rejects.
   for number, run_trial in (
     (9, failing('no {1}', seconds=1.0)),
-    (18, failing('it is refused')),
+    (18, failing('it is rejected')),
   ):
     monkeypatch.setattr(workers, 'run_trial', run_trial)
     sweep = begin(number=number)
@@ -147,9 +147,7 @@ def test_the_reason_of_a_failure(train, code, reason):
   ('objective', 'value', 'step'),
   [('valid/loss', 2.0, 10), ('valid/bleu', 3.0, 20), ('valid/f1', 3.0, 15)],
 )
-def test_the_best_evaluation_counts_and_what_is_no_number_never_does(
-  train, objective, value, step
-):
+def test_the_best_evaluation_counts_and_nan_never_does(train, objective, value, step):
   sweep, trial = train(
     """
 write({'step': 5, 'train/loss': 1.0},

@@ -71,7 +71,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     '--config=configs/text.py',
     f'--workdir={tmp_path}/sweep',
     '--dry_run',
-    f'--scale={scale}',
+    f'--width_divisor={scale}',
     f'--layers={layers}',
     '--config.train.steps=700',
     "--config.data.train=('x', 'y')",
@@ -114,14 +114,18 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
       ['--rows=base,A5,F'],
       ['--rows must name rows of table 3, out of base,A1,', "got 'A5,F'"],
     ),
-    (['--scale=0'], ['--scale must be at least 1; got 0']),
+    (['--width_divisor=0'], ['--width_divisor must be at least 1; got 0']),
     (
       ['--rows=base,C1', '--layers=2'],
       ['a multiple of 3 for row C1, which has 2 layers'],
     ),
     (
-      ['--scale=3'],
-      ['--scale must divide', 'model_dim of row base is 512', '--scale=3'],
+      ['--width_divisor=3'],
+      [
+        '--width_divisor must divide',
+        'model_dim of row base is 512',
+        '--width_divisor=3',
+      ],
     ),
     (
       ['--config.model.dropout=0.3'],
@@ -139,11 +143,11 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     (['--workdir='], ['--workdir= is empty']),
   ],
 )
-def test_a_mistake_is_one_line_before_anything_is_started(
+def test_user_error_is_one_line_before_anything_is_started(
   launch, folder, tmp_path, arguments, facts
 ):
   # --dry_run, so that a mistake that is not noticed does not train twenty rows.
-  message = launch.refuses(
+  message = launch.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep', '--dry_run', *arguments
   )
   for fact in facts:
@@ -174,7 +178,7 @@ def tiny_row(folder, name, **differs):
 
 
 @pytest.mark.long
-def test_rows_are_trained_and_scored_once_and_their_figures_are_the_runs_own(
+def test_rows_are_trained_and_scored_once_with_the_numbers_of_their_runs(
   folder, start, tmp_path
 ):
   def sweep(*rows):

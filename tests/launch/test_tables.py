@@ -148,7 +148,12 @@ def launch(start_command):
 
 def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
   config = f'{folder}/tiny.py'
-  flags = [f'--config={config}', f'--workdir={tmp_path}', '--rows=base', '--scale=64']
+  flags = [
+    f'--config={config}',
+    f'--workdir={tmp_path}',
+    '--rows=base',
+    '--width_divisor=64',
+  ]
   status, planned, err = launch(*flags, '--seeds=2', '--config.seed=4', '--dry_run')
   assert status == 0, err
   trained = planned.splitlines()[::2]

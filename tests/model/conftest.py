@@ -36,7 +36,7 @@ def minus_infinity_off(mask_BTS):
   return np.where(mask_BTS, 0.0, -np.inf)[:, None]
 
 
-def randomised(variables):
+def randomized(variables):
   """Returns random values for all parameters, so that a missing one changes the output."""
   rng = np.random.default_rng(1)
   return jax.tree.map(

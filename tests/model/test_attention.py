@@ -20,7 +20,7 @@ from tests.model.conftest import (
   V,
   minus_infinity_off,
   normal,
-  randomised,
+  randomized,
 )
 from transformer.model.attention import (
   NO_CONTEXT,
@@ -62,7 +62,7 @@ def check_formula(found, p, x, y, bias=0.0, **changed):
 def test_multi_head_attention_is_its_formula(biases):
   module = Attend(dataclasses.replace(CONFIG, attention_bias=biases))
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
-  variables = randomised(jax.jit(module.init)(jax.random.key(0), x, y))
+  variables = randomized(jax.jit(module.init)(jax.random.key(0), x, y))
   mask = np.random.default_rng(2).random((B, T, S)) < 0.5
   mask[..., 0] = True
   p = variables['params']['attention']
@@ -104,7 +104,7 @@ def test_the_config_chooses_the_kernel(monkeypatch):
 def applied(changed, x, context=NO_CONTEXT, **options):
   """Returns the output of a configured self-attention, and its random parameters."""
   module = Attend(dataclasses.replace(CONFIG, **changed))
-  variables = randomised(module.init(jax.random.key(0), x, x))
+  variables = randomized(module.init(jax.random.key(0), x, x))
   return module.apply(variables, x, x, context, **options), variables['params'][
     'attention'
   ]

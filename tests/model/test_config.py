@@ -1,4 +1,4 @@
-"""The config sets the sizes of the model, and refuses what cannot be built in one line."""
+"""The config sets the sizes of the model, and rejects impossible models in one line."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer
 
 
-def test_a_config_cannot_be_changed_but_for_its_type():
+def test_a_config_is_immutable_except_in_its_type():
   with pytest.raises(dataclasses.FrozenInstanceError):
     ModelConfig().dropout = 0.2
   short = ModelConfig(attention='cudnn', dtype='bfloat16')
@@ -67,7 +67,7 @@ def test_a_config_cannot_be_changed_but_for_its_type():
     ),
   ],
 )
-def test_what_cannot_be_built_is_refused_in_one_line(given, message):
+def test_an_impossible_config_is_rejected_in_one_line(given, message):
   with pytest.raises(UserError) as error:
     ModelConfig(**given)
   assert str(error.value) == message
@@ -97,7 +97,7 @@ def by_hand(vocabulary, layers, d, f, h, k, v, positions=0):
 
 
 # Table 3: N, d_model, d_ff, h, d_k, d_v, P_drop, ε_ls, learned positions, steps, and millions of
-# parameters where the paper gives them.
+# parameters where the paper reports them.
 TABLE_3 = {
   'base': (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 0, 100_000, 65),
   'A1': (6, 512, 2048, 1, 512, 512, 0.1, 0.1, 0, 100_000, None),

@@ -104,7 +104,7 @@ def test_the_settings_of_a_model_reach_its_parameters(doc_plugins):
     for layer in ('encoder_0', 'decoder_1'):
       temperature = params[layer]['self_attention']['temperature']
       assert np.all(temperature == first)
-  # They are a part of the model, so that no program is taken for that of another.
+  # They are a part of the model, so that no program is used for another model.
   configs = [ModelConfig(module=(TEMPERED, {'first': first})) for first in (1.0, 2.0)]
   assert configs[0] != configs[1] and repr(configs[0]) != repr(configs[1])
   assert len(set(configs)) == 2
@@ -159,14 +159,14 @@ def none(*_):
     ({'attention': 'no_module:f'}, 'the attention no_module:f cannot be imported'),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_part(changes, fact):
+def test_user_error_is_one_line_that_names_the_part(changes, fact):
   with pytest.raises(UserError) as caught:
     model_of(**changes)
   assert fact in str(caught.value), caught.value
   assert '\n' not in str(caught.value)
 
 
-def test_weights_of_an_attention_that_has_none_are_refused(batch, doc_plugins):
+def test_asking_for_weights_that_an_attention_lacks_raises_an_error(batch, doc_plugins):
   model = model_of(attention='my_attentions:cosine')
   with pytest.raises(
     UserError, match='my_attentions:cosine returns no attention weights'

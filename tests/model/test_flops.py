@@ -12,7 +12,7 @@ from transformer.model.transformer import Transformer
 
 
 def of_a_row(model, source_length, target_length):
-  """Returns the operations of an update for a row of a batch."""
+  """Returns the FLOPs of a training step for a row of a batch."""
   of_source, of_target = train_step_flops(model, 1, (), source_length, target_length)
   return of_source * source_length + of_target * target_length
 
@@ -53,7 +53,7 @@ def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(change
   'changed',
   [{}, {'num_layers': 3, 'decoder_layers': 1}, {'activation': 'swiglu', 'key_dim': 16}],
 )
-def test_an_update_has_the_flops_that_xla_counts_in_its_forward_and_backward_passes(
+def test_a_training_step_has_the_flops_that_xla_counts(
   changed,
 ):
   config = ModelConfig(
@@ -97,7 +97,7 @@ def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
   )
 
 
-def test_another_model_adds_a_forward_pass_which_is_a_third_of_an_update():
+def test_another_model_adds_a_forward_pass_a_third_of_a_training_step():
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), N)
   other = Transformer(ModelConfig(), N)
   assert train_step_flops(model, 2, [other, other], 5, 7) == pytest.approx(

@@ -1,4 +1,4 @@
-"""The outputs of layers are those of a model that ends there; embeddings have their gradients."""
+"""The outputs of a layer match a model that ends there; embeddings have their gradients."""
 
 import dataclasses
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.model.conftest import B, D, F, H, K, N, S, T, V, normal, randomised
+from tests.model.conftest import B, D, F, H, K, N, S, T, V, normal, randomized
 from tests.model.formulas import exact, feed_forward, layer_norm
 from transformer.model.attention import NO_CONTEXT, RelativeBias
 from transformer.model.config import ModelConfig
@@ -35,7 +35,7 @@ def config(**changed):
 @pytest.mark.parametrize('activation', ['relu', 'gelu', 'silu', 'swiglu'])
 def test_activations_are_their_formulas(activation):
   module, x = FeedForward(config(activation=activation)), normal(B, T, D)
-  variables = randomised(module.init(jax.random.key(0), x, deterministic=True))
+  variables = randomized(module.init(jax.random.key(0), x, deterministic=True))
   p = variables['params']
   if activation == 'swiglu':
     chex.assert_shape([p['inner']['kernel'], p['gate']['kernel']], (D, F))
@@ -48,10 +48,10 @@ def test_activations_are_their_formulas(activation):
   )
 
 
-def initialised_and_applied(module, call, *given):
+def initialized_and_applied(module, call, *given):
   """Returns random variables of a module, and its output with them."""
   init = jax.jit(lambda *given: module.init(jax.random.key(0), *given, method=call))
-  variables = randomised(init(*given))
+  variables = randomized(init(*given))
   return variables, jax.jit(
     lambda *given: module.apply(variables, *given, method=call)
   )(*given)
@@ -93,7 +93,7 @@ def test_other_tables_start_as_wide_as_embeddings():
 
 def test_rms_norm_divides_by_the_root_mean_square_and_subtracts_nothing():
   module, x = Residual(config(rms_norm=True)), 2.0 + normal(B, T, D)
-  variables, found = initialised_and_applied(
+  variables, found = initialized_and_applied(
     module, lambda residual, x: residual(x, lambda h: 2.0 * h, deterministic=True), x
   )
   p = variables['params']['layer_norm']

@@ -37,7 +37,7 @@ def of_batch(model, params, batch, targets_BT, weights_BT, smoothing):
 
 @pytest.mark.long(but=('True',))
 @pytest.mark.parametrize('tie', [True, False])
-def test_the_loss_and_its_gradient_are_those_of_the_naive_formula(batch, tie):
+def test_the_loss_and_its_gradient_match_the_naive_formula(batch, tie):
   tiny = build(output_bias=True, tie_output=tie, num_layers=1)
   targets_BT = np.random.default_rng(5).integers(4, N, (B, T))
   weights_BT = (batch[4] > 0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Rematerialised layers make the same updates in less memory."""
+"""Rematerialized layers compute the same training steps in less memory."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The Transformer computes the formulas; tests/testing/ has what it shares with every model."""
+"""The Transformer computes the formulas; tests/testing/ checks the properties of every model."""
 
 import collections
 import itertools
@@ -94,7 +94,7 @@ def test_other_positions_are_their_formulas(batch, positions):
   )
 
 
-def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
+def test_every_sublayer_and_embedding_has_dropout_with_a_separate_key(
   batch, monkeypatch
 ):
   rest = {'attention_dropout': 0.1, 'activation_dropout': 0.2}
@@ -119,7 +119,7 @@ def test_dropout_is_on_every_sublayer_and_embedding_each_with_a_key_of_its_own(
   assert len({tuple(key) for key in keys}) == len(keys)
 
 
-def test_each_language_may_have_a_vocabulary_of_its_own_size(batch):
+def test_each_language_may_have_a_different_vocabulary_size(batch):
   shared = build(share_embeddings=False, num_layers=1)
   model = Transformer(shared.model.config, N, source_vocabulary_size=N + 6)
   new = np.random.default_rng(0).normal(size=(6, D)).astype(np.float32)

@@ -216,7 +216,7 @@ def from_cache(q, k, v, *more):
   ],
   ids=str,
 )
-def test_shapes_that_do_not_fit_are_refused(attend, changed):
+def test_shapes_that_do_not_fit_are_rejected(attend, changed):
   shapes = {
     'q': (3, T, H, K),
     'k': (3, S, H, K),
@@ -232,14 +232,14 @@ def test_shapes_that_do_not_fit_are_refused(attend, changed):
 
 
 @pytest.mark.parametrize('place', range(3))
-def test_integers_are_refused(place):
+def test_integers_are_rejected(place):
   given = [*arrays()]
   given[place] = given[place].astype(jnp.int32)
   with pytest.raises(ValueError, match=r'must be floats .*got .*int32'):
     dot_product_attention(*given)
 
 
-def test_masks_of_numbers_are_refused():
+def test_masks_of_numbers_are_rejected():
   numbers = jnp.full((T, S), -jnp.inf)
   q, k, v, _ = arrays()
   for attend in (dot_product_attention, from_cache):

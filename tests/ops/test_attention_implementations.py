@@ -184,7 +184,9 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
     assert not np.any(gradients[0][..., EMPTY, :, :])
 
 
-def test_what_a_device_lacks_for_the_fused_kernel_is_told(monkeypatch):
+def test_the_requirements_that_a_device_lacks_for_the_fused_kernel_are_named(
+  monkeypatch,
+):
   for backend, capability, key_dim, missing in (
     ('cpu', None, 64, 'an NVIDIA GPU; JAX runs on cpu here'),
     ('gpu', '8.0', 128, ''),

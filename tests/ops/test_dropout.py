@@ -1,4 +1,4 @@
-"""Dropout draws JAX's own random bits, with any sharding, and keeps the mean."""
+"""Dropout uses JAX's random bits, with any sharding, and keeps the mean."""
 
 import chex
 import jax
@@ -17,7 +17,7 @@ dropped = jax.jit(dropout, static_argnums=2)
   'shape', [(), (1,), (7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (0, 3)]
 )
 @pytest.mark.parametrize('seed', [0, 2**31 + 11])
-def test_the_bits_are_those_of_jax(shape, seed):
+def test_the_bits_match_jax(shape, seed):
   key = jax.random.key(seed, impl='threefry2x32')
   bits = random_bits(key, shape)
   chex.assert_trees_all_equal(bits, jax.random.bits(key, shape))
@@ -25,7 +25,7 @@ def test_the_bits_are_those_of_jax(shape, seed):
   assert bits.dtype == jnp.uint32
 
 
-def test_eager_jit_vmap_and_pmap_agree_on_the_bits_and_on_what_they_drop():
+def test_eager_jit_vmap_and_pmap_agree_on_the_bits_and_dropped_values():
   keys, x = jax.random.split(KEY, 3), jax.random.normal(KEY, (3, 5, 7))
 
   def drop(key, x):
@@ -41,7 +41,7 @@ def test_eager_jit_vmap_and_pmap_agree_on_the_bits_and_on_what_they_drop():
 
 
 @pytest.mark.parametrize('spec', [('rows',), (None, 'rows'), (None, None, 'rows')])
-def test_sharding_does_not_change_what_is_dropped(spec):
+def test_sharding_does_not_change_the_dropped_values(spec):
   mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
   x = jax.random.normal(jax.random.key(1), (12, 4, 20))
   placed = jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))

@@ -1,4 +1,4 @@
-"""Functions with gradients of their own can be differentiated forwards, as `ops` says."""
+"""Functions with custom gradients support forward differentiation, as `ops` documents."""
 
 import chex
 import jax
@@ -31,7 +31,7 @@ def plain_loss(x_TD):
   return -jnp.sum(jnp.diag(log_probs[:, :T]))
 
 
-# A function with a gradient of its own, and one without that equals it.
+# A function with a custom gradient, and an equal one without.
 DIFFERENTIATED = {
   'linear': (
     lambda x: jnp.sin(linear(x, normal(D, W))),

@@ -1,4 +1,4 @@
-"""The product and its gradients are those of a plain einsum."""
+"""The product and its gradients match a plain einsum."""
 
 import chex
 import jax
@@ -34,7 +34,7 @@ def with_gradients(function):
 
 @pytest.mark.parametrize(('inputs', 'outputs'), SIZES)
 @pytest.mark.parametrize('leading', [(), (T,), (B, T), (2, B, T)])
-def test_the_gradients_are_those_of_an_einsum(inputs, outputs, leading):
+def test_the_gradients_match_an_einsum(inputs, outputs, leading):
   given = arrays(inputs, outputs, leading=leading)
   result = jax.jit(with_gradients(linear))(*given)
   chex.assert_trees_all_close(

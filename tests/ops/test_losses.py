@@ -68,7 +68,7 @@ def test_it_is_optax_cross_entropy_with_and_without_smoothed_labels(smoothing):
     (1, 2**30, 0.1),
   ],
 )
-def test_values_and_gradients_are_those_of_the_unchunked_loss(
+def test_values_and_gradients_match_the_unchunked_loss(
   monkeypatch, first, positions, smoothing
 ):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', positions)

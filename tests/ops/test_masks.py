@@ -29,13 +29,13 @@ def rows_of(least, most, *shape):
 
 @given(rows_of(0, 3, B, T), rows_of(0, 3, B, S))
 @settings(max_examples=30, deadline=None, derandomize=True)
-def test_segments_in_any_order_attend_to_themselves_alone(queries, keys):
+def test_segments_in_any_order_attend_only_to_themselves(queries, keys):
   mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
   wanted = [
     [[q == k and k != 0 for k in row] for q in queries[b]] for b, row in enumerate(keys)
   ]
   np.testing.assert_array_equal(mask, wanted)
-  # A row has the same mask alone and in a batch.
+  # A row has the same mask by itself and in a batch.
   chex.assert_trees_all_equal(np.asarray(segment_mask(queries[1], keys[1])), mask[1])
 
 

@@ -79,7 +79,7 @@ def test_angles_are_not_rounded_where_products_are():
   assert products and all('HIGHEST' in item for item in products)
 
 
-def test_rotary_products_depend_on_distances_alone():
+def test_rotary_products_depend_only_on_distances():
   q, k, places = heads(1), heads(2), jnp.arange(T)
 
   def products(shift):

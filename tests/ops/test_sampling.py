@@ -1,4 +1,4 @@
-"""Samples follow the requested distribution, and depend on their own key alone."""
+"""Samples follow the requested distribution, and depend only on their key."""
 
 import collections
 import functools
@@ -63,7 +63,7 @@ def find(samples, table, limits=LIMITS, keys=KEYS, **options):
 
 
 def drawn(result, b):
-  """Returns the draws of an input with their log-probabilities, as a multiset."""
+  """Returns the samples of an input with their log-probabilities, as a multiset."""
   return collections.Counter(
     (tuple(tokens), float(log_prob))
     for tokens, log_prob in zip(
@@ -137,7 +137,7 @@ def test_truncation_equals_sorting(temperature, top_k, top_p):
     ([0.2, 0.5, 0.3], {'top_k': 2, 'top_p': 0.63}, [1, 2]),
   ],
 )
-def test_what_top_k_and_top_p_keep(probs, options, wanted):
+def test_candidates_of_top_k_and_top_p(probs, options, wanted):
   left = np.exp(
     apply_sampling_options(
       jnp.log(jnp.asarray(probs, jnp.float32)), SamplingOptions(**options)
@@ -231,7 +231,7 @@ def test_frequencies_are_the_probabilities_and_positions_are_independent(options
   assert len({str(drawn(result, b)) for b in range(B)}) == B
 
 
-def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
+def test_samples_are_a_function_of_the_keys():
   result = find(W, tables())
   chex.assert_trees_all_equal(find(W, tables()), result)
   others = find(
@@ -244,7 +244,7 @@ def test_the_same_keys_give_the_same_draws_and_other_keys_give_others():
 
 
 @pytest.mark.parametrize('options', [{}, NARROWER], ids=['whole', 'narrower'])
-def test_a_draw_does_not_depend_on_other_draws_its_neighbours_or_its_row(options):
+def test_a_sample_does_not_depend_on_other_samples_its_neighbors_or_its_row(options):
   table = tables(1)
   together, few = find(W, table, **options), find(2, table, **options)
   for b in range(B):
@@ -294,7 +294,7 @@ def test_eager_jit_vmap_and_pmap_agree(options):
     )
 
 
-def test_sharding_does_not_change_what_is_drawn():
+def test_sharding_does_not_change_the_samples():
   mesh = Mesh(np.array(jax.devices()[:B]), ('rows',))
   rows = NamedSharding(mesh, PartitionSpec('rows'))
   given = jax.device_put((tables(), np.array(LIMITS, np.int32), KEYS), rows)

@@ -1,4 +1,4 @@
-"""Search finds what brute force finds, and an input does not depend on its neighbours."""
+"""Search finds what brute force finds, and an input does not depend on its neighbors."""
 
 import functools
 import itertools
@@ -68,7 +68,7 @@ def find(
   return jax.device_get(search(table, jnp.asarray(limits, jnp.int32)))
 
 
-def penalised(log_prob, length, alpha):
+def penalized(log_prob, length, alpha):
   return log_prob / ((5 + length) / 6) ** alpha
 
 
@@ -85,17 +85,17 @@ def slow_beam(table_XN, limit, width, alpha, nbest):
       reverse=True,
     )
     ended += [
-      (penalised(p, t, alpha), tokens)
+      (penalized(p, t, alpha), tokens)
       for p, tokens in extended[:width]
       if tokens[-1] == END
     ]
     live = [(p, tokens) for p, tokens in extended if tokens[-1] != END][:width]
     final = sorted(ended, reverse=True)[nbest - 1 : nbest]
     if len(ended) >= width or (
-      final and final[0][0] >= penalised(live[0][0], limit, alpha)
+      final and final[0][0] >= penalized(live[0][0], limit, alpha)
     ):
       break
-  answer = ended or [(penalised(p, limit, alpha), tokens) for p, tokens in live]
+  answer = ended or [(penalized(p, limit, alpha), tokens) for p, tokens in live]
   return sorted(answer, reverse=True)[:width]
 
 
@@ -141,7 +141,7 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(
       list(itertools.product([0, 1], repeat=limit)) if limit else [],
     ):
       scores = [
-        penalised(forced(table[b], tokens), len(tokens), alpha) for tokens in answers
+        penalized(forced(table[b], tokens), len(tokens), alpha) for tokens in answers
       ]
       if np.isfinite(scores).any():
         break
@@ -159,10 +159,10 @@ def test_a_wide_beam_is_brute_force_with_ties_and_impossible_tokens(
 @pytest.mark.parametrize(
   ('width', 'nbest', 'alpha'), [(2, 1, 0.0), (2, 1, 1.5), (3, 1, 0.6), (4, 3, 1.5)]
 )
-def test_all_hypotheses_of_a_beam_are_those_of_python_lists(width, nbest, alpha):
+def test_all_hypotheses_of_a_beam_match_python_lists(width, nbest, alpha):
   ending_together = 0
   for seed in range(7):
-    # With a likely end token, several hypotheses end in one step, and the search goes on.
+    # With a likely EOS, several hypotheses end in one step, and the search continues.
     likely = 1.5 * (np.arange(N) == END) * (seed % 2)
     table = np.asarray(jax.nn.log_softmax(tables(seed) + likely))
     result = find(width, alpha, table, nbest=nbest)
@@ -195,7 +195,7 @@ def test_hypotheses_are_sorted_distinct_padded_and_have_the_scores_of_their_toke
       log_prob = forced(tables(seed)[b], tokens) if tokens else -np.inf
       assert result.log_probs[b, w] == pytest.approx(log_prob, rel=1e-5)
       assert result.scores[b, w] == pytest.approx(
-        penalised(log_prob, length, alpha), rel=1e-5
+        penalized(log_prob, length, alpha), rel=1e-5
       )
     for b in range(B):
       present = [words(result, b, w) for w in range(width or 1) if result.lengths[b, w]]
@@ -221,7 +221,7 @@ def test_a_cache_that_grows_changes_nothing(monkeypatch, width):
 
 
 @pytest.mark.parametrize('width', [0, 3])
-def test_an_input_does_not_depend_on_its_neighbours(width):
+def test_an_input_does_not_depend_on_its_neighbors(width):
   table = tables(1)
   together = find(width, 0.6, table)
   for b in range(B):

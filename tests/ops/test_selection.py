@@ -13,13 +13,13 @@ from transformer.ops.selection import top_k, top_sums
   'shape', [(1, 1), (1, 30_000), (3, 5), (5, 127), (4, 1000), (5, 2003), (97, 11)]
 )
 @pytest.mark.parametrize('count', [1, 2, 10])
-def test_the_largest_sums_and_numbers_are_those_of_all_in_their_order(shape, count):
+def test_the_top_sums_match_a_full_sort(shape, count):
   rows, width = shape
   if count > rows * width:
     return
   rng = np.random.default_rng(width)
   x = rng.integers(0, 20, (4, *shape)).astype(np.float32)
-  # Rows differ by whole numbers and by so little that sums are rounded to the same number.
+  # Rows differ by integers and by so little that sums are rounded to the same number.
   y = rng.integers(0, 3, (4, rows)).astype(np.float32)
   x[1] = 1e-8 * rng.normal(size=shape)
   y[1] += 1.0

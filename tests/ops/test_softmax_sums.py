@@ -1,4 +1,4 @@
-"""The sums of a softmax from one reduction, which only GPUs use, are those of float64."""
+"""The sums of a softmax from one reduction, which only GPUs use, match float64."""
 
 import re
 
@@ -63,7 +63,7 @@ def any_order(request, monkeypatch):
 
 @pytest.mark.usefixtures('any_order')
 @pytest.mark.parametrize('sums_of', BOTH)
-def test_the_sums_are_those_of_float64(sums_of):
+def test_the_sums_match_float64(sums_of):
   logits = logits_BTN()
   exact = np.float64(logits)
   peak = np.max(exact, axis=-1)
@@ -98,7 +98,7 @@ def test_excluded_tokens_count_nothing(sums_of):
 
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.1])
-def test_losses_and_gradients_of_gpus_are_those_of_float64(monkeypatch, smoothing):
+def test_losses_and_gradients_of_gpus_match_float64(monkeypatch, smoothing):
   logits = logits_BTN()
   targets = np.random.default_rng(1).integers(0, N, logits.shape[:2])
   weights = np.ones(logits.shape[:2], np.float32)

@@ -48,7 +48,7 @@ def toy(
   """Returns the arguments of a search with `batch` inputs and `width` hypotheses of each.
 
   The cache holds the state and the tokens of each hypothesis. A cache that grows starts
-  without room for any token.
+  without capacity for any token.
   """
 
   def step(tokens_BW, t, cache):

@@ -18,7 +18,7 @@ ROUNDING = 20 * rounding_tolerance(terms=6 * 300, size=10.0)
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix('.tar.gz'))
 def released(request, tmp_path):
-  """Returns the unpacked folder of a released run, its text and what it gave."""
+  """Returns the unpacked folder of a released run, its text and its results."""
   with tarfile.open(request.param) as archive:
     archive.extractall(tmp_path, filter='data')
   (folder,) = tmp_path.iterdir()

@@ -1,4 +1,4 @@
-"""Damage to files: cut, flipped, deleted and renamed."""
+"""Damage to files: truncated, flipped, deleted and renamed."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def damaged(
 ) -> Iterator[str]:
   """Copies a folder, and damages a file of the copy again and again; yields what was done.
 
-  `flip` and `cut` are tried at so many positions, spread evenly, and at the last byte.
+  `flip` and `cut` are tried at N positions, spread evenly, and at the last byte.
   """
   shutil.rmtree(copy, ignore_errors=True)
   shutil.copytree(whole, copy)

@@ -1,4 +1,4 @@
-"""Kills a run at random moments, and compares its end with that of an uninterrupted run.
+"""Kills a run at random moments, and compares its end with an uninterrupted run.
 
 The moments are random times in the parts of a run that a kill could damage (`MOMENTS`). The run has
 a moving average and runs out of patience. These must be the same, bit for bit: parameters,

@@ -1,4 +1,4 @@
-"""Any damage to a file of a run is named in one line, or training goes on from before.
+"""Damage to a file of a run is named in one line, or training resumes from an earlier checkpoint.
 
 DAMAGE_POSITIONS=16 pytest tests/robustness/test_damage.py
 damages each file at 17 places. Damage to the
@@ -76,7 +76,7 @@ def run(config, tmp_path_factory):
   return workdir
 
 
-def is_refused(action, name, done):
+def raises_user_error(action, name, done):
   with pytest.raises(UserError) as error:
     action()
   assert '\n' not in str(error.value) and name in str(error.value), (
@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_is_not_scored_and_training_takes_the_one_before(
   for number, name in enumerate(names):
     for kind in DAMAGES if POSITIONS > 1 else [DAMAGES[number % len(DAMAGES)]]:
       for done in damaged(run, copy, f'checkpoints/4/{name}', kind, POSITIONS):
-        is_refused(lambda: load_run(copy, 'latest'), name, done)
+        raises_user_error(lambda: load_run(copy, 'latest'), name, done)
   train_run(config, copy)
   assert (copy / 'checkpoints' / '4.damaged').is_dir()
   for one, other in zip(
@@ -111,9 +111,9 @@ def test_a_damaged_description_is_neither_scored_nor_resumed(
   copy = tmp_path / 'copy'
   for kind in ('flip', 'cut', 'delete'):
     for done in damaged(run, copy, name, kind, POSITIONS):
-      is_refused(lambda: load_run(copy, 'latest'), name, done)
+      raises_user_error(lambda: load_run(copy, 'latest'), name, done)
       # A run that is done reads no vocabulary.
       if name == run_directory.RUN:
-        is_refused(lambda: train_run(config, copy), name, done)
+        raises_user_error(lambda: train_run(config, copy), name, done)
       elif name == run_directory.CONFIG and kind != 'delete':
-        is_refused(lambda: run_directory.read_config(copy), name, done)
+        raises_user_error(lambda: run_directory.read_config(copy), name, done)

@@ -42,8 +42,8 @@ def test_training_and_eval_accept_all_valid_kinds(
   )
   texts = f'--source={tmp_path}/test.en', f'--reference={tmp_path}/test.de'
   if kind.names_line:
-    assert f'train.en {fact}' in train.refuses(*start)
-    assert f'test.en {fact}' in evaluate.refuses(f'--workdir={trained}', *texts)
+    assert f'train.en {fact}' in train.rejects(*start)
+    assert f'test.en {fact}' in evaluate.rejects(f'--workdir={trained}', *texts)
     return
   status, _, err = train(*start)
   assert status == 0, err

@@ -20,7 +20,7 @@ from transformer.errors import UserError
 pytestmark = pytest.mark.long
 EXAMPLES = int(os.environ.get('FUZZ_EXAMPLES', '400'))
 SCALARS = st.one_of(
-  # Values that are valid for some key, so that not every example is refused at its first value.
+  # Values that are valid for some key, so that not every example is rejected at its first value.
   st.sampled_from(
     [
       'tfds',
@@ -145,7 +145,7 @@ def check_line(error: UserError):
 
 @tried
 @given(tree=TREES)
-def test_a_config_survives_json_or_is_refused_in_one_line(tree):
+def test_a_config_survives_json_or_is_rejected_in_one_line(tree):
   try:
     config = Config.from_dict(tree)
   except UserError as error:

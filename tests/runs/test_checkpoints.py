@@ -31,7 +31,7 @@ def names_in(directory):
   ('name', 'reason'),
   [('b\\1', r'contain \\,'), ('logs:', 'contain gs:/,'), ('b[1]', r'contain \[,')],
 )
-def test_a_path_that_orbax_misreads_is_refused(tmp_path, name, reason):
+def test_a_path_that_orbax_misreads_is_rejected(tmp_path, name, reason):
   for kind in (Checkpoints, CheckpointWriter):
     with pytest.raises(UserError, match=reason):
       kind(tmp_path / name)
@@ -51,7 +51,7 @@ def test_a_saved_checkpoint_is_whole_and_is_restored(directory, warnings):
 
 
 @pytest.mark.parametrize('steps', [[2], [1, 2, 3]])
-def test_parameters_are_read_alone_and_averaged(directory, steps):
+def test_only_parameters_are_read_and_averaged(directory, steps):
   params = looked_at(
     directory, lambda opened: opened.average_params(steps, LIKE.params)
   )

@@ -21,14 +21,16 @@ from transformer.runs.lock import LOCK, run_lock
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_second_run_is_refused_with_host_and_process_and_the_first_goes_on(tmp_path):
+def test_a_second_run_is_rejected_with_host_and_process_and_the_first_continues(
+  tmp_path,
+):
   with run_lock(tmp_path):
     before = (tmp_path / LOCK).read_bytes()
-    with pytest.raises(UserError) as refused, run_lock(tmp_path):
+    with pytest.raises(UserError) as rejected, run_lock(tmp_path):
       pass
     assert (
       f'{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()}'
-      in str(refused.value)
+      in str(rejected.value)
     )
     assert (tmp_path / LOCK).read_bytes() == before
   assert os.listdir(tmp_path) == []
@@ -68,13 +70,13 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_where_files_cannot_be_locked_the_run_goes_on_with_a_warning(
+def test_if_files_cannot_be_locked_the_run_continues_with_a_warning(
   tmp_path, monkeypatch, caplog
 ):
-  def refuse(*_):
+  def reject(*_):
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-  monkeypatch.setattr(lock.fcntl, 'flock', refuse)
+  monkeypatch.setattr(lock.fcntl, 'flock', reject)
   with run_lock(tmp_path):
     assert 'cannot be locked: Function not implemented' in caplog.text
 

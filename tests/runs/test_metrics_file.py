@@ -31,7 +31,7 @@ def written(tmp_path):
   return written
 
 
-def test_a_resumed_run_goes_on_after_the_lines_of_its_checkpoint(tmp_path, written):
+def test_a_resumed_run_appends_after_the_lines_of_its_checkpoint(tmp_path, written):
   with opened(tmp_path, written) as lines:
     assert steps_in(tmp_path) == [1, 2]
     lines.write('{"step": 4}\n')
@@ -45,9 +45,7 @@ def test_a_resumed_run_goes_on_after_the_lines_of_its_checkpoint(tmp_path, writt
 @pytest.mark.parametrize(
   ('content', 'left'), [('{"step": 1}\n{"st', [1, 4]), (None, [4])]
 )
-def test_a_file_that_somebody_shortened_or_removed_is_gone_on_with(
-  tmp_path, written, content, left
-):
+def test_a_truncated_or_removed_file_is_continued(tmp_path, written, content, left):
   (tmp_path / 'metrics.jsonl').unlink()
   if content:
     (tmp_path / 'metrics.jsonl').write_text(content)

@@ -1,4 +1,4 @@
-"""What may change when a run is resumed is what the page says."""
+"""The settings that may change on resume match the page."""
 
 import pathlib
 import re
@@ -38,7 +38,7 @@ def may_change(name, **others):
   return True
 
 
-def test_the_settings_that_may_change_are_those_of_the_page():
+def test_the_settings_that_may_change_match_the_page():
   section = PAGE.read_text('utf-8').split('## Settings that may change on resume\n\n')[
     1
   ]
@@ -60,7 +60,7 @@ def test_an_origin_may_lie_elsewhere_and_a_length_on_which_a_schedule_may_depend
     )
 
 
-def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
+def test_data_that_is_changed_missing_or_new_is_rejected(tmp_path):
   data = {'vocabulary': 'a', 'train/x': 'b', 'valid': 'c'}
   facts = {'origin': None, 'frozen': [], 'data': data}
   files.write_sealed(tmp_path / 'run.json', {**facts, 'format': FORMAT})
@@ -77,7 +77,7 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('there', 'reached', 'refused'),
+  ('there', 'reached', 'rejected'),
   [
     ([], 201, True),
     ([], 200, False),  # A kill may have interrupted the first checkpoint.
@@ -85,15 +85,15 @@ def test_data_that_is_changed_missing_or_new_is_refused(tmp_path):
     (['100.damaged'], 900, False),
   ],
 )
-def test_a_run_that_lost_all_checkpoints_is_refused_and_the_way_out_is_one(
-  tmp_path, there, reached, refused
+def test_a_run_that_lost_all_checkpoints_is_rejected_with_a_working_fix(
+  tmp_path, there, reached, rejected
 ):
   for name in there:
     (tmp_path / 'checkpoints' / name).mkdir(parents=True)
   (tmp_path / 'metrics.jsonl').write_text(
     f'{{"step": {reached}}}\n{{"step": 9', 'utf-8'
   )
-  if refused:
+  if rejected:
     with pytest.raises(
       UserError, match=f'to step {reached}, but has no checkpoint'
     ) as error:

@@ -1,4 +1,4 @@
-"""A new run is told where the CPU multiplies faster in bfloat16."""
+"""A new run logs whether the CPU multiplies faster in bfloat16."""
 
 import math
 

@@ -27,7 +27,7 @@ def installed(tmp_path, monkeypatch):
   return site
 
 
-def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
+def test_log_lines_of_this_project_are_shown_but_not_of_libraries(
   installed, monkeypatch
 ):
   for name in ('transformer/runs/lock.py', 'attention_commands/train.py'):
@@ -71,7 +71,7 @@ def test_lines_of_this_project_are_shown_and_those_of_libraries_are_not(
 def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
   monkeypatch.setattr(sys, 'argv', ['/somewhere/train.py'])
   assert installation.spell_commands(text) == text
-  # A package that is installed in place lies in its checkout.
+  # A package that is installed in place is in its checkout.
   monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/attention-train'])
   assert installation.spell_commands(text) == spelled
   request.getfixturevalue('installed')
@@ -79,7 +79,7 @@ def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, s
   assert installation.spell_commands(text) == spelled
 
 
-def test_a_config_that_is_not_here_is_that_of_this_project(installed):
+def test_a_config_missing_here_is_found_in_this_project(installed):
   folder = installed / 'attention_commands' / 'configs'
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   assert installation.find_config('./configs/base.py:a:b') == f'{folder}/base.py:a:b'
@@ -97,11 +97,11 @@ def test_a_config_that_is_not_here_is_that_of_this_project(installed):
   assert installation.find_config('configs/base.py') == f'{folder}/base.py'
   Path('configs', 'base.py').touch()
   assert installation.find_config('configs/base.py:a') == 'configs/base.py:a'
-  # As that of a run.
+  # Like the commit of a run.
   assert installation.find_config('configs') == f'{folder}/base.py:configs'
 
 
-def test_a_config_imports_those_beside_it_then_those_here_then_those_of_this_project(
+def test_a_config_imports_from_its_folder_then_the_working_directory_then_this_project(
   installed, tmp_path
 ):
   ours = str(installed / 'attention_commands')

@@ -1,4 +1,4 @@
-"""A JAX that computes wrongly, or is set otherwise, is refused."""
+"""A JAX that computes wrong numbers, or has unsupported flags, is rejected."""
 
 import jax
 import jaxlib
@@ -14,7 +14,7 @@ from transformer.system import jax_backend
 from transformer.system.jax_backend import check_backend
 
 
-def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
+def test_a_jaxlib_that_computes_wrongly_is_rejected_before_anything_is_written(
   monkeypatch, tmp_path
 ):
   check_backend()
@@ -24,9 +24,9 @@ def test_a_jaxlib_that_computes_wrongly_is_refused_before_anything_is_written(
     lambda: load_run(tmp_path),
     lambda: train_run(Settings(), tmp_path / 'run'),
   ):
-    with pytest.raises(UserError, match='computes wrong numbers') as refusal:
+    with pytest.raises(UserError, match='computes wrong numbers') as error:
       use()
-    assert '\n' not in str(refusal.value)
+    assert '\n' not in str(error.value)
   assert not list(tmp_path.iterdir())
 
 
@@ -39,9 +39,9 @@ def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
 
   monkeypatch.setattr(jax, 'default_backend', fail)
   monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
-  with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as refusal:
+  with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as error:
     check_backend()
-  assert '\n' not in str(refusal.value)
+  assert '\n' not in str(error.value)
   monkeypatch.delenv('JAX_PLATFORMS')
   with pytest.raises(type(error)):
     check_backend()
@@ -59,20 +59,18 @@ RECORDED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_a_switch_that_runs_do_not_work_with_is_refused_by_name(name):
+def test_an_unsupported_jax_flag_is_rejected_by_name(name):
   with (
     REFUSED[name](),
-    pytest.raises(UserError, match=f'unsupported JAX configuration: {name}') as refusal,
+    pytest.raises(UserError, match=f'unsupported JAX configuration: {name}') as error,
   ):
     check_backend()
-  assert '\n' not in str(refusal.value)
+  assert '\n' not in str(error.value)
   check_backend()
 
 
 @pytest.mark.parametrize('name', RECORDED)
-def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
-  tmp_path, name
-):
+def test_a_run_resumes_only_with_the_recorded_jax_flags(tmp_path, name):
   path = tmp_path / run_directory.RUN
   record.write_record(tmp_path, False)
   with RECORDED[name]():
@@ -81,7 +79,7 @@ def test_a_run_goes_on_only_with_the_values_of_the_switches_that_it_recorded(
       UserError, match=f'unsupported JAX configuration: {name}=.*, which must be '
     ):
       record.add_session(tmp_path, False, {}, True, {})
-    # It has ended, and only reports.
+    # It is finished, and only reports.
     record.add_session(tmp_path, False, {}, False, {})
   record.add_session(tmp_path, False, {}, True, {})
   about = files.read_sealed(path, 'the record')

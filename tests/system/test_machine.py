@@ -75,7 +75,7 @@ def test_programs_go_to_a_private_folder_of_the_user(tmp_path):
 
 
 @pytest.mark.parametrize('home', ['file/under', ''])
-def test_an_unusable_folder_gives_a_warning_and_no_cache(
+def test_an_unusable_folder_causes_a_warning_and_no_cache(
   tmp_path, monkeypatch, warnings, home
 ):
   (tmp_path / 'file').write_text('mine')

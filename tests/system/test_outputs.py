@@ -23,12 +23,12 @@ def test_a_file_is_replaced_and_folders_are_made(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['out.de.gz', 'out.GZ', 'out.zst'])
-def test_an_output_whose_name_says_that_it_is_compressed_is_refused(tmp_path, name):
+def test_an_output_with_a_compressed_ending_is_rejected(tmp_path, name):
   with pytest.raises(UserError, match='--output is written uncompressed'):
     check_output(f'{tmp_path}/{name}', [])
 
 
-def test_a_pipe_or_a_device_gets_the_content_and_stays_what_it_is(tmp_path):
+def test_a_pipe_or_a_device_gets_the_content_and_is_not_replaced(tmp_path):
   path, contents = tmp_path / 'pipe', []
   os.mkfifo(path)
   reader = threading.Thread(target=lambda: contents.append(path.read_bytes()))
@@ -46,7 +46,7 @@ def test_a_pipe_or_a_device_gets_the_content_and_stays_what_it_is(tmp_path):
     outputs.write(Path('/dev/full'), b'content')
 
 
-def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+def test_an_unwritable_output_is_rejected_before_the_work(tmp_path, monkeypatch):
   (tmp_path / 'file').write_text('mine')
   (tmp_path / 'kept').write_text('mine')
   access = os.access
@@ -67,7 +67,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch
     outputs.check_folder('workdir', Path('--check'))
 
 
-def test_a_file_that_is_read_is_refused_under_any_name(tmp_path, monkeypatch):
+def test_an_input_as_output_is_rejected_under_any_name(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   file, other = tmp_path / 'file', tmp_path / 'other'
   file.write_text('mine')

@@ -53,12 +53,12 @@ def test_tasks_divide_the_gpus_of_a_node_unless_slurm_has_divided_them(
     ({ON_NODE: '2', VISIBLE: '0,1'}, 'put srun before the command'),
   ],
 )
-def test_tasks_that_cannot_divide_the_gpus_are_refused(variables, fact):
+def test_tasks_that_cannot_divide_the_gpus_are_rejected(variables, fact):
   with pytest.raises(UserError, match=fact):
     processes.slurm_gpus({LOCAL: '0', **variables})
 
 
-def test_a_process_whose_peers_do_not_start_ends_in_one_line():
+def test_a_process_without_the_other_processes_ends_in_one_line():
   code = (
     'from transformer.system import processes; '
     'processes._JOIN_SECONDS = 1; processes.initialize()'

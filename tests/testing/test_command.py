@@ -1,4 +1,4 @@
-"""The command checks a model that a config names, in a process of its own."""
+"""The command checks a model that a config names, in a separate process."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ def test_a_model_is_checked_with_eight_devices_and_the_settings_of_a_config(
 
 
 @pytest.mark.long
-def test_a_broken_model_ends_with_a_sentence_under_pytest_alone(tmp_path):
+def test_a_broken_model_fails_with_one_sentence_under_plain_pytest(tmp_path):
   (tmp_path / 'mine.py').write_text(
     'from transformer.model.transformer import Transformer\n\n\nclass Model(Transformer):\n'
     '  def __call__(self, *batch, deterministic=True):\n'
@@ -69,7 +69,7 @@ def test_a_broken_model_ends_with_a_sentence_under_pytest_alone(tmp_path):
     (['--config.model.num_layers=2'], 'pass --config=configs/NAME.py, too'),
   ],
 )
-def test_a_mistake_is_one_line(tmp_path, arguments, fact):
+def test_user_error_is_one_line(tmp_path, arguments, fact):
   done = start(tmp_path, '-m', 'transformer.testing', *arguments)
   assert (done.returncode, done.stdout) == (1, '')
   assert fact in done.stderr and done.stderr.count('\n') == 1

@@ -1,4 +1,4 @@
-"""The kit finds what is wrong with a model, says it in one sentence, and passes a good one."""
+"""The kit finds the error of a model, reports it in one sentence, and passes a correct model."""
 
 import importlib
 
@@ -37,18 +37,26 @@ def long(*values):
     (
       'RowPositions',
       'packing_changes_nothing',
-      'in a packed row than in a row without others',
+      'between a packed row and a row with only this pair',
     ),
     ('LengthMean', 'packing_changes_nothing', 'the amount of padding'),
     ('Impure', 'eager_jit_and_vmap_agree', 'jax.jit changes outputs'),
-    ('AlwaysDropping', 'dropout_needs_a_key', 'no dropout key the model fails'),
-    ('NeverDropping', 'dropout_needs_a_key', 'dropout keys change nothing'),
+    (
+      'AlwaysDropping',
+      'dropout_follows_deterministic_and_key',
+      'no dropout key the model fails',
+    ),
+    (
+      'NeverDropping',
+      'dropout_follows_deterministic_and_key',
+      'dropout keys change nothing',
+    ),
     ('EmptyRows', 'empty_rows_have_finite_gradients', 'not finite'),
     ('Rounded', 'bfloat16_is_near_float32', 'log-probabilities differ from float32'),
     (
       'Late',
       'cached_decoding_equals_teacher_forcing',
-      'a step with a cache gives other',
+      'probabilities of cached decoding steps differ',
     ),
     (
       'NotReordered',
@@ -58,11 +66,9 @@ def long(*values):
     (
       'NotReordered',
       'search_scores_equal_teacher_forcing',
-      'would choose the wrong ones',
+      'would rank hypotheses wrongly',
     ),
-    long(
-      'StatefulStep', 'beam_of_one_is_greedy', 'a different translation than greedy'
-    ),
+    long('StatefulStep', 'beam_of_one_is_greedy', 'different translations'),
     long(
       'Stateful', 'resumed_training_equals_uninterrupted', 'with the same seed differ'
     ),

@@ -25,7 +25,7 @@ VARIANTS = {
   'untied': {'share_embeddings': False, 'tie_output': False, 'decoder_layers': 1},
   'remat': {'remat': True},
 }
-# Some that differ in what they check; the others run with --all.
+# Some different checks; the others run with --all.
 TRAINED = (
   'resumed_training_equals_uninterrupted',
   'sharded_training_equals_one_device',

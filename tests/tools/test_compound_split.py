@@ -1,4 +1,4 @@
-"""The paper's BLEU for German equals what is computed by hand."""
+"""The paper's BLEU for German equals a computation by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Noise changes a given share of sources, each as a function of the sentence and its key."""
+"""Noise changes a given fraction of sources, each as a function of the sentence and its key."""
 
 import collections
 import unicodedata
@@ -14,7 +14,7 @@ from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
-from transformer.tools.noise import misspelt, source_noise, title_cased
+from transformer.tools.noise import misspelled, source_noise, title_cased
 
 LINES = [
   "two dogs don't run through the wet grass",
@@ -46,7 +46,7 @@ def said(vocabulary, sentences):
   return [vocabulary.decode(sentences[number]) for number in range(len(sentences))]
 
 
-def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
+def test_fractions_of_the_sources_are_changed_and_no_target(vocabulary):
   lines = [LINES[0]] * 4000
   sentences = encoded(vocabulary, lines)
   augment = source_noise(None, vocabulary, 0.1, 0.2, 0.3)
@@ -59,20 +59,20 @@ def test_shares_of_the_sources_are_changed_and_no_target(vocabulary):
     if line == title_cased(LINES[0])
     else 'plain'
     if line == LINES[0]
-    else 'misspelt'
+    else 'misspelled'
     for line in said(vocabulary, source)
   )
   for kind, share in (
     ('upper', 0.1),
     ('title', 0.2),
-    ('misspelt', 0.3),
+    ('misspelled', 0.3),
     ('plain', 0.4),
   ):
     # Four standard deviations.
     assert abs(counts[kind] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
 
 
-def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
+def test_noise_depends_only_on_text_and_key(vocabulary):
   lines = LINES * 20
   augment = source_noise(None, vocabulary, 0.2, 0.2, 0.5)
   whole = said(vocabulary, augment(encoded(vocabulary, lines), None, keys(120))[0])
@@ -91,7 +91,7 @@ def test_a_sentence_depends_on_its_text_and_key_alone(vocabulary):
 
 
 @pytest.mark.parametrize('shares', [(0.5, 0.4, 0.2), (-0.1,), (0, 0, 1.1)])
-def test_shares_that_cannot_be_are_refused(vocabulary, shares):
+def test_impossible_fractions_are_rejected(vocabulary, shares):
   with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
     source_noise(None, vocabulary, *shares)
 
@@ -134,22 +134,22 @@ def test_title_case_changes_first_letters_and_errors_need_two_letters():
     '12 34',
     '¡!',
   ):  # They have no two letters side by side.
-    assert misspelt(text, 7) == text
+    assert misspelled(text, 7) == text
 
 
 def test_all_kinds_of_errors_occur_within_words():
-  lines = {misspelt('ab 12', int(key)) for key in keys(60)[0]}
+  lines = {misspelled('ab 12', int(key)) for key in keys(60)[0]}
   assert {'ba 12', 'b 12', 'aab 12'} <= lines
   assert all(line.endswith(' 12') for line in lines)
-  replaced = {misspelt('abcd', int(key)) for key in keys(400)[0]}
+  replaced = {misspelled('abcd', int(key)) for key in keys(400)[0]}
   assert {'cbcd', 'aacd', 'abbd'} <= replaced
 
 
-def test_one_word_in_ten_is_misspelt_and_at_least_one():
+def test_one_word_in_ten_is_misspelled_and_at_least_one():
   for count, errors in ((1, 1), (10, 1), (11, 2), (40, 4)):
     text = ' '.join(['abcdef'] * count)
     changed = [
-      sum(word != 'abcdef' for word in misspelt(text, int(key)).split())
+      sum(word != 'abcdef' for word in misspelled(text, int(key)).split())
       for key in keys(200)[0]
     ]
     assert max(changed) == errors and np.mean(changed) > 0.7 * errors
@@ -158,8 +158,8 @@ def test_one_word_in_ten_is_misspelt_and_at_least_one():
 @given(text=TEXT | st.text('abe\u0301\u0302 '), key=st.integers(0, 2**64 - 1))
 @settings(max_examples=100, deadline=None)
 def test_errors_stay_in_the_script_and_part_no_letter_from_its_marks(text, key):
-  noisy = misspelt(text, key)
-  assert noisy == misspelt(text, key)
+  noisy = misspelled(text, key)
+  assert noisy == misspelled(text, key)
   assert set(noisy) <= set(text)
   assert [*filter(str.isspace, noisy)] == [*filter(str.isspace, text)]
 

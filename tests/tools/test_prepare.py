@@ -55,7 +55,7 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
 
 @pytest.fixture
 def small_set(monkeypatch):
-  """Returns the class of a set of TFDS that writes seven pairs in place of a download."""
+  """Returns the class of a set of TFDS that writes seven pairs instead of downloading data."""
   cls = tfds.builder_cls('wmt14_translate')
   monkeypatch.setattr(
     cls, '_split_generators', lambda self, _: {'train': self._generate_examples()}
@@ -152,7 +152,7 @@ def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
   assert 'tensorflow' not in sys.modules
 
 
-def test_a_wrong_name_gives_the_nearest(tmp_path):
+def test_an_unknown_name_suggests_the_nearest(tmp_path):
   """The name is looked up in TFDS's own list before any download."""
   for name, message in (
     ('wmt14_tranlate/de-en', 'the nearest are wmt14_translate'),

@@ -1,4 +1,4 @@
-"""R-Drop penalises differences between the predictions of two passes."""
+"""R-Drop penalizes differences between the predictions of two passes."""
 
 import chex
 import jax
@@ -49,9 +49,7 @@ def naive_r_drop(x, output, targets, weights, smoothing, alpha):
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
-def test_the_loss_and_its_gradients_are_those_of_all_logits(
-  monkeypatch, count, smoothing
-):
+def test_the_loss_and_its_gradients_match_all_logits(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   given = twins()
   chunked, wanted = (
@@ -91,7 +89,7 @@ def test_the_objective_compares_two_passes_of_each_sentence():
 
 
 @pytest.mark.parametrize('alpha', [0.0, -0.1, float('nan'), float('inf')])
-def test_an_alpha_out_of_range_is_refused(alpha):
+def test_an_alpha_out_of_range_is_rejected(alpha):
   with pytest.raises(UserError, match=f'must be above 0 and finite; got {alpha}'):
     r_drop(Config(), alpha)
 

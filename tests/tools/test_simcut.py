@@ -1,4 +1,4 @@
-"""SimCut penalises predictions that change when some tokens are cut."""
+"""SimCut penalizes predictions that change when some tokens are dropped."""
 
 import chex
 import jax
@@ -54,9 +54,7 @@ def naive_simcut(x, output, targets, weights, smoothing, alpha):
 
 
 @pytest.mark.parametrize(('count', 'smoothing'), [(2, 0.1), (6, 0.0)])
-def test_the_loss_and_its_gradients_are_those_of_the_formula(
-  monkeypatch, count, smoothing
-):
+def test_the_loss_and_its_gradients_match_the_formula(monkeypatch, count, smoothing):
   positions_at_once(monkeypatch, count)
   x, output, targets, weights = arrays()
   targets, weights = (jnp.repeat(array[::2], 2, axis=0) for array in (targets, weights))
@@ -80,7 +78,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(
 
 
 @pytest.mark.parametrize('shape', SHAPES)
-def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
+def test_a_dropped_token_has_a_zero_embedding_only_in_the_second_pass(shape):
   model, params = tiny(**SHAPES[shape])
   batch = make_batch(0)
   doubled, _ = duplicate_batch(batch)
@@ -98,7 +96,7 @@ def test_a_cut_token_has_a_zero_embedding_in_the_second_pass_alone(shape):
   chex.assert_trees_all_close(first[::2, :, :-1], whole, rtol=1e-4, atol=1e-5)
 
 
-def test_the_sides_of_a_pair_are_cut_at_different_places():
+def test_the_sides_of_a_pair_drop_different_positions():
   model, params = tiny()
   tokens = np.full((2, 40), 7, np.int32)
   batch = make_batch(0)._replace(source_tokens=tokens, target_tokens=tokens)
@@ -106,7 +104,7 @@ def test_the_sides_of_a_pair_are_cut_at_different_places():
   assert np.any(cut.source_tokens != cut.target_tokens)
 
 
-def test_a_model_reads_zeros_for_a_cut_token():
+def test_a_model_reads_zeros_for_a_dropped_token():
   model, params = tiny(share_embeddings=False)
   batch, name = make_batch(0), 'source_embedding'
   wider, padded, _ = cutoff_inputs(model, params, batch, None, 0.5)
@@ -148,6 +146,6 @@ def test_the_objective_is_the_formula_and_counts_each_token_once():
     (3.0, 1.0, 'cutoff_probability'),
   ],
 )
-def test_numbers_out_of_range_are_refused(alpha, cutoff_probability, words):
+def test_numbers_out_of_range_are_rejected(alpha, cutoff_probability, words):
   with pytest.raises(UserError, match=words):
     simcut(Config(), alpha, cutoff_probability)

@@ -1,4 +1,4 @@
-"""Pieces are sampled as SentencePiece samples them, each by the sentence and its key alone."""
+"""Pieces are sampled as SentencePiece samples them, each only by the sentence and its key."""
 
 import collections
 
@@ -35,22 +35,22 @@ def case(request):
   return function, number, learned(kind)
 
 
-def cut(function, number, vocabulary, lines, side=0, order=slice(None)):
+def segment(function, number, vocabulary, lines, side=0, order=slice(None)):
   keys = mix_bits(np.arange(len(lines), dtype=np.uint64))[order]
   sentences = Sentences.from_lists_with_eos(vocabulary.encode_batch(lines))
   sentences = Sentences.from_lists(
     sentences[number] for number in np.arange(len(lines))[order]
   )
-  both = np.stack([~keys, ~keys])  # Those of the other side do not count.
+  both = np.stack([~keys, ~keys])  # The pieces of the other side do not count.
   both[side] = keys
   drawn = function(None, vocabulary, number)(sentences, sentences, both)[side]
   return [drawn[number].tolist() for number in range(len(drawn))]
 
 
-def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
+def test_every_segmentation_decodes_to_the_line_and_depends_only_on_its_key(case):
   vocabulary = case[-1]
   lines = LINES * 3 + TEXT
-  drawn = cut(*case, lines)
+  drawn = segment(*case, lines)
   plain = vocabulary.encode_batch(lines)
   assert [vocabulary.decode(ids) for ids in drawn] == list(
     map(vocabulary.round_trip, lines)
@@ -59,8 +59,8 @@ def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
   assert differ > len(lines) / 5
   for symbol in vocabulary.user_defined_symbols.values():
     assert [ids.count(symbol) for ids in drawn] == [ids.count(symbol) for ids in plain]
-  assert cut(*case, lines, side=1) == drawn
-  assert cut(*case, lines, order=slice(None, None, -3)) == drawn[::-3]
+  assert segment(*case, lines, side=1) == drawn
+  assert segment(*case, lines, order=slice(None, None, -3)) == drawn[::-3]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,13 @@ def test_every_cut_says_the_same_and_depends_on_its_key_alone(case):
     (sample_segmentations, 0.4, 'unigram', 'wet rocks'),
   ],
 )
-def test_cuts_are_as_frequent_as_those_of_sentencepiece(function, number, kind, text):
+def test_segmentations_are_as_frequent_as_in_sentencepiece(
+  function, number, kind, text
+):
   vocabulary = learned(kind)
   draws = 3_000
   ours = collections.Counter(
-    tuple(ids[:-1]) for ids in cut(function, number, vocabulary, [text] * draws)
+    tuple(ids[:-1]) for ids in segment(function, number, vocabulary, [text] * draws)
   )
   processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model_bytes)
   theirs = collections.Counter(
@@ -88,13 +90,13 @@ def test_cuts_are_as_frequent_as_those_of_sentencepiece(function, number, kind, 
 
 def test_without_merges_all_pieces_are_characters_or_bytes():
   vocabulary = learned('usual')
-  for ids in cut(bpe_dropout, 1.0, vocabulary, TEXT[4:8]):
+  for ids in segment(bpe_dropout, 1.0, vocabulary, TEXT[4:8]):
     assert all(
       token < BYTE_IDS.stop or len(vocabulary.piece(token)) == 1 for token in ids
     )
 
 
-def test_each_side_is_cut_by_its_own_vocabulary():
+def test_each_side_is_segmented_by_its_vocabulary():
   own = SeparateVocabularies(
     Vocabulary.train(TEXT[::2], 330), Vocabulary.train(TEXT[1::2], 310)
   )
@@ -109,7 +111,7 @@ def test_each_side_is_cut_by_its_own_vocabulary():
     assert [vocabulary.decode(side[number]) for number in range(4)] == lines
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_a_vocabulary_that_cannot_sample_is_rejected():
   bpe = learned('usual')
   unigram = learned('unigram')
   for number in (0, -1, 1.1, float('nan')):
@@ -124,10 +126,8 @@ def test_what_cannot_be_sampled_is_refused():
 
 
 @pytest.mark.long
-def test_a_vocabulary_of_another_kind_is_refused_by_a_check_too(
-  train, folder, tmp_path
-):
-  assert 'requires a vocabulary of the kind unigram' in train.refuses_alike(
+def test_a_vocabulary_of_another_kind_is_rejected_by_a_check(train, folder, tmp_path):
+  assert 'requires a vocabulary of the kind unigram' in train.rejects_alike(
     f'--config={folder}/tiny.py',
     f'--workdir={tmp_path}/run',
     "--config.data.augmentations=(('transformer.tools.subwords:sample_segmentations', 0.1),)",

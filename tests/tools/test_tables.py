@@ -142,11 +142,11 @@ def test_a_header_is_known_in_any_dress_and_the_columns_are_logged(
 )
 def test_a_first_line_that_looks_like_a_header_names_its_columns(tmp_path, header):
   with pytest.raises(
-    UserError, match=r'train\.tsv, line 2: .* en and de once'
+    UserError, match=r'train\.tsv, line 2: .* en and de must each appear'
   ) as caught:
     open_table(tmp_path, 'Tsv', f'\n{header}\na\tb\tc\n'.encode())
   assert ', '.join(header.split('\t')) in str(caught.value)
-  assert 'put the line en⇥de before it' in str(caught.value)
+  assert 'add the header line en<TAB>de above it' in str(caught.value)
   pair = header.split('\t')
   corpus = open_table(
     tmp_path,
@@ -208,7 +208,7 @@ def test_a_broken_line_is_named(tmp_path, kind, data, line, facts):
   assert '\n' not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_other_mistakes_are_those_of_text_files(tmp_path):
+def test_other_user_errors_match_text_files(tmp_path):
   with pytest.raises(
     UserError, match=r'.*train\.tsv cannot be opened: .*contains no files'
   ):
@@ -231,7 +231,7 @@ def test_line_feeds_within_a_text_become_spaces(tmp_path):
   assert 'train.jsonl: 2 texts have line feeds' in note
 
 
-def test_columns_of_ones_own_are_a_line(tmp_path):
+def test_columns_of_a_custom_table_are_one_line(tmp_path):
   class Tatoeba(tables.Tsv):
     columns = 1, 3
 

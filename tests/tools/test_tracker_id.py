@@ -6,7 +6,7 @@ import pytest
 
 from transformer import files
 from transformer.runs.run_directory import FORMAT
-from transformer.tools._tracker_id import identity, known_run, warn_of_lines
+from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_a_run_that_resumes_and_one_that_was_moved_keep_their_id(run, tmp_path, 
   assert known(moved) == 'abc'
   (tmp_path / 'link').symlink_to(moved)
   assert known(tmp_path / 'link') == 'abc'
-  run.mkdir()  # Another run, in the folder of before.
+  run.mkdir()  # Another run, in the earlier folder.
   files.write_json(run / 'id.json', {'id': 'another'})
   assert known(moved) == 'abc'
   (moved / 'id.json').unlink()
@@ -56,5 +56,5 @@ def test_a_copy_and_a_run_that_began_again_in_the_folder_get_a_new_id(
 def test_a_run_that_begins_again_says_that_its_first_lines_are_not_sent(
   run, caplog, step, last, warns
 ):
-  warn_of_lines(run / 'id.json', step, last)
+  warn_about_skipped_steps(run / 'id.json', step, last)
   assert ('up to step 9, so it receives only later ones' in caplog.text) == warns

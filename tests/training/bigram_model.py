@@ -1,4 +1,4 @@
-"""A model that compiles at once, for tests of updates and of the loop around them."""
+"""A model that compiles at once, for tests of training steps and of the training loop."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ class Bigrams:
   vocabulary_size: int = VOCABULARY
 
   def init(self, key, *_):
-    """Returns random parameters, named as those of the Transformer."""
+    """Returns random parameters, named like the Transformer's."""
     dim = self.config.model_dim
     table, matrix = (
       jax.random.normal(jax.random.fold_in(key, number), (rows, dim)) / dim

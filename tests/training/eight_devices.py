@@ -2,7 +2,7 @@
 
   python -m tests.training.eight_devices
 
-It runs in a process of its own, since the processes of the tests have fewer devices.
+It runs in a separate process, since the processes of the tests have fewer devices.
 """
 
 import contextlib

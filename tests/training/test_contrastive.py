@@ -26,7 +26,7 @@ MODEL = Transformer(SETTINGS.model, VOCABULARY)
 
 
 def unpacked(batch: Batch) -> Batch:
-  """Returns the pairs of a batch, each in a row of its own, after a row of padding."""
+  """Returns the pairs of a batch, each in a separate row, after a row of padding."""
   rows = [[np.zeros((1, array.shape[1]), np.int32)] for array in batch[:6]]
   for row in range(len(batch.source_tokens)):
     for segment in (1, 2):
@@ -48,7 +48,7 @@ def contrast_of(batch):
   return float(sums['contrast'] / sums['weight'])
 
 
-def test_a_packed_sentence_has_the_contrast_of_a_row_of_its_own(doc_plugins):
+def test_a_packed_sentence_has_the_same_contrast_as_in_a_separate_row(doc_plugins):
   packed = make_batch(0)
   assert contrast_of(packed) == pytest.approx(contrast_of(unpacked(packed)), rel=1e-4)
 

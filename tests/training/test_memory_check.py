@@ -1,4 +1,4 @@
-"""The memory that programs need is known, and a run that does not fit is refused."""
+"""The memory that programs need is known, and a run that does not fit is rejected."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from transformer.training.setup import CompiledSteps, TrainingSetup, make_traini
 LENGTHS, MODEL = (SOURCE_LENGTH, TARGET_LENGTH), Bigrams()
 
 
-def test_an_update_needs_the_state_once_the_batch_and_temporaries():
+def test_a_training_step_needs_the_state_once_the_batch_and_temporaries():
   setup = make_training_setup(Settings(), MODEL, make_mesh(Settings().mesh, ROWS))
   train_step, eval_step = compiled_once(setup, (ROWS, *LENGTHS))
   batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On one of four devices.
@@ -42,9 +42,9 @@ def test_an_update_needs_the_state_once_the_batch_and_temporaries():
 
 
 class Fakes:
-  """Fake programs and a fake device, and a record of what is logged.
+  """Fake programs and a fake device, and a record of the log.
 
-  `need` is in kilobytes. The real state of the model is small beside them.
+  `need` is in kilobytes. The real state of the model is small in comparison.
   """
 
   def __init__(self, monkeypatch, need, has, search=0):
@@ -129,7 +129,7 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
     (1, 70_000, ['the search needs 70.0 MB', 'lower decode.batch_size']),
   ],
 )
-def test_a_run_that_does_not_fit_is_refused(monkeypatch, need, search, facts):
+def test_a_run_that_does_not_fit_is_rejected(monkeypatch, need, search, facts):
   with pytest.raises(UserError) as raised:
     Fakes(monkeypatch, need, has=60_002, search=search).run()
   message = str(raised.value)
@@ -144,7 +144,7 @@ def test_unknown_memory_is_logged_and_not_checked(monkeypatch, need, has):
 
 
 def test_frozen_arrays_are_in_memory_already_and_count_once(monkeypatch):
-  # 6.25 MB on each device, in an update of 10.
+  # 6.25 MB on each device, in a training step of 10.
   frozen = jnp.zeros(25_000_000 // 4 // 4)
   taught = Objective(cross_entropy(0.0).loss, frozen=frozen)
   fakes = Fakes(monkeypatch, 10_000, has=4_000)

@@ -1,4 +1,4 @@
-"""Eight devices in every mesh make the updates of one; each holds and sends its share."""
+"""Training steps on eight devices in every mesh match one device; each holds and sends its part."""
 
 import json
 import os
@@ -38,21 +38,23 @@ def sent(mesh, kind):
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_every_mesh_makes_the_updates_of_one_device_dropout_included(results, sizes):
+def test_training_steps_on_every_mesh_match_one_device_even_with_dropout(
+  results, sizes
+):
   np.testing.assert_allclose(
     results[sizes]['losses'], results[ALONE]['losses'], rtol=2e-6
   )
 
 
 @pytest.mark.parametrize('sizes', EVALUATED[1:])
-def test_an_evaluation_on_a_mesh_is_that_of_one_device(results, sizes):
+def test_an_evaluation_on_a_mesh_matches_one_device(results, sizes):
   np.testing.assert_allclose(
     results[sizes]['valid'], results[ALONE]['valid'], rtol=2e-6
   )
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_each_device_holds_its_share_of_the_state(results, sizes):
+def test_each_device_holds_its_fraction_of_the_state(results, sizes):
   _, fsdp, tensor = sizes
   whole, mesh = results[ALONE]['held'], results[sizes]
   # Norms and most biases, a fortieth of the model, are on every device.
@@ -62,11 +64,11 @@ def test_each_device_holds_its_share_of_the_state(results, sizes):
 
 
 @pytest.mark.parametrize('sizes', MESHES)
-def test_devices_send_each_other_parameters_and_gradients_alone(results, sizes):
+def test_devices_communicate_only_parameters_and_gradients(results, sizes):
   _, fsdp, tensor = sizes
   mesh = results[sizes]
   assert {kind for kind, _ in mesh['sent']} <= {'all-gather', 'all-reduce'}
-  # An update gathers each parameter that fsdp splits once, and nothing else.
+  # A training step gathers each parameter that fsdp splits once, and nothing else.
   assert sorted(sent(mesh, 'all-gather')) == (
     sorted(size // tensor for size in mesh['split']) if fsdp > 1 else []
   )

@@ -1,4 +1,4 @@
-"""An objective of one's own, as docs/plugins.md shows it, is what an update minimises."""
+"""A training step minimizes a custom objective, as in docs/plugins.md."""
 
 import types
 
@@ -83,7 +83,7 @@ def test_the_example_of_the_page_is_cross_entropy_if_all_tokens_count_alike(
   assert 0 < focal[0] < 0.99 * plain[0]
 
 
-def test_a_run_minimises_its_objective(doc_plugins, tmp_path):
+def test_a_run_minimizes_its_objective(doc_plugins, tmp_path):
   objective = make_objective(settings('my_losses:focal'), None)
   outcome = train_tiny(
     Settings(train=TrainConfig(steps=2, tokens_per_batch=44)),
@@ -191,7 +191,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
   ],
 )
-def test_a_mistake_in_an_objective_is_one_line(doc_plugins, objective, fact):
+def test_user_error_in_an_objective_is_one_line(doc_plugins, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     check_sums(make_objective(settings(*objective), None).loss())
   assert '\n' not in str(caught.value)

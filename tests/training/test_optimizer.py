@@ -23,7 +23,7 @@ STEPS = np.array([1, 2, 17, 3999, 4000, 4001, 100_000])
 
 
 def curve(schedule, counts, steps=110, **settings):
-  """Returns the learning rates after numbers of updates, in a model of width 512."""
+  """Returns the learning rates after numbers of training steps, in a model of width 512."""
   config = OptimizerConfig(schedule=schedule, **settings)
   return jax.jit(jax.vmap(make_schedule(config, 512, steps)))(np.asarray(counts))
 
@@ -53,7 +53,7 @@ def test_cosine_and_constant_rise_to_their_peak(schedule, wanted):
 
 
 @pytest.mark.parametrize('schedule', SCHEDULES)
-def test_a_schedule_says_whether_it_depends_on_the_length_of_the_run(schedule):
+def test_a_schedule_declares_whether_it_depends_on_train_steps(schedule):
   short, long = (
     curve(schedule, range(20), steps, warmup_steps=10) for steps in (20, 30)
   )
@@ -116,7 +116,7 @@ def gradients(params):
 
 @functools.partial(jax.jit, static_argnums=0)
 def three_updates(config, params, gradients):
-  """Returns the third update of an optimizer, where the rate is at its peak."""
+  """Returns the third step of an optimizer, where the rate is at its peak."""
   optimizer = make_optimizer(config, make_schedule(config, 7, 1))
   state = optimizer.init(params)
   for gradient in gradients:
@@ -128,7 +128,7 @@ def is_kernel(path):
   return path[-1].key == 'kernel'
 
 
-def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_to_adam(
+def test_muon_equalizes_all_directions_of_a_matrix_and_adam_trains_other_parameters(
   params, gradients
 ):
   params, *gradients = (
@@ -165,7 +165,7 @@ def test_muon_gives_all_directions_of_a_matrix_the_same_size_and_leaves_others_t
 
 
 @pytest.mark.parametrize('algorithm', ['adam', 'muon'])
-def test_weight_decay_is_of_matrices_alone(algorithm, params, gradients):
+def test_weight_decay_applies_only_to_matrices(algorithm, params, gradients):
   params, *gradients = (
     {
       'table': tree['target_embedding'],
@@ -231,7 +231,7 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(doc_plugins):
   np.testing.assert_allclose(updates['a'], [0.25, -0.25])
 
 
-def test_the_example_of_frozen_parameters_changes_the_others_alone(
+def test_the_example_of_frozen_parameters_changes_only_the_others(
   doc_plugins, params, gradients
 ):
   def updates(algorithm):
@@ -314,7 +314,7 @@ def pairs(optimizer, *_):
     ),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_part(doc_plugins, settings, fact):
+def test_user_error_is_one_line_that_names_the_part(doc_plugins, settings, fact):
   with pytest.raises(UserError, match=fact) as caught:
     config = Config(optimizer=OptimizerConfig(**settings)).optimizer
     make_optimizer(config, make_schedule(config, 7, 10)).init({})

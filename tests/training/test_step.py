@@ -1,4 +1,4 @@
-"""An update is pure, and equals that of the whole batch on any devices."""
+"""A training step is pure, and equals the whole-batch step on any devices."""
 
 import functools
 
@@ -103,7 +103,7 @@ def test_gradient_is_of_the_mean_over_real_tokens():
   np.testing.assert_allclose(
     metrics['gradient_norm'], optax.tree.norm(gradients), rtol=1e-4
   )
-  # A batch of padding alone has no gradient.
+  # A batch of only padding has no gradient.
   after, _ = step(
     state, batch._replace(target_segments=np.zeros_like(batch.target_segments))
   )
@@ -111,7 +111,7 @@ def test_gradient_is_of_the_mean_over_real_tokens():
 
 
 @pytest.mark.parametrize('parts', [2, 4])
-def test_accumulated_update_is_that_of_the_whole_batch(parts):
+def test_microbatches_match_the_whole_batch(parts):
   # Plain gradient descent: Adam would hide the gradient's scale.
   whole, accumulated = (
     jax.jit(step)(state, UNEQUAL)
@@ -142,12 +142,12 @@ def test_evaluation_is_of_the_whole_batch_without_smoothing_or_dropout():
 
 
 def drawn(model, params, batch, dropout_key, **_):
-  """A loss that is a random number, which depends on the key of dropout alone."""
+  """A loss that is a random number, which depends only on the dropout key."""
   number = jax.random.uniform(dropout_key)
   return {'loss': number, 'nll': number**2, 'weight': jnp.float32(1)}
 
 
-def test_the_seed_of_a_run_decides_what_its_updates_draw():
+def test_the_seed_of_a_run_determines_dropout():
   mesh, model, draws = (
     make_mesh(MeshConfig(data=1), 4, jax.devices()[:1]),
     Bigrams(),
@@ -178,7 +178,7 @@ def test_every_part_has_its_own_dropout():
 @pytest.mark.parametrize(
   ('sizes', 'positions'), [((4, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 1)]
 )
-def test_each_device_takes_as_many_positions_of_the_loss_as_one_alone(
+def test_each_device_computes_the_loss_in_chunks_of_the_same_size_as_one_device(
   monkeypatch, sizes, positions
 ):
   monkeypatch.setattr(losses, '_CHUNK_POSITIONS', 4)
@@ -207,7 +207,7 @@ def test_a_mesh_has_the_given_devices():
     (MeshConfig(data=2, fsdp=2), 'data × mesh.fsdp = 4 must divide the rows.* = 6'),
   ],
 )
-def test_mesh_that_does_not_fit_is_refused(config, message):
+def test_mesh_that_does_not_fit_is_rejected(config, message):
   with pytest.raises(UserError, match=message):
     make_mesh(config, rows=6)
 
@@ -256,7 +256,7 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
     loss = params['layer']['a'].sum()
     return {'loss': loss, 'nll': loss, 'weight': jnp.float32(1)}
 
-  optimizer = optax.sgd(2.0)  # Each update takes 2 from each parameter.
+  optimizer = optax.sgd(2.0)  # Each training step takes 2 from each parameter.
   params = {'layer': {'a': jnp.array([3.0, 50.0])}}
   config = TrainConfig(ema_decay=0.25, skip_nonfinite=int(skipping))
   state = init_state(params, optimizer, config)
@@ -282,7 +282,7 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
   assert plain.average is None and plain.eval_params is plain.params
 
 
-def test_initial_parameters_depend_on_the_seed_alone():
+def test_initial_parameters_depend_only_on_the_seed():
   first, again, other = (init_params(Bigrams(), seed) for seed in (3, 3, 4))
   chex.assert_trees_all_equal(first, again)
   assert not np.array_equal(

@@ -17,7 +17,7 @@ CHECKS: Mapping[str, Callable[[ModelUnderTest], None]] = {
     forward_checks.neighbors_change_nothing,
     forward_checks.packing_changes_nothing,
     numeric_checks.eager_jit_and_vmap_agree,
-    numeric_checks.dropout_needs_a_key,
+    numeric_checks.dropout_follows_deterministic_and_key,
     numeric_checks.empty_rows_have_finite_gradients,
     numeric_checks.bfloat16_is_near_float32,
     search_checks.cached_decoding_equals_teacher_forcing,

@@ -91,8 +91,8 @@ def neighbors_change_nothing(subject: ModelUnderTest):
     ),
     (
       _other_rows,
-      'other rows of a batch change outputs: the same sentence would have a different '
-      'translation in a different batch',
+      'other rows of a batch change outputs, so the translation of a sentence would depend on '
+      'its batch; compute no sums across rows',
     ),
   ):
     require(_keeps_outputs(subject, others), sentence)
@@ -151,9 +151,9 @@ def packing_changes_nothing(subject: ModelUnderTest):
   one_a_row = pack([[first], [second]])
   alone = np.asarray(subject.forward(*inputs(one_a_row)))
   packing = (
-    'a pair has different outputs in a packed row than in a row without others: a model that was '
-    'trained on packed rows would translate with different numbers; use the positions, which count '
-    'from 0 in each sentence, and the segments'
+    'the outputs of a pair differ between a packed row and a row with only this pair, so a model '
+    'trained on packed rows would translate worse; use the positions, which count from 0 in each '
+    'sentence, and the segments'
   )
   of_first = alone[0, :7]
   of_second = alone[1, :13]

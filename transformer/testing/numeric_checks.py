@@ -28,19 +28,19 @@ def eager_jit_and_vmap_agree(subject: ModelUnderTest):
 
   @jax.jit
   @jax.vmap
-  def vectorised(*batch):
+  def vectorized(*batch):
     return subject.log_probs(subject.params, *batch)
 
-  lifted = np.asarray(vectorised(*stacked))
+  lifted = np.asarray(vectorized(*stacked))
   wanted = np.stack([jitted, np.roll(jitted, 1, axis=0)])
   require(
     subject.is_close(lifted, wanted),
-    'jax.vmap changes outputs: code that vectorises the model, such as gradients of each '
-    'sentence, would get wrong numbers; axes must be counted from the last',
+    'jax.vmap changes outputs: code that vectorizes the model, such as per-sentence '
+    'gradients, would get wrong numbers; axes must be counted from the last',
   )
 
 
-def dropout_needs_a_key(subject: ModelUnderTest):
+def dropout_follows_deterministic_and_key(subject: ModelUnderTest):
   """Checks that dropout is on only with deterministic=False, and depends on its key."""
   batch = inputs(full_batch())
   try:

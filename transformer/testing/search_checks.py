@@ -42,19 +42,18 @@ _SEARCH = DecodeOptions(beam_size=W, max_extra_length=T - S)
 
 
 def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
-  """Checks that `start` and `step` agree with `__call__`, also with reordered hypotheses."""
+  """Checks that `start` and `step` agree with `__call__`, even after hypotheses are reordered."""
   for reorders, sentence in (
     (
       False,
-      'a step with a cache yields different probabilities from teacher forcing: '
-      "translations would differ from the trained model's; compare `start` and `step` with "
-      '`__call__`',
+      'the probabilities of cached decoding steps differ from teacher forcing, so translations '
+      "would differ from the trained model's; compare `start` and `step` with `__call__`",
     ),
     (
       True,
-      'after hypotheses are reordered, steps yield different probabilities from teacher '
-      'forcing: a beam search would mix up its hypotheses; arrays [B, W, ...] of the state need '
-      'per_hypothesis=True',
+      'after hypotheses are reordered, the probabilities of decoding steps differ from teacher '
+      'forcing, so a beam search would mix up its hypotheses; arrays [B, W, ...] of the state '
+      'need per_hypothesis=True',
     ),
   ):
     for got, wanted in _steps(subject, reorders):
@@ -118,8 +117,8 @@ def beam_of_one_is_greedy(subject: ModelUnderTest):
   wanted = _search(subject, greedy)
   require(
     np.array_equal(found.tokens, wanted.tokens),
-    'a beam of one finds a different translation than greedy search: a step must depend only on '
-    'its arguments, and leave them unchanged',
+    'beam search with beam_size=1 and greedy search return different translations; a decoding '
+    'step must depend only on its arguments, and leave them unchanged',
   )
 
 
@@ -137,9 +136,9 @@ def search_scores_equal_teacher_forcing(subject: ModelUnderTest):
     got_BW = np.asarray(found.log_probs)
     require(
       subject.is_close(got_BW[real_BW], wanted_BW[real_BW]),
-      f'a search with {beams} beams reports different log-probabilities than teacher forcing '
-      f'computes for its translations: it would choose the wrong ones; the state of a hypothesis '
-      f'does not follow it through the search',
+      f"with beam_size={beams}, the search's log-probabilities differ from teacher forcing on the "
+      f'same translations, so it would rank hypotheses wrongly; the decoding state is probably '
+      f'not reordered with its hypothesis',
     )
 
 
@@ -152,7 +151,7 @@ def _totals(log_probs_BWTN, tokens_BWT, lengths_BW) -> np.ndarray:
 
 
 def beam(step, cache, limits_B, options, beams, nbest) -> Search:
-  """Returns a beam search, also for one beam, where greedy search is the default."""
+  """Returns a beam search, even for one beam, where greedy search is the default."""
   return beam_search(step, cache, limits_B, options, beam_size=beams, nbest=nbest)
 
 

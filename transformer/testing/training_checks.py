@@ -38,7 +38,7 @@ _OPTIMIZER = OptimizerConfig(
 
 
 def sharded_training_equals_one_device(subject: ModelUnderTest):
-  """Checks that training steps on eight devices, or four, equal those on one, also with dropout."""
+  """Checks that training steps on eight or four devices equal steps on one, even with dropout."""
   devices = jax.local_devices(backend='cpu')
   number = 8 if len(devices) >= 8 else 4
   if len(devices) < number:
@@ -75,14 +75,14 @@ def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   restored = _restored(half, setup.state)
   require(
     _equal(half, restored),
-    'a checkpoint holds different parameters than were saved: a trained run could not be used '
-    'again',
+    'the parameters of a restored checkpoint differ from the saved ones: a trained run could not '
+    'be loaded',
   )
   resumed, _ = _trained(step, restored, 1, _STEPS)
   require(
     _equal(whole, resumed),
-    'a resumed run ends with different parameters than an uninterrupted '
-    'one: all that a step keeps must be in its state',
+    'the final parameters of a resumed run differ from an uninterrupted run; everything that a '
+    'training step keeps must be in its state',
   )
 
 

@@ -37,7 +37,7 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
   return known
 
 
-def warn_of_lines(path: Path, step: int, last: int):
+def warn_about_skipped_steps(path: Path, step: int, last: int):
   """Warns if a restarted run logs steps that the tracker already has and therefore ignores."""
   if step == 0 < last:
     log_warning(

@@ -45,7 +45,7 @@ def source_noise(
       'the shares of upper case, title case and typing errors must be at least 0, '
       f'and at most 1 together; got {", ".join(map(str, shares))}'
     )
-  ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelt)
+  ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelled)
   symbols = _pattern_of(vocabulary.source.user_defined_symbols)
   bounds = np.cumsum(shares)
 
@@ -83,7 +83,7 @@ def title_cased(text: str) -> str:
   return _WORD.sub(lambda word: word[0][:1].upper() + word[0][1:], text)
 
 
-def misspelt(text: str, key: int) -> str:
+def misspelled(text: str, key: int) -> str:
   """Returns a text with one typo per ten words, and at least one.
 
   A typo swaps two adjacent letters of a word, deletes a letter, doubles it, or replaces it by

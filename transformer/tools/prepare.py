@@ -50,7 +50,7 @@ def main(_):
 
 
 def prepare(name: str, data_dir: str = '') -> tfds.core.DatasetBuilder:
-  """Downloads a dataset and writes it for random access; returns it, also if it exists already."""
+  """Downloads a dataset and writes it for random access; returns it, even if it already exists."""
   prepared = open_dataset(name, data_dir)
   if prepared is None:
     builder = _builder(name, data_dir)

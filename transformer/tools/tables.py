@@ -122,11 +122,11 @@ class Tsv(Table):
       return True
     known = set(filter(_is_of_column, names))
     if set(names) & set(wanted) or len(known) > 1:
-      header = '⇥'.join(languages)
+      header = '<TAB>'.join(languages)
       raise ValueError(
-        f'it looks like a header that does not name each of the columns '
-        f'{" and ".join(languages)} once: its columns are {", ".join(cells):.100}; '
-        f'name them so, or if it is a pair, put the line {header} before it'
+        f'the first line looks like a header, but {" and ".join(languages)} must each appear '
+        f'exactly once; found {", ".join(cells):.100}; rename the columns, or, if this line is '
+        f'data, add the header line {header} above it'
       )
     return False
 

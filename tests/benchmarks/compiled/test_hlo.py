@@ -99,11 +99,11 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
     ('body=%body', 'body=%body, backend_config={"known_trip_count":{"n":"7"}}', 7),
   ],
 )
-def test_a_loop_turns_as_often_as_the_text_says(said, else_, turns):
+def test_a_loop_has_the_trip_count_of_the_text(said, else_, turns):
   assert hlo.cycles(hlo.parse(TPU.replace(said, else_))) == 1000 + turns * 50
 
 
-def test_what_a_device_sends():
+def test_bytes_that_a_device_sends():
   sent = {kind: hlo.Collective(kind, 3, 80, (0, 1, 2, 3)).sent for kind in hlo.KINDS}
   assert sent == dict.fromkeys(hlo.KINDS, 180) | {
     'all-reduce': 360,

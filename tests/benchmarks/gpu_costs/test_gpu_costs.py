@@ -1,4 +1,4 @@
-"""The command that compiles an update for GPUs, and the mistakes that it refuses in one line."""
+"""The command that compiles a training step for GPUs, and its one-line errors."""
 
 import importlib.util
 import json
@@ -37,7 +37,7 @@ def compile_command(start_command):
     ),
   ],
 )
-def test_mistakes_are_one_line(compile_command, arguments, message):
+def test_user_errors_are_one_line(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)
   assert (status, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1
@@ -51,18 +51,18 @@ def test_mistakes_are_one_line(compile_command, arguments, message):
     ({'price': 3.0}, 'and nothing else'),
   ],
 )
-def test_a_chip_of_ones_own_is_checked(compile_command, tmp_path, change, message):
+def test_a_custom_chip_is_checked(compile_command, tmp_path, change, message):
   known = json.loads(chips.CHIPS.read_text('utf-8'))
   path = tmp_path / 'chip.json'
   path.write_text(json.dumps(known['h100']), 'utf-8')
   assert chips.chip_of(str(path)) == chips.chip_of('h100')
   path.write_text(json.dumps(known['h100'] | change), 'utf-8')
-  assert message in compile_command.refuses(*TINY, f'--chip={path}')
+  assert message in compile_command.rejects(*TINY, f'--chip={path}')
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not INSTALLED, reason='needs the compiler for GPUs')
-def test_an_update_is_compiled_for_two_hosts(compile_command, tmp_path):
+def test_a_training_step_is_compiled_for_two_hosts(compile_command, tmp_path):
   status, out, err = compile_command(
     *TINY,
     '--topology=1x2x4',

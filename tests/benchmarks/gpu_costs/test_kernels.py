@@ -7,8 +7,8 @@ from benchmarks.compiled.training_step import Compiled
 from benchmarks.gpu_costs import chips, estimate, kernels
 
 # The notations of the compiler for GPUs: a product as a fusion and one by cuBLAS, attention by
-# cuDNN, a loop of 3 turns that reads a slice and updates one in place, an asynchronous fusion, a
-# conditional, and an all-reduce.
+# cuDNN, a loop of 3 iterations that reads a slice and updates one in place, an asynchronous fusion,
+# a conditional, and an all-reduce.
 GPU = """HloModule jit_step, is_scheduled=true
 
 %fused_dot (p0: bf16[64,32], p1: bf16[32,16]) -> bf16[64,16] {
@@ -77,7 +77,7 @@ ENTRY %main (a: bf16[64,32], b: bf16[32,16], c: f32[8,64], d: f32[64]) -> f32[64
 """  # noqa: E501
 
 
-def test_what_kernels_move_and_multiply():
+def test_bytes_and_products_of_kernels():
   product = 2.0 * 64 * 32 * 16
   product_bytes = 2 * (64 * 32 + 32 * 16 + 64 * 16)
   row = 4 * 64
@@ -86,14 +86,14 @@ def test_what_kernels_move_and_multiply():
     'gemm': (1, product_bytes, product, 'product'),
     'cublas': (1, product_bytes, product, 'product'),
     'attend': (1, 3 * 2 * 64 * 16, 0, '__cudnn$fmhaSoftmax'),
-    # Of the loop's array, a row is read and written in each turn.
+    # Of the loop's array, a row is read and written in each iteration.
     'start': (3, row + row + 4, 0, 'fusion'),
     'new': (3, row + row + row + 4, 0, 'fusion'),
     'sum.2': (1, 3 * 4 * 64, 0, 'fusion'),
   }
 
 
-def test_time_is_that_of_bytes_or_products_and_of_the_wire():
+def test_time_is_the_maximum_of_bytes_and_products_plus_transfers():
   chip = chips.chip_of('h100')
   bandwidth = estimate.BANDWIDTH_REACHED * chip.bandwidth
   kernel = kernels.Kernel('x', 5, 3_000_000, 0.0, 'fusion', '')

@@ -67,7 +67,7 @@ def search_command(start_command):
   yield from start_command('benchmarks.gpu_costs.searches')
 
 
-def test_the_kernels_of_a_turn_and_of_its_condition_are_counted_once():
+def test_the_kernels_of_a_decoding_step_are_counted_once():
   chip = chips.chip_of('h100')
   found = search_steps.read(hlo.parse(SEARCH))
   assert sorted(kernel.name for kernel in found) == ['less', 'product', 'sum']
@@ -79,18 +79,18 @@ def test_the_kernels_of_a_turn_and_of_its_condition_are_counted_once():
   assert costs['seconds'] > 0
 
 
-def test_mistakes_are_one_line(search_command):
-  refuses = search_command.refuses
-  assert '--config is missing' in refuses('--chip=h100')
-  assert '--chip must be one of h100, h200, ' in refuses(*ARGUMENTS, '--chip=v100')
-  assert '--length=65 exceeds data.max_length=64' in refuses(
+def test_user_errors_are_one_line(search_command):
+  rejects = search_command.rejects
+  assert '--config is missing' in rejects('--chip=h100')
+  assert '--chip must be one of h100, h200, ' in rejects(*ARGUMENTS, '--chip=v100')
+  assert '--length=65 exceeds data.max_length=64' in rejects(
     *ARGUMENTS, '--config.data.max_length=64', '--length=65'
   )
 
 
 @pytest.mark.skipif(INSTALLED, reason='the compiler is installed')
 def test_without_the_compiler_the_command_names_its_requirements(search_command):
-  assert 'benchmarks/gpu_costs/requirements.txt' in search_command.refuses(*ARGUMENTS)
+  assert 'benchmarks/gpu_costs/requirements.txt' in search_command.rejects(*ARGUMENTS)
 
 
 @pytest.mark.long
@@ -102,4 +102,4 @@ def test_a_search_is_compiled(search_command, tmp_path):
   assert out.startswith('h100, beam 2: 3 sentences of 32 tokens, bfloat16, commit ')
   costs = json.loads(path.read_text('utf-8'))
   assert costs['kernels'] > costs['kinds']['product'] > 10
-  assert costs['moved'] > 2 * 1000 * 128  # The output projection is read in each turn.
+  assert costs['moved'] > 2 * 1000 * 128  # The output projection is read in each step.

@@ -1,4 +1,4 @@
-"""The costs of an update, with this machine's own devices instead of TPUs."""
+"""The costs of a training step, with this machine's devices instead of TPUs."""
 
 import importlib.metadata
 import types
@@ -25,7 +25,7 @@ SETTINGS = Config.from_dict(
 
 @pytest.fixture(autouse=True)
 def chips(monkeypatch):
-  """Gives this machine's devices a memory, a clock and links."""
+  """Adds memory, a clock and links to this machine's devices."""
   monkeypatch.setitem(
     estimate.CHIPS, 'cpu', estimate.Chip(memory=1e6, clock=1e9, wire=1e3)
   )
@@ -36,8 +36,8 @@ def chips(monkeypatch):
 
 
 @pytest.mark.long
-def test_an_update_on_four_devices():
-  costs = estimate.update_cost(SETTINGS, jax.devices())
+def test_a_training_step_on_four_devices():
+  costs = estimate.training_step_cost(SETTINGS, jax.devices())
   assert costs['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1}
   assert (costs['chips'], costs['rows'], costs['max_length']) == (4, 8, 7)
   assert costs['commit'] == run_directory.commit()
@@ -56,7 +56,7 @@ def test_an_update_on_four_devices():
   wire = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
   flops = sum(train_flops(SETTINGS.model, 271)) * 56 / 4
   assert costs['flops']['model'] == flops and costs['flops']['xla'] > flops / 2
-  # The compiler for CPUs gives no cycles.
+  # The compiler for CPUs reports no cycles.
   assert costs['seconds'] == {'arithmetic': 0.0, 'wire': wire}
   assert costs['utilization'] == pytest.approx(flops / 1e6 / wire)
 
@@ -65,7 +65,7 @@ def test_an_update_on_four_devices():
   ('message', 'fits'),
   [('RESOURCE_EXHAUSTED: of hbm', False), ('INTERNAL: of no use', None)],
 )
-def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
+def test_a_compiler_out_of_memory_returns_a_result_and_other_errors_are_raised(
   monkeypatch, message, fits
 ):
   def fail(*_):
@@ -76,12 +76,12 @@ def test_a_compiler_out_of_memory_gives_a_result_and_other_errors_are_raised(
   )
   if fits is None:
     with pytest.raises(jax.errors.JaxRuntimeError, match='of no use'):
-      estimate.update_cost(SETTINGS, jax.devices())
+      estimate.training_step_cost(SETTINGS, jax.devices())
   else:
-    assert estimate.fits(estimate.update_cost(SETTINGS, jax.devices())) is fits
+    assert estimate.fits(estimate.training_step_cost(SETTINGS, jax.devices())) is fits
 
 
-def test_unknown_slices_and_a_missing_compiler_are_refused(monkeypatch):
+def test_unknown_slices_and_a_missing_compiler_are_rejected(monkeypatch):
   assert (estimate.TOPOLOGIES['v5e:16x16'], estimate.TOPOLOGIES['v5p:8x8x16']) == (
     256,
     1024,

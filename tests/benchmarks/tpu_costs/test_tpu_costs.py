@@ -1,4 +1,4 @@
-"""The command that compiles an update for TPUs, and the mistakes that it refuses in one line."""
+"""The command that compiles a training step for TPUs, and its one-line errors."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ def compile_command(start_command):
   yield from start_command('benchmarks.tpu_costs.__main__')
 
 
-def test_the_table_has_a_row_for_each_figure():
+def test_the_table_has_a_row_for_each_number():
   result = {
     'device_kind': 'TPU v5 lite',
     'mesh': {'data': 2, 'fsdp': 1, 'tensor': 2},
@@ -70,7 +70,7 @@ def test_the_table_has_a_row_for_each_figure():
     ),
   ],
 )
-def test_mistakes_are_one_line(compile_command, arguments, message):
+def test_user_errors_are_one_line(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)
   assert (status, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1
@@ -83,8 +83,8 @@ needs_libtpu = pytest.mark.skipif(
 
 
 @needs_libtpu
-def test_an_update_is_compiled_for_a_tpu(compile_command, tmp_path):
-  assert compile_command.refuses(*TINY, '--topology=v5e:8x16').startswith(
+def test_a_training_step_is_compiled_for_a_tpu(compile_command, tmp_path):
+  assert compile_command.rejects(*TINY, '--topology=v5e:8x16').startswith(
     'mesh.data × mesh.fsdp = 128 must divide the rows of a microbatch'
   )
   status, out, err = compile_command(

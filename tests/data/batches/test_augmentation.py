@@ -1,4 +1,4 @@
-"""How sentences are augmented is a function of (seed, round, pair), and a mistake is one line."""
+"""Augmentation is a function of (seed, round, pair), and a user error is one line."""
 
 import collections
 import hashlib
@@ -64,7 +64,7 @@ def in_other_pieces(vocabulary):
   """Returns an augmentation that spells three in ten tokens of both sides by their characters."""
   ids = {vocabulary.piece(token): token for token in range(vocabulary.size)}
 
-  def spelt(token):
+  def spelled(token):
     piece = vocabulary.piece(token)
     return [token] if token == EOS_ID else [ids[letter] for letter in piece]
 
@@ -74,7 +74,7 @@ def in_other_pieces(vocabulary):
       tokens = sentences[number].tolist()
       draws = uniform(mix_bits(key + np.arange(len(tokens), dtype=np.uint64)))
       cuts = (
-        spelt(token) if draw < 0.3 else [token]
+        spelled(token) if draw < 0.3 else [token]
         for token, draw in zip(tokens, draws, strict=True)
       )
       sides.append(list(itertools.chain.from_iterable(cuts)))
@@ -126,7 +126,7 @@ def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
   assert mean > 1.1 * plain.source.lengths.mean()
 
 
-def test_any_order_of_asking_gives_the_sequence(plan, vocabulary, batches):
+def test_batches_do_not_depend_on_the_order_of_requests(plan, vocabulary, batches):
   whole = list(batches.iterate(0, 40))
   fresh = AugmentedBatches(plan, [('m:pieces', in_other_pieces(vocabulary))], seed=7)
   for step in np.random.default_rng(1).permutation(40):
@@ -206,7 +206,7 @@ def test_a_window_that_needs_more_rows_than_there_are_leaves_few_pairs_out(
 
 
 def test_batches_are_the_same_in_every_process(batches):
-  """The first batch, and one of the third epoch, are those of an earlier process."""
+  """The first batch, and one of the third epoch, match an earlier process."""
   made = [batches[step] for step in (0, 1, 2 * batches.batches_per_window + 1)]
   digests = [
     hashlib.sha256(np.concatenate(batch[:6], None).tobytes()).hexdigest()[:16]
@@ -239,7 +239,7 @@ def said(vocabulary, settings, lines=LINES, keys=KEYS, side=0):
   return [vocabulary.decode(augmented[number]) for number in range(len(lines))]
 
 
-def test_the_example_of_the_page_changes_a_share_of_the_sources(
+def test_the_example_of_the_page_changes_a_fraction_of_the_sources(
   doc_plugins, vocabulary
 ):
   some = ('my_augmentations:capitals', 0.3)
@@ -262,7 +262,7 @@ def test_the_example_of_the_page_changes_a_share_of_the_sources(
     (f'{__name__}:loses_sentences', 'must return two Sentences with the same number'),
   ],
 )
-def test_a_mistake_is_one_line_that_names_the_augmentation(
+def test_user_error_is_one_line_that_names_the_augmentation(
   doc_plugins, vocabulary, setting, fact
 ):
   with pytest.raises(UserError, match=fact) as caught:

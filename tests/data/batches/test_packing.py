@@ -42,7 +42,7 @@ def sums(rows, lengths):
 
 @given(LENGTHS, st.integers(0, 2**32))
 @settings(max_examples=30, deadline=None)
-def test_every_pair_lies_in_exactly_one_row_that_holds_it(pairs, seed):
+def test_every_pair_is_in_exactly_one_row_with_capacity_for_it(pairs, seed):
   lengths = np.array(pairs, int).reshape(-1, 2).T
   rows = pack_with(lengths, seed)
   np.testing.assert_array_equal(np.sort(rows.pairs), np.arange(len(pairs)))
@@ -114,7 +114,7 @@ def test_few_pairs_take_as_few_rows_as_they_can(lengths, rows):
 
 
 @pytest.mark.parametrize('capacity', [(1 << 8) + 1, (1 << 16) + 1])
-def test_long_pairs_are_told_apart_from_short_ones(capacity):
+def test_long_and_short_pairs_are_distinguished(capacity):
   lengths = np.array([[1, capacity, 1, capacity - 1], [1, 1, capacity, capacity - 1]])
   rows = rows_of(pack_with(lengths, 0, (capacity, capacity)))
   assert sorted(map(sorted, rows)) == [[0, 3], [1], [2]]
@@ -137,7 +137,7 @@ def test_every_place_is_taken_once(size, key):
   )
 )
 @settings(max_examples=20, deadline=None)
-def test_elements_of_many_permutations_at_once_are_those_of_each_alone(permutations):
+def test_vectorized_permutations_match_single_permutations(permutations):
   sizes = np.array([size for size, _ in permutations], np.int64)
   keys = np.array([key for _, key in permutations], np.uint64)
   indices = np.array([key % size for size, key in permutations], np.int64)
@@ -161,7 +161,7 @@ def test_every_order_is_as_likely_as_every_other(size):
   assert max(abs(number - expected) for number in orders.values()) < 4 * expected**0.5
 
 
-def test_neighbours_part_and_keys_that_differ_in_a_bit_share_nothing():
+def test_neighbors_part_and_keys_that_differ_in_a_bit_share_nothing():
   size = 1_000_003
   one, other = (permute(np.arange(20_000), size, key) for key in (8, 9))
   for steps in (np.diff(one), one - other):

@@ -104,7 +104,7 @@ OTHER = make_pairs(41, first=10_000, seed=1)
 
 
 @pytest.mark.parametrize('weights', [[1.0, 1.0], [1.0, 0.3]])
-def test_any_order_of_asking_gives_the_sequence(weights):
+def test_batches_do_not_depend_on_the_order_of_requests(weights):
   whole = list(training([CORPUS, OTHER], weights).iterate(0, 60))
   assert len(whole) == 60
   one = training([CORPUS, OTHER], weights)
@@ -153,7 +153,7 @@ def test_an_exception_comes_in_its_place():
   assert list(results) == []
 
 
-def test_another_seed_gives_other_batches():
+def test_another_seed_returns_other_batches():
   one, other = training([CORPUS], seed=7), training([CORPUS], seed=8)
   assert not any(
     same(a, b) for a, b in zip(epoch(one, 0), epoch(other, 0), strict=True)

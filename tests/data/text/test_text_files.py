@@ -42,7 +42,7 @@ def open_text(folder, *content):
 
 @pytest.fixture
 def small(monkeypatch):
-  """Makes the lines of every file lie in many groups."""
+  """Divides the lines of every file into many groups."""
   monkeypatch.setattr(text_files, '_EVERY', 3)
 
 
@@ -119,7 +119,7 @@ def test_the_line_rule(tmp_path, monkeypatch, data, lines):
     ]
 
 
-def test_carriage_returns_that_look_odd_are_said(tmp_path):
+def test_odd_carriage_returns_are_logged(tmp_path):
   assert open_text(tmp_path, b'\xef\xbb\xbfeins\r\nzwei\r\n', b'one\nab\n').notes == ()
   (note,) = open_text(tmp_path, b'eins\nzwei\n', b'one\r\nt\rwo\n').notes
   assert 'train.en: its 2 lines contain 1 carriage returns' in note
@@ -145,13 +145,13 @@ def test_the_fingerprint_follows_the_sentences_and_nothing_else(tmp_path, small)
     fingerprint(b'zwei\neins\n', b'two\none\n'),
   ]
   assert len({plain, *others}) == 5
-  # That of earlier runs.
+  # The fingerprint of earlier runs.
   assert fingerprint(
     'eins\r\nzwei 😀\r\nüber'.encode(), b'\xef\xbb\xbfone\n\ntwo\r'
   ) == ('a193aabaea24cc2e6e848eb29c2426192b2ea57d6e36a82d74661b42c64be132')
   assert fingerprint(
     b'eins\r\nzwei\r', b'one\ntwo\n'
-  ) == (  # A last CR alone ends no line.
+  ) == (  # A final CR without LF ends no line.
     'b07b589b44e29521a066d26b195701780bc05419e0336a7da7aec2ab3aa3b744'
   )
 
@@ -243,14 +243,14 @@ def test_text_that_is_not_utf8_is_located(tmp_path, data, line, byte):
     next(lines)
 
 
-def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path):
+def test_utf16_without_a_mark_is_rejected_though_it_is_valid_utf8(tmp_path):
   with pytest.raises(
     UserError, match=r'train\.de must be UTF-8; it is full of zero bytes.* iconv'
   ):
     open_text(tmp_path, 'two men\nwalk\n'.encode('utf-16-le'))
 
 
-def test_a_missing_file_says_what_is_there(tmp_path):
+def test_a_missing_file_lists_the_existing_files(tmp_path):
   for name in ('train.de.gz', 'train.en', *'abcdef'):
     (tmp_path / name).write_bytes(b'x\n')
   (tmp_path / 'bare').mkdir()

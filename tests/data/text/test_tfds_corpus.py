@@ -81,7 +81,7 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
   assert (
     plain
     == fingerprint(tmp_path / 'again')
-    == (  # That of earlier runs.
+    == (  # The fingerprint of earlier runs.
       '14024741cdd7ae4d8ada21684a39c17cc8685836d9af5a2b4ef472954889a9fe'
     )
   )
@@ -150,7 +150,7 @@ def test_a_missing_split_or_language_says_which_there_are(prepared):
 
 
 def rename(folder, name):
-  """Gives a prepared set another name."""
+  """Renames a prepared dataset."""
   (folder / 'wmt14_translate').rename(folder / name)
   version = folder / name / 'de-en/1.0.0'
   for shard in version.glob('wmt14*'):
@@ -190,7 +190,7 @@ def test_text_needs_no_tfds_and_a_set_neither_tensorflow_nor_jax(prepared):
   subprocess.run([sys.executable, '-c', code], check=True)
 
 
-def test_an_encoding_lies_in_its_set_and_goes_with_it(copied):
+def test_an_encoding_is_stored_in_its_dataset_and_deleted_with_it(copied):
   vocabulary = Vocabulary.train([side for pair in TRAIN.items() for side in pair], 300)
   for source, target, split, number in (
     ('de', 'en', 'train', 1),

@@ -1,4 +1,4 @@
-"""Each kind of vocabulary keeps its promise, and the usual one stays what it was."""
+"""Each kind of vocabulary keeps its promise, and the default one is unchanged."""
 
 import io
 
@@ -164,13 +164,13 @@ def test_a_symbol_with_its_space_is_one_token_after_a_space_or_at_the_start(
   assert symbols == ['▁<Ort>', '▁<Ort>', '$NUM'] and vocabulary.round_trip(line) == line
 
 
-def test_digits_stand_alone_if_wanted(vocabularies):
+def test_digits_are_separate_pieces_if_requested(vocabularies):
   assert '2016' in pieces(vocabularies['usual'], '1 2016')[-1]
   for kind in ('digits', 'all'):
     assert pieces(vocabularies[kind], '1 2016')[-4:] == ['2', '0', '1', '6']
 
 
-def test_the_same_text_gives_the_same_bytes_and_they_are_taken_as_they_are(
+def test_the_same_text_returns_the_same_bytes_and_a_model_is_used_unchanged(
   vocabularies, kind, tmp_path
 ):
   vocabulary, path = vocabularies[kind], tmp_path / 'own.model'
@@ -211,7 +211,9 @@ def test_the_settings_of_a_run_reach_its_vocabulary(vocabularies, kind):
   assert make(**KINDS[kind]).model_bytes == vocabularies[kind].model_bytes
 
 
-def test_what_a_given_vocabulary_does_not_obey_is_refused(vocabularies, tmp_path):
+def test_settings_that_contradict_a_given_vocabulary_are_rejected(
+  vocabularies, tmp_path
+):
   vocabularies['usual'].save(tmp_path / 'usual')
   file = {'vocabulary': str(tmp_path / 'usual')}
   for changes, earlier, advice in (
@@ -258,7 +260,7 @@ def test_a_given_vocabulary_takes_symbols(vocabularies, tmp_path):
   assert made.round_trip('ﬁ A<Ort>') == 'fi A<Ort>'
 
 
-def test_a_given_vocabulary_takes_new_symbols_but_not_that_of_init_from(
+def test_new_symbols_extend_a_given_vocabulary_but_not_the_vocabulary_of_init_from(
   vocabularies, tmp_path
 ):
   earlier = vocabularies['nfkc']

@@ -40,7 +40,7 @@ def either(request):
   return request.getfixturevalue(request.param)
 
 
-def test_each_vocabulary_learns_its_own_language_alone(separate, shared):
+def test_each_vocabulary_is_trained_only_on_its_language(separate, shared):
   assert (separate.source.size, separate.target.size, shared.target.size) == (
     300,
     310,
@@ -67,7 +67,7 @@ def test_files_and_bytes_give_the_same_vocabularies_back(either, tmp_path):
       assert getattr(copy, side).model_bytes == getattr(either, side).model_bytes
 
 
-def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
+def test_exchanged_or_foreign_files_are_rejected(separate, shared, tmp_path):
   wanted = vocabularies.fingerprints(separate)
   vocabularies.save(SeparateVocabularies(separate.target, separate.source), tmp_path)
   with pytest.raises(
@@ -89,7 +89,7 @@ def test_exchanged_or_foreign_files_are_refused(separate, shared, tmp_path):
   'names',
   [(), ('vocabulary.source.model',), ('vocabulary.model', 'vocabulary.target.model')],
 )
-def test_models_with_other_names_are_refused(shared, names):
+def test_models_with_other_names_are_rejected(shared, names):
   with pytest.raises(
     UserError,
     match=r'x should contain vocabulary\.model, or '

@@ -96,7 +96,7 @@ def test_pieces_are_control_symbols_bytes_and_frequent_words(vocabulary):
   assert vocabulary.size == SIZE
   pieces = [vocabulary.piece(token) for token in vocabulary.encode('ein mann')]
   assert len(pieces) < len('ein mann') and ''.join(pieces) == '▁ein▁mann'
-  rare = Vocabulary.train([*SENTENCES * 400, 'ж'], SIZE)  # Spelt in bytes.
+  rare = Vocabulary.train([*SENTENCES * 400, 'ж'], SIZE)  # Spelled in bytes.
   assert [rare.piece(token) for token in rare.encode('ж')][-2:] == ['<0xD0>', '<0xB6>']
 
 
@@ -108,7 +108,7 @@ def test_decode_stops_at_the_end_and_leaves_out_padding(vocabulary):
   assert vocabulary.decode([]) == ''
 
 
-def test_decode_gives_one_line_of_valid_text_whatever_a_model_emits(vocabulary):
+def test_decode_returns_one_line_of_valid_text_for_any_tokens(vocabulary):
   for token in range(vocabulary.size):
     text = vocabulary.decode([token])
     assert '\n' not in text
@@ -204,7 +204,7 @@ def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
     },  # text is kept, but with other ids
   ],
 )
-def test_a_model_made_otherwise_is_refused(tmp_path, options):
+def test_a_model_with_other_special_tokens_is_rejected(tmp_path, options):
   prefix = tmp_path / 'other'
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(SENTENCES),

@@ -41,7 +41,7 @@ def test_words_of_any_line_are_covered_by_their_tokens(vocabulary, line):  # noq
   parts = token_word_overlap(pieces)
   words = line.encode().split()
   assert parts.shape == (len(pieces), len(words))
-  # A token that is not all white space has words, and those of a token are neighbours.
+  # A token that is not all white space has words, and the words of a token are neighbors.
   for piece, row in zip(pieces, parts, strict=True):
     places = np.flatnonzero(row)
     assert bool(piece.strip(SPACE)) == bool(places.size)

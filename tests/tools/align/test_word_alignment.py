@@ -1,4 +1,4 @@
-"""Links follow the attention between words, whatever shares a batch, however words are cut."""
+"""Links follow the attention between words, in any batch and with any segmentation."""
 
 import random
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_each_target_word_has_one_link_whatever_else_is_aligned(
 
 
 @pytest.mark.parametrize('separate', [False, True])
-def test_words_beyond_the_cut_have_no_links(vocabulary, model, params, separate):
+def test_words_beyond_max_length_have_no_links(vocabulary, model, params, separate):
   # With separate vocabularies, the words of targets have more pieces.
   sides = SeparateVocabularies(
     vocabulary, Vocabulary.train(lines(400, 1), 285) if separate else vocabulary
@@ -148,7 +148,7 @@ BOTH = np.array([[True, True], [False, True]])
     ),
     ([[0.6, 0.4]], one_token_a_word(1), BOTH, [(1, 0)]),
     ([[0.6], [0.4]], BOTH, one_token_a_word(1), [(0, 0), (0, 1)]),
-    # Tokens of no word, such as the end token of both sides, count for nothing.
+    # Tokens of no word, such as EOS of both sides, are ignored.
     (
       [[0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.9, 0.1, 0.0]],
       parts(0, 1, None),

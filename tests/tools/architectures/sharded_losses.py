@@ -1,4 +1,4 @@
-"""Prints the losses of three updates on one device, and on a mesh of eight."""
+"""Prints the losses of three training steps on one device, and on a mesh of eight."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Grouped-query attention: with as many heads it is multi-head attention, and its caches shrink."""
+"""Grouped-query attention: with all heads it is multi-head attention; its caches are smaller."""
 
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ def test_query_heads_share_the_heads_that_copies_would_have(tiny):
   )
 
 
-def test_a_scale_of_two_gives_double_positions_the_angles_of_the_plain_ones(tiny):
+def test_a_scale_of_two_halves_the_rotation_angles(tiny):
   model, params = tiny
   plain, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 2})
   batch = tiny_models.packed()
@@ -67,15 +67,15 @@ def test_a_scale_of_two_gives_double_positions_the_angles_of_the_plain_ones(tiny
   )
 
 
-def test_caches_have_the_shared_heads_alone_and_steps_are_teacher_forcing(tiny):
+def test_caches_have_only_the_shared_heads_and_steps_match_teacher_forcing(tiny):
   state = tiny_models.check_decoding_is_teacher_forcing(*tiny)
   for cache in state.caches:
     assert cache.keys.shape == (2, 2, 4, 5 * tiny_models.W)
     assert cache.values.shape == (2, 2, 5 * tiny_models.W, 4)
 
 
-def test_neighbours_and_padding_change_nothing(tiny):
-  tiny_models.check_neighbours_and_padding_change_nothing(*tiny)
+def test_neighbors_and_padding_change_nothing(tiny):
+  tiny_models.check_neighbors_and_padding_change_nothing(*tiny)
 
 
 def test_operations_are_counted_without_the_missing_heads():
@@ -97,13 +97,13 @@ def test_operations_are_counted_without_the_missing_heads():
     ({'position_scale': 2.0}, 'sinusoidal', 'set model.positions=rotary'),
   ],
 )
-def test_settings_without_an_effect_are_refused(settings, positions, message):
+def test_settings_without_an_effect_are_rejected(settings, positions, message):
   with pytest.raises(UserError, match=message):
     tiny_models.build(GroupedQueryTransformer, settings, positions=positions)
 
 
 @pytest.mark.long
-def test_updates_on_eight_devices_are_those_on_one():
+def test_training_steps_on_eight_devices_match_one():
   tiny_models.check_eight_devices_are_one(MODULE, SETTINGS)
 
 

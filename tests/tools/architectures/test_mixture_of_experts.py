@@ -77,7 +77,7 @@ def test_the_balance_is_one_for_uniform_routing_and_the_number_of_experts_for_a_
   assert load_balance(uniform, uniform, jnp.zeros(9, bool)) == 0.0
 
 
-def test_padding_is_left_out_of_the_loss_that_training_adds(tiny):
+def test_padding_is_excluded_from_the_training_loss(tiny):
   model, params = tiny
   row = tiny_models.packed()
   longer = [np.pad(array, ((0, 1), (0, 5))) for array in row]
@@ -101,8 +101,8 @@ def test_the_router_learns_from_the_text_with_one_expert_a_token():
   assert np.all(np.abs(gradient).max(axis=0) > 0.1), gradient
 
 
-def test_neighbours_and_padding_change_nothing(tiny):
-  tiny_models.check_neighbours_and_padding_change_nothing(*tiny)
+def test_neighbors_and_padding_change_nothing(tiny):
+  tiny_models.check_neighbors_and_padding_change_nothing(*tiny)
 
 
 def test_steps_are_teacher_forcing(tiny):
@@ -117,13 +117,13 @@ def test_steps_are_teacher_forcing(tiny):
     ({'balance_weight': -1.0}, 'balance_weight must be at least 0'),
   ],
 )
-def test_settings_out_of_range_are_refused(settings, message):
+def test_settings_out_of_range_are_rejected(settings, message):
   with pytest.raises(UserError, match=message):
     tiny_models.build(MoETransformer, settings)
 
 
 @pytest.mark.long
-def test_updates_on_eight_devices_are_those_on_one():
+def test_training_steps_on_eight_devices_match_one():
   tiny_models.check_eight_devices_are_one(MODULE, SETTINGS)
 
 

@@ -50,7 +50,7 @@ def test_targets_see_the_whole_source_and_their_past_and_sources_no_target(tiny)
   assert np.all(np.any(encoded(batch[0]) != encoded(other), axis=-1))
 
 
-def test_a_target_that_equals_its_source_is_told_from_it(tiny):
+def test_a_target_that_equals_its_source_is_distinguished_from_it(tiny):
   model, params = tiny
   without = {**params, 'source_side': 0.0 * params['source_side']}
   batch = tiny_models.packed()
@@ -86,9 +86,9 @@ def test_there_is_one_stack_and_its_operations_are_counted(tiny):
     },
   ],
 )
-def test_neighbours_padding_and_caches_change_nothing(changes):
+def test_neighbors_padding_and_caches_change_nothing(changes):
   model, params = tiny_models.build(PrefixLM, **changes)
-  tiny_models.check_neighbours_and_padding_change_nothing(model, params)
+  tiny_models.check_neighbors_and_padding_change_nothing(model, params)
   tiny_models.check_decoding_is_teacher_forcing(model, params)
 
 
@@ -119,7 +119,7 @@ def test_layers_of_both_sides_and_gradients_of_their_embeddings_are_found(tiny):
     assert not np.any(side[0, length:]) and not np.any(side[1])
 
 
-def test_relative_positions_are_refused():
+def test_relative_positions_are_rejected():
   with pytest.raises(UserError, match='no relative positions; set '):
     tiny_models.build(PrefixLM, positions='relative')
 
@@ -138,7 +138,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients(tiny):
 
 
 @pytest.mark.long
-def test_updates_on_eight_devices_are_those_on_one():
+def test_training_steps_on_eight_devices_match_one():
   tiny_models.check_eight_devices_are_one(MODULE, {})
 
 

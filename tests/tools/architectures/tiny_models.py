@@ -53,8 +53,8 @@ def packed():
   return pack([[pair(5, 7, 0), pair(4, 6, 1)], [pair(7, 5, 2)]], 11, 17)
 
 
-def check_neighbours_and_padding_change_nothing(model, params):
-  """Compares a packed row with its pairs alone, without padding."""
+def check_neighbors_and_padding_change_nothing(model, params):
+  """Compares a packed row with its pairs in separate rows, without padding."""
   together = logits(model, params, packed())
   first = logits(model, params, pack([[pair(5, 7, 0)]], 5, 7))
   second = logits(model, params, pack([[pair(4, 6, 1)]], 9, 6))
@@ -104,7 +104,7 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
 
 
 def check_eight_devices_are_one(module, settings):
-  """Compares three updates on eight devices with those on one, in a process of its own."""
+  """Compares three training steps on eight devices and on one, in a separate process."""
   program = (
     'from tests.tools.architectures import sharded_losses; '
     f'sharded_losses.main({module!r}, {settings})'

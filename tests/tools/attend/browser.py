@@ -75,8 +75,8 @@ def look(
 ) -> Seen:
   """Opens a page in a window; `folder` is an empty one, for the browser's files.
 
-  A probe is the body of an async function, which runs in the page once it is drawn; what it returns
-  is in `Seen.probed`. The page's policy, which would not let it run, is taken out.
+  A probe is the body of an async function, which runs in the page once it is drawn; its result is
+  in `Seen.probed`. The page's policy, which would block it, is removed.
   """
   if probe is not None:
     head, _, tail = page.partition(b'<meta http-equiv="Content-Security-Policy"')

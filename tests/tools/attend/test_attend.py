@@ -1,4 +1,4 @@
-"""`attend` writes one page of what the model does, and a mistake is one line and no page."""
+"""`attend` writes one page about the model; a user error is one line and no page."""
 
 import json
 import re
@@ -87,10 +87,10 @@ def test_sentences_with_their_translations_by_a_run_with_two_vocabularies(
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
   ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(
+def test_user_error_is_one_line_and_leaves_no_files(
   attend, folder, trained, flags, facts
 ):
-  message = attend.refuses(
+  message = attend.rejects(
     f'--workdir={trained}', *(flag.format(folder=folder, run=trained) for flag in flags)
   )
   assert all(fact in message for fact in facts), message

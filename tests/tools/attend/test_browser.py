@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what is marked, printed and painted is what the model does."""
+"""The page in headless Chromium marks, prints and paints the model's values."""
 
 import re
 
@@ -110,7 +110,7 @@ def test_a_word_is_aligned_by_the_mean_of_the_heads_of_its_pieces(
   assert chips(document, f'{other}-words')[1] == [number]
 
 
-# What a person does with mouse and keyboard, and what is marked then.
+# Actions with mouse and keyboard, and the marks after them.
 USE = """
   const by = (id) => document.getElementById(id);
   const marked = () => [...document.querySelectorAll('[aria-pressed=true], [aria-current=true]')]

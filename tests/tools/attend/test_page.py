@@ -1,4 +1,4 @@
-"""The page's data are the model's weights, and whatever text says stays text."""
+"""The page's data are the model's weights, and text is never markup."""
 
 import base64
 import hashlib
@@ -186,7 +186,7 @@ def test_only_the_pages_own_script_may_run_and_nothing_is_fetched(page_of):
   assert not re.search(fetched_or_markup, style + script)
 
 
-def test_what_cannot_be_seen_is_written_out():
+def test_invisible_characters_are_escaped():
   for text, shown in (
     ('a b', 'a b'),
     ('a\u200bb', 'a⟨U+200B⟩b'),

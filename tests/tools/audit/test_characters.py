@@ -50,6 +50,6 @@ def test_control_invisible_private_and_broken_characters_are_odd(text, odd):
   assert has_odd_characters(text) == odd
 
 
-def test_what_cannot_be_seen_is_shown_by_its_code():
+def test_invisible_characters_are_shown_by_their_code():
   assert printable('a\x00\u202eb é 😀', 99) == 'a\\u0000\\u202eb é 😀'
   assert printable('abcdef', 6) == 'abcdef' and printable('abcdefg', 6) == 'abcdef…'

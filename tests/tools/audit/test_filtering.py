@@ -45,7 +45,9 @@ def written(config, vocabulary, folder, keep=()):
   return json.loads((folder / 'removed.json').read_text('utf-8'))
 
 
-def test_what_is_found_is_gone_and_all_else_stays_in_order(tmp_path, vocabulary):
+def test_pairs_with_findings_are_removed_and_others_keep_their_order(
+  tmp_path, vocabulary
+):
   original = tmp_path / 'text'
   original.mkdir()
   write_all(original, PLANTED)
@@ -155,7 +157,7 @@ def test_training_reads_the_folder_with_the_flags_that_are_printed(command, tmp_
 def test_a_folder_that_cannot_be_written_is_one_line(command, folder, flags, fact):
   before = content(folder)
   config = f'--config={folder}/tiny.py'
-  assert fact in command.refuses(config, *flags.format(folder=folder).split())
+  assert fact in command.rejects(config, *flags.format(folder=folder).split())
   assert content(folder) == before
 
 

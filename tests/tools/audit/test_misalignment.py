@@ -16,10 +16,10 @@ def lengths(lines, seed=0):
 
 
 @pytest.mark.parametrize('seed', range(5))
-def test_what_belongs_together_is_left_alone(seed):
+def test_aligned_pairs_have_no_finding(seed):
   source, target = lengths(3 * WINDOW, seed)
   assert not line_shifts(source, target).any()
-  # Neighbours fit equally well.
+  # Neighbors fit equally well.
   assert not line_shifts(np.sort(source), np.sort(target)).any()
   assert not line_shifts(source, np.random.default_rng(9).permutation(target)).any()
   assert not line_shifts(source, np.full_like(target, 7)).any()
@@ -28,7 +28,7 @@ def test_what_belongs_together_is_left_alone(seed):
 
 
 @pytest.mark.parametrize('missing', [1, 2, 5])
-def test_missing_lines_are_told_with_their_side_and_number(missing):
+def test_missing_lines_are_reported_with_their_side_and_number(missing):
   source, target = lengths(3 * WINDOW + 100)
   place = WINDOW  # Lines are missing from here on.
   shorter = np.delete(source, np.arange(place, place + missing))
@@ -40,7 +40,7 @@ def test_missing_lines_are_told_with_their_side_and_number(missing):
     assert not found[:WINDOW].any() and (found[WINDOW:] == shift).all()
 
 
-def test_slips_of_different_sizes_are_told_apart():
+def test_offsets_of_different_sizes_are_distinguished():
   source, target = lengths(3 * WINDOW + 2)
   target = np.delete(target, [WINDOW, 2 * WINDOW + 1])
   found = line_shifts(source[:-2], target).reshape(3, WINDOW)

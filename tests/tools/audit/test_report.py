@@ -1,4 +1,4 @@
-"""The audit finds planted faults, with their number and lines, and none in good text."""
+"""The audit finds planted errors, with their number and lines, and none in good text."""
 
 import numpy as np
 import pytest
@@ -143,7 +143,7 @@ def test_each_side_is_counted_by_its_own_vocabulary(tmp_path):
     assert line.endswith(f'the longest {longest}')
 
 
-def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
+def test_lines_at_the_limits_have_no_finding(tmp_path, vocabulary):
   write_all(tmp_path)
   pair = [' '.join([word] * (MAX_LENGTH - 1)) for word in ('dog', 'man')]
   assert [len(vocabulary.encode(line)) + 1 for line in pair] == [MAX_LENGTH] * 2
@@ -159,7 +159,9 @@ def test_what_just_fits_is_no_finding(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize('chunk', [7, 20_000])
-def test_what_is_planted_is_found_where_it_is(tmp_path, vocabulary, monkeypatch, chunk):
+def test_planted_errors_are_found_at_their_lines(
+  tmp_path, vocabulary, monkeypatch, chunk
+):
   write_all(tmp_path, PLANTED)
   monkeypatch.setattr(findings, '_CHUNK', chunk)
   audited = dict(audit(config_of(tmp_path), vocabulary))['train/train']

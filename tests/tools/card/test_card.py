@@ -31,7 +31,7 @@ def card_of(workdir, license=''):
   return model_card.card_text(facts, license)
 
 
-def test_the_metadata_are_those_of_the_run_and_of_its_scores(scored):
+def test_the_metadata_match_the_run_and_its_scores(scored):
   path, result = result_of(scored)
   metadata = metadata_of(card_of(scored))
   assert (
@@ -122,7 +122,7 @@ def test_converted_weights_claim_no_training(scored):
 
 
 @pytest.mark.parametrize('license', ['', 'cc-by-4.0'])
-def test_what_a_run_does_not_know_is_left_to_fill_in(scored, license):
+def test_unknown_facts_are_left_to_fill_in(scored, license):
   text = card_of(scored, license)
   holes = re.findall(r'\*\*To fill in:\*\* (.*)', text)
   assert len(holes) == (3 if license else 4)
@@ -201,8 +201,8 @@ def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(
     (['{run}', '--output={run}/config.json'], '{run}/config.json is a file'),
   ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(card, scored, arguments, fact):
-  message = card.refuses(*(argument.format(run=scored) for argument in arguments))
+def test_user_error_is_one_line_and_writes_nothing(card, scored, arguments, fact):
+  message = card.rejects(*(argument.format(run=scored) for argument in arguments))
   assert fact.format(run=scored) in message, message
   assert not (scored / 'README.md').exists()
 
@@ -211,5 +211,5 @@ def test_a_mistake_is_one_line_and_writes_nothing(card, scored, arguments, fact)
 def test_a_damaged_result_is_named(card, scored, content):
   path = scored / 'eval' / 'test.step9.json'
   path.write_bytes(content.encode('utf-8', 'surrogateescape'))
-  message = card.refuses(scored)
+  message = card.rejects(scored)
   assert str(path) in message and 'score the run again' in message

@@ -1,4 +1,4 @@
-"""The cost of a run follows from its updates and from the speeds that it logged."""
+"""The cost of a run follows from its training steps and from the logged speeds."""
 
 import json
 
@@ -11,7 +11,7 @@ CONFIG = Config.from_dict(
   {'data': {'max_length': 100}, 'train': {'tokens_per_batch': 1000}}
 )
 H100 = {'count': 2, 'kind': 'H100'}
-# 300 updates that other devices began.
+# 300 training steps, started on other devices.
 RECORD = {
   'flops_per_step': 1e12,
   'devices': {'count': 2, 'kind': 'TPU v4'},
@@ -34,7 +34,7 @@ def run(tmp_path):
   return tmp_path
 
 
-def test_hours_are_the_targets_by_their_speeds_and_flops_those_of_the_updates(run):
+def test_hours_follow_from_tokens_and_speeds_and_flops_from_training_steps(run):
   # 50 updates of 800 tokens at 400 a second, 100 of 500 at 500, and 100 of 500 at 50: 250 updates
   # in 1,200 seconds, and 50 more like them, on two devices.
   hours = 2 * 1200 * (300 / 250) / 3600

@@ -1,4 +1,4 @@
-"""The report is one page that any browser draws, and text of a run stays text."""
+"""The report is one page for any browser, and text of a run is never markup."""
 
 import base64
 import html.parser
@@ -144,7 +144,7 @@ def test_without_the_packages_of_curves_a_line_says_so(scored, monkeypatch, miss
 
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason='there is no chromium')
-def test_a_browser_draws_the_curves_and_the_maps(card, scored, tmp_path):
+def test_a_browser_shows_the_curves_and_the_maps(card, scored, tmp_path):
   PIL = pytest.importorskip('PIL.Image')
   pytest.importorskip('transformer.tools.plot.curves')
   status, _, err = card(scored)

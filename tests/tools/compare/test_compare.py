@@ -1,4 +1,4 @@
-"""The command prints the comparison and writes it as JSON, and a mistake is one line."""
+"""The command prints the comparison and writes it as JSON, and a user error is one line."""
 
 import csv
 import json
@@ -109,8 +109,8 @@ def test_settings_of_a_config_file_and_of_a_colleagues_copy_are_compared(
     'model.num_layers: 6 -> 3',
   ]
   assert command('--settings', mine, mine)[1] == 'all settings are equal\n'
-  assert 'pass two' in command.refuses('--settings', mine)
-  assert 'cannot be read' in command.refuses('--settings', mine, f'{tmp_path}/no.json')
+  assert 'pass two' in command.rejects('--settings', mine)
+  assert 'cannot be read' in command.rejects('--settings', mine, f'{tmp_path}/no.json')
 
 
 @pytest.fixture(scope='module')
@@ -145,5 +145,5 @@ def runs(tmp_path_factory):
     ('{a} {e} --examples=-1', '--examples must be at least 0; got -1'),
   ],
 )
-def test_a_mistake_is_one_line(command, runs, arguments, fact):
-  assert fact in command.refuses(*arguments.format(**runs).split())
+def test_user_error_is_one_line(command, runs, arguments, fact):
+  assert fact in command.rejects(*arguments.format(**runs).split())

@@ -29,7 +29,7 @@ def write(
   folder='eval',
   **decode,
 ):
-  """Writes the scores of translations as those of a run; returns the run's directory."""
+  """Writes the scores of translations like a run; returns the run's directory."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   steps = [*range(step - average + 1, step + 1)]
   run = types.SimpleNamespace(workdir=root / name, steps=steps, config=Config())
@@ -89,9 +89,7 @@ def test_systems_are_compared_over_their_seeds(score):
   assert f'{p["BLEU"]:.4f}' in text and 'tok:13a' in text
 
 
-def test_metrics_that_some_results_lack_or_computed_in_another_way_are_left_out(
-  score, untested, tmp_path
-):
+def test_incomparable_metrics_are_omitted(score, untested, tmp_path):
   systems = [score('a', POOR), score('b', GOOD)]
   for name, comet in (('a', 'm:comet'), ('b', 'm:comet2')):
     (path,) = (tmp_path / name / 'eval').glob('*.json')
@@ -124,7 +122,7 @@ def test_the_result_that_is_compared_is_shown_below_its_run(score, untested):
     ({'sample': True}, {}, 'a has sample=True, temperature=.*b has sample=False'),
   ],
 )
-def test_systems_that_were_decoded_in_different_ways_are_refused(
+def test_systems_that_were_decoded_in_different_ways_are_rejected(
   score, untested, ours, theirs, facts
 ):
   systems = score('a', GOOD, **ours), score('b', POOR, **theirs)
@@ -189,7 +187,7 @@ def test_a_folder_of_results_stands_for_a_run(score, untested, tmp_path):
     ({'bleu_tokenize': 'none'}, 'a and .*b differ in bleu_tokenize'),
   ],
 )
-def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_refused(score, other, fact):
+def test_unequal_texts_tokenizers_or_numbers_of_seeds_are_rejected(score, other, fact):
   with pytest.raises(UserError, match=fact):
     compared(score('a', GOOD), score('b', **{'translations': GOOD, **other}))
   with pytest.raises(

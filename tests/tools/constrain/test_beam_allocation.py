@@ -33,7 +33,7 @@ from transformer.tools.constrain.phrases import build_matcher
 
 ALPHA = 0.6
 CONTINUES = np.arange(N) == 4
-WIDE = 1280  # As many as all extensions of all beginnings of four tokens.
+WIDE = 1280  # The number of all extensions of all prefixes of four tokens.
 NOTHING = ((), ()), ((), ()), ((), ())
 # The phrases of the third input may overlap.
 PHRASES = ((3, 4), ()), ((3,), (1,)), ((1, 3), (3, 3))
@@ -87,7 +87,7 @@ def find(width, table, phrases=PHRASES, limits=LIMITS, **kinds):
 
 
 @pytest.mark.parametrize('grows', [False, True])
-def test_a_wide_beam_is_brute_force_over_what_contains_the_phrases(grows):
+def test_a_wide_beam_matches_brute_force_over_outputs_with_the_phrases(grows):
   limits, others = (5, 4, 5), [token for token in range(N) if token != END]
   for seed in range(2):
     result = find(WIDE, tables(seed), limits=limits, max_length=5, nbest=5, grows=grows)
@@ -120,7 +120,7 @@ def test_without_phrases_it_is_beam_search_bit_for_bit(width, nbest):
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_what_ends_within_the_limit_contains_the_phrases_by_any_beam(seed, width):
+def test_finished_hypotheses_contain_the_phrases_with_any_beam(seed, width):
   rng = np.random.default_rng(seed)
   phrases = tuple(
     tuple(
@@ -139,7 +139,7 @@ def test_what_ends_within_the_limit_contains_the_phrases_by_any_beam(seed, width
   assert result.lengths[:, 0].all()
 
 
-def test_an_input_does_not_depend_on_its_neighbours():
+def test_an_input_does_not_depend_on_its_neighbors():
   table, limits = tables(1), (7, 6, 5)
   together = find(3, table, limits=limits)
   for b in range(B):
@@ -156,7 +156,7 @@ def test_an_input_does_not_depend_on_its_neighbours():
 def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
   for seed in range(5):
     result = find(5, tables(seed), [[(3, 1, 3, 3)]] * 3, (3, 4, 5))
-    for b in range(2):  # The second has no room for the end token.
+    for b in range(2):  # The second has no position for EOS.
       assert (
         words(result, b, 0) == (3, 1, 3, 3)[: 3 + b] and not result.lengths[b, 1:].any()
       )
@@ -164,7 +164,7 @@ def test_where_the_limit_is_too_small_those_with_most_tokens_are_the_result():
 
 
 def scripted(probabilities, phrases, beam_size, continues=()):
-  """Returns the best tokens where probabilities depend on the position alone, a row for each."""
+  """Returns the best tokens where probabilities depend only on the position, a row for each."""
 
   def step(tokens_BW, t, cache):
     row = jnp.log(jnp.asarray(probabilities, jnp.float32))[t]
@@ -193,7 +193,7 @@ def scripted(probabilities, phrases, beam_size, continues=()):
 
 
 # Columns: pad, begin, end, and words from 3 on.
-def test_a_phrase_is_kept_where_the_word_would_rather_go_on():
+def test_a_phrase_stays_complete_if_a_longer_word_is_likelier():
   result = scripted([[0, 0, 0, 0.02, 0.5, 0.45, 0.03]] * 4, [(3,)], 1, continues=(4, 5))
   assert contains(result, [(3,)], np.isin(np.arange(7), (4, 5))), result
 
@@ -204,7 +204,7 @@ def test_a_token_that_begins_several_phrases_does_not_hold_the_search_up():
   assert contains(result, phrases, np.zeros(7, bool)), result
 
 
-def test_a_likely_hypothesis_without_the_phrase_may_still_overtake_one_that_has_ended():
+def test_a_likely_unfinished_hypothesis_may_still_overtake_a_finished_one():
   places = [
     [0, 0, 0, 0.1, 0.9],
     [0, 0, 0.5, 0.01, 0.49],

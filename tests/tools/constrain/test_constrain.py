@@ -1,4 +1,4 @@
-"""`constrain` translates with words that must appear or must not; a mistake is one line."""
+"""`constrain` translates with words that must or must not appear; a user error is one line."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def constrain(start_command):
 
 
 @pytest.mark.long
-def test_required_words_appear_and_have_results_of_their_own(
+def test_required_words_appear_and_have_separate_results(
   constrain, evaluate, folder, trained, tmp_path
 ):
   (tmp_path / 'words').write_text('hund\tdas gras\n\n', encoding='utf-8')
@@ -25,7 +25,7 @@ def test_required_words_appear_and_have_results_of_their_own(
     not lacks_phrase(first, ['hund', 'das gras']) and second == free.splitlines()[1]
   )
   assert len(list(tmp_path.glob('test.step2.beam2.alpha0.6.require*.json'))) == 1
-  # It works with a prefix, and a list; what is forbidden, too, is missing, which is told.
+  # With a prefix and a list; words that are also forbidden are missing, with a warning.
   (tmp_path / 'begins').write_text('der\nein\n', encoding='utf-8')
   (tmp_path / 'forbidden').write_text('hund\n', encoding='utf-8')
   status, out, err = constrain(
@@ -76,9 +76,9 @@ def test_required_words_appear_and_have_results_of_their_own(
     ),
   ],
 )
-def test_a_mistake_is_one_line(constrain, folder, trained, flags, facts):
+def test_user_error_is_one_line(constrain, folder, trained, flags, facts):
   flags = [flag.format(folder=folder) for flag in flags]
-  message = constrain.refuses(f'--workdir={trained}', *flags)
+  message = constrain.rejects(f'--workdir={trained}', *flags)
   for fact in facts:
     assert fact in message, message
   assert not list(trained.glob('eval/*.json'))

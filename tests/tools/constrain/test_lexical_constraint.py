@@ -47,7 +47,7 @@ def first_forbidden(automaton, ids):
   return None
 
 
-def test_what_is_allowed_never_holds_a_phrase(vocabulary, automaton):
+def test_allowed_outputs_never_contain_an_avoided_phrase(vocabulary, automaton):
   rng, (next_ZN, forbidden_ZN) = random.Random(1), automaton
   pieces = [
     token for token in range(UNK_ID + 1, vocabulary.size) if token not in BYTE_IDS
@@ -83,7 +83,7 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
 
 # Pieces, and then bytes; how many of them are allowed, -1 for all but the last.
 @pytest.mark.parametrize(
-  ('pieces', 'spelt', 'allowed'),
+  ('pieces', 'spelled', 'allowed'),
   [
     ('the', '\ndog', -1),  # A line feed is written as a space.
     ('a', ' cat', -1),
@@ -96,18 +96,18 @@ def test_other_words_are_allowed(vocabulary, automaton, text):
     ('—cat', '', -1),
     ('a „cat', '', -1),
   ],
-)  # The mark is spelt in bytes.
+)  # The mark is spelled in bytes.
 def test_bytes_are_read_as_the_text_that_they_spell(
-  vocabulary, automaton, pieces, spelt, allowed
+  vocabulary, automaton, pieces, spelled, allowed
 ):
   ids = vocabulary.encode(pieces) if pieces else []
-  ids += [BYTE_IDS[byte] for byte in spelt.encode()]
+  ids += [BYTE_IDS[byte] for byte in spelled.encode()]
   assert any(token in BYTE_IDS for token in ids)
   wanted = len(ids) - 1 if allowed == -1 else allowed
   assert first_forbidden(automaton, ids) == wanted
 
 
-def test_phrases_whose_tables_would_be_large_are_refused(vocabulary, monkeypatch):
+def test_phrases_whose_tables_would_be_large_are_rejected(vocabulary, monkeypatch):
   monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in total; got'):
     build_automaton(PHRASES, vocabulary)
@@ -151,7 +151,7 @@ def test_one_string_is_not_a_list_of_its_letters(vocabulary):
       LexicalConstraint(vocabulary, **wrong)
 
 
-def test_phrases_that_cannot_be_met_are_refused(vocabulary):
+def test_impossible_phrases_are_rejected(vocabulary):
   words = LexicalConstraint(vocabulary, [[], ['cat', 'x' * 99]])
   with pytest.raises(
     UserError,

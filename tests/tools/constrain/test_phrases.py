@@ -38,7 +38,7 @@ def padded(phrases, length=4):
 
 @pytest.fixture(scope='module')
 def readings():
-  """Returns tokens [C, T], the same for every input, and what is found after each of them."""
+  """Returns tokens [C, T], the same for every input, and the phrases found after each of them."""
   rng = np.random.default_rng(0)
   # Pad, begin and end may be emitted too, but tokens of the phrases are more frequent.
   tokens_CT = rng.choice(
@@ -80,7 +80,7 @@ def test_phrases_are_complete_where_the_tokens_contain_them_as_whole_words(readi
   for phrases, tokens, place in places(readings):
     whole = contains(tokens, phrases, CONTINUES)
     assert complete[place] == whole, (phrases, tokens)
-    # What counts only now is lost if the word goes on.
+    # A match at this position is lost if the word continues.
     if whole and not contains([*tokens, 4], phrases[:1], CONTINUES):
       assert pending[place]
     seen.add((phrases, whole))

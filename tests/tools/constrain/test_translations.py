@@ -1,4 +1,4 @@
-"""Translations contain what they must, without what they must not hold, in any company."""
+"""Translations contain required phrases and no forbidden ones, in any batch."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_avoided_words_are_in_no_translation(translator, params):
 
 
 @pytest.mark.long
-def test_phrases_are_in_the_translations_alone_and_in_company(translator, params):
+def test_phrases_are_in_the_translations_in_any_batch(translator, params):
   lines = [line[:13] for line in sentences(7)]  # All have the same padded length.
   phrases = [
     ['old house'],
@@ -95,7 +95,7 @@ def test_samples_cannot_contain_phrases(params):
     )
 
 
-def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
+def test_prefixes_hold_and_do_not_change_other_sentences(translator, params):
   lines = sentences(7)
   prefixes = ['', 'the old ca', '', 'a', 'trees', '', 'x y']
   free = translator(params, lines)
@@ -117,7 +117,7 @@ def test_prefixes_hold_and_leave_other_sentences_alone(translator, params):
     translator(params, lines, constraint=LexicalConstraint(VOCABULARY, prefixes=['a']))
 
 
-def test_a_prefix_leaves_room_for_the_end_token():
+def test_a_prefix_leaves_a_position_for_eos():
   (count,) = map(len, VOCABULARY.encode_batch(['the old cat']))
   words = LexicalConstraint(VOCABULARY, prefixes=['the old cat'])
   ((tokens_P, _),) = words.sentence_arrays(VOCABULARY, [count + 1], count + 3, 0)

@@ -41,8 +41,8 @@ KINDS = {
 def opinionated(model, strength=1.0, norms=1.0):
   """Returns parameters with more variance than trained ones, none of them zero or one.
 
-  Standard deviations have the factor `strength`. The norms' scales have the mean `norms`; those of
-  trained models are often below one.
+  Standard deviations have the factor `strength`. The norms' scales have the mean `norms`; in
+  trained models they are often below one.
   """
   rng = np.random.default_rng(7)
 
@@ -108,8 +108,8 @@ def change_json(path, **changes):
   )
 
 
-def refuses(folder, copy, changes, fact):
-  """Checks that a folder is refused in one line, which has `fact`, after a change of its copy.
+def rejects(folder, copy, changes, fact):
+  """Checks that a changed copy of a folder raises a one-line error with `fact`.
 
   The change is of entries of config.json, or a pair of a file and its content, None if it goes.
   """

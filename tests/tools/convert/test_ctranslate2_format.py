@@ -1,4 +1,4 @@
-"""CTranslate2 itself gives the same probabilities for every kind of model."""
+"""CTranslate2 itself returns the same probabilities for every kind of model."""
 
 import ctranslate2
 import jax
@@ -64,7 +64,7 @@ def pieces(ids):
 
 
 def forced_log_probs(model, params, sources, targets):
-  """Returns, for each target, log p of every token and of the end token."""
+  """Returns, for each target, log p of every token and of EOS."""
 
   @jax.jit
   def log_probs_BTN(params, *batch):
@@ -126,7 +126,7 @@ def test_matrices_are_stored_as_asked_for(tmp_path, quantization):
   )
 
 
-def test_what_ctranslate2_cannot_represent_is_refused_by_name(tmp_path):
+def test_settings_that_ctranslate2_lacks_are_rejected_by_name(tmp_path):
   for settings, fact in (
     ({'query_key_norm': True}, 'query_key_norm=True'),
     ({'key_dim': 8, 'value_dim': 16}, 'key_dim=8 with model.value_dim=16'),

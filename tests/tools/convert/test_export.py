@@ -181,7 +181,7 @@ def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, ki
     config = f'--config={folder}/tiny.py'
     assert (
       f'{back} has no optimizer state to resume from; start a new run with'
-      in train.refuses(config, f'--workdir={back}')
+      in train.rejects(config, f'--workdir={back}')
     )
     status, _, err = train(
       config,
@@ -240,9 +240,7 @@ def test_a_vocabulary_for_each_language_goes_along(
   assert all(len(line) > 5 and line.isprintable() for line in lines)
 
 
-def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
-  command, export, weights, tmp_path
-):
+def test_a_run_is_loaded_intact_or_not_at_all(command, export, weights, tmp_path):
   path = tmp_path / 'changed'
 
   def change(group, key, value):
@@ -264,7 +262,7 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
     (('model', 'heads', 3), 'there is no key config.model.heads'),
   ):
     change(*change_of)
-    assert message in command.refuses(
+    assert message in command.rejects(
       '--format=run', f'--weights={path}', f'--output={tmp_path}/none'
     )
   assert names(tmp_path) == ['back', 'changed']
@@ -299,7 +297,7 @@ def test_a_run_comes_of_a_file_as_it_is_or_not_at_all(
     ),
   ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(
+def test_user_errors_are_one_line_and_leave_no_files(
   command, trained, weights, folder, flags, message
 ):
   for name, path in {
@@ -309,7 +307,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
   }.items():
     flags = flags.replace(f'={name}', f'={path}')
   before = names(folder)
-  assert message in command.refuses(*flags.split())
+  assert message in command.rejects(*flags.split())
   assert not (folder / 'none' / 'x').exists() and set(names(folder)) <= {
     *before,
     'none',

@@ -1,4 +1,4 @@
-"""A model becomes a folder of MarianMT or Pegasus and comes back; others are refused by name."""
+"""A model becomes a folder of MarianMT or Pegasus and comes back; others are rejected by name."""
 
 import importlib
 import json
@@ -15,7 +15,7 @@ from tests.tools.convert.random_models import (
   SHAPE,
   change_tensors,
   opinionated,
-  refuses,
+  rejects,
 )
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -125,7 +125,7 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(
     ('Pegasus', 'tie_output', False),
   ],
 )
-def test_other_models_are_refused_by_name(base, setting, value):
+def test_other_models_are_rejected_by_name(base, setting, value):
   norm = {'MarianMT': 'post', 'Pegasus': 'pre'}[base]
   check_model(ModelConfig(norm=norm))
   with pytest.raises(
@@ -134,7 +134,7 @@ def test_other_models_are_refused_by_name(base, setting, value):
     check_model(ModelConfig(**{'norm': norm, setting: value}))
 
 
-def test_a_parameter_that_the_library_lacks_is_refused_by_name(
+def test_a_parameter_that_the_library_lacks_is_rejected_by_name(
   exported, tmp_path, vocabulary
 ):
   _, config, params = exported
@@ -177,12 +177,12 @@ def test_a_parameter_that_the_library_lacks_is_refused_by_name(
     ),
   ],
 )
-def test_what_does_not_fit_or_is_missing_is_named(exported, tmp_path, changes, fact):
-  refuses(exported[0], tmp_path / 'model', changes, fact)
+def test_incompatible_or_missing_items_are_named(exported, tmp_path, changes, fact):
+  rejects(exported[0], tmp_path / 'model', changes, fact)
 
 
 @pytest.mark.parametrize('number', [np.nan, np.inf])
-def test_a_folder_that_is_not_finite_is_refused_without_advice_for_training(
+def test_a_folder_that_is_not_finite_is_rejected_without_advice_for_training(
   exported, tmp_path, number
 ):
   folder = shutil.copytree(exported[0], tmp_path / 'model')
@@ -205,8 +205,8 @@ def test_narrower_types_are_read(exported, tmp_path, kind):
   chex.assert_trees_all_close(back, wanted, rtol=2**-8, atol=1e-7)
 
 
-def test_a_folder_without_weights_in_one_file_is_refused(exported, tmp_path):
-  refuses(
+def test_a_folder_without_weights_in_one_file_is_rejected(exported, tmp_path):
+  rejects(
     exported[0],
     tmp_path / 'model',
     (WEIGHTS, None),
@@ -214,7 +214,7 @@ def test_a_folder_without_weights_in_one_file_is_refused(exported, tmp_path):
   )
 
 
-def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
+def test_without_safetensors_the_error_has_the_install_command(monkeypatch):
   monkeypatch.setitem(sys.modules, 'safetensors', None)
   for module in ('safetensors_format', 'huggingface_tensors'):
     monkeypatch.delitem(sys.modules, f'transformer.tools.convert.{module}')
@@ -224,7 +224,7 @@ def test_without_safetensors_the_line_that_installs_it_is_told(monkeypatch):
     importlib.import_module('transformer.tools.convert.huggingface_tensors')
 
 
-def test_positions_that_the_library_has_trained_are_refused(export):
+def test_positions_that_the_library_has_trained_are_rejected(export):
   folder, _, _ = export(norm='pre')
   read_model(folder)
   name = 'model.encoder.embed_positions.weight'
@@ -234,7 +234,7 @@ def test_positions_that_the_library_has_trained_are_refused(export):
     read_model(folder)
 
 
-def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_refused(
+def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_rejected(
   exported, tmp_path
 ):
   folder = shutil.copytree(exported[0], tmp_path / 'model')

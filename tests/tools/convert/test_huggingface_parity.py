@@ -1,4 +1,4 @@
-"""Hugging Face's own library gives the same logits, translations and tokens.
+"""Hugging Face's library returns the same logits, translations and tokens.
 
 tests/requirements-huggingface.txt has its packages.
 """
@@ -168,7 +168,9 @@ def test_the_folder_holds_the_settings_of_the_run(exported):
   assert len(ids['input_ids']) == LONGEST and ids['input_ids'][-1] == EOS_ID
 
 
-def test_the_tokenizer_cuts_alike_and_gives_text_back(exported, vocabulary, lines):
+def test_the_tokenizer_has_the_same_pieces_and_restores_the_text(
+  exported, vocabulary, lines
+):
   text = [*lines, 'Über 3 × é ’ “x”', 'a  b', '日本語 😀', '(a) <s> </s> #version']
   rows = exported.tokenizer(text)['input_ids']
   for line, ids, wanted in zip(text, rows, vocabulary.encode_batch(text), strict=True):

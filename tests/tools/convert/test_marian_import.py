@@ -1,4 +1,4 @@
-"""A MarianMT folder becomes a model of this project by the names of its pieces, or is refused."""
+"""A MarianMT folder becomes a model of this project by the names of its pieces, or is rejected."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.tools.convert.marian_folders import (
   pieces_of,
   write_folder,
 )
-from tests.tools.convert.random_models import SHAPE, change_json, opinionated, refuses
+from tests.tools.convert.random_models import SHAPE, change_json, opinionated, rejects
 from transformer.config import Config
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.data.config import DataConfig
@@ -46,7 +46,7 @@ def ids_of(folder, name='vocab.json'):
   return json.loads((folder / name).read_text('utf-8'))
 
 
-def test_every_piece_has_its_row_and_its_bias_and_settings_are_those_of_the_folder(
+def test_every_piece_has_its_row_and_bias_and_settings_match_the_folder(
   folder,
 ):
   config, vocabulary, params = read_model(folder)
@@ -151,10 +151,10 @@ def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
     (('vocab.json', b'{"a": 0}'), "vocab.json should have an entry '</s>'"),
   ],
 )
-def test_what_cannot_be_held_or_is_missing_is_named(
+def test_unsupported_or_missing_items_are_named(
   published, tmp_path_factory, changes, fact
 ):
-  refuses(published, tmp_path_factory.mktemp('copy') / 'model', changes, fact)
+  rejects(published, tmp_path_factory.mktemp('copy') / 'model', changes, fact)
 
 
 def test_a_table_may_have_the_name_of_any_part_that_shares_it(published):

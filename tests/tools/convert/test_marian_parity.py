@@ -109,7 +109,7 @@ def both(request, tmp_path_factory):
   return Both(*map(tmp_path_factory.mktemp, ('hand', 'saved')), request.param)
 
 
-def test_text_is_cut_into_the_same_pieces(both):
+def test_text_has_the_same_pieces(both):
   for side, lines, key in (
     ('source', both.sources, 'text'),
     ('target', both.targets, 'text_target'),
@@ -153,7 +153,7 @@ def test_logits_and_probabilities_are_the_same(both):
   np.testing.assert_allclose(
     *both.common_logits(logits_BTN, theirs_BTN), rtol=0, atol=1e-5
   )
-  # Probabilities are those of the library without padding, which it never writes.
+  # Probabilities match the library without padding, which it never writes.
   theirs_BTN[..., both.hf_model.config.pad_token_id] = -np.inf
   np.testing.assert_allclose(
     *both.common_logits(*map(jax.nn.log_softmax, (logits_BTN, theirs_BTN))),
@@ -163,7 +163,7 @@ def test_logits_and_probabilities_are_the_same(both):
 
 
 @pytest.mark.long
-def test_an_export_gives_the_library_the_same_logits(both, tmp_path):
+def test_an_export_has_the_same_logits_in_the_library(both, tmp_path):
   huggingface_format.write_model(tmp_path, both.config, both.params, both.vocabulary)
   again, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
     tmp_path, output_loading_info=True

@@ -1,4 +1,4 @@
-"""A safetensors file returns the same bits, and a damaged or foreign one is refused in one line."""
+"""A safetensors file returns the same bits; a damaged or foreign file raises a one-line error."""
 
 import json
 import struct
@@ -47,16 +47,14 @@ def change(path, about=(), tensors=()):
   )
 
 
-def refusal(path):
+def error(path):
   with pytest.raises(UserError) as caught:
     read(path)
   assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
   return str(caught.value)
 
 
-def test_what_is_written_is_read_bit_for_bit_and_names_are_paths_joined_by_dots(
-  path, tmp_path
-):
+def test_a_written_file_is_read_bit_for_bit_with_names_joined_by_dots(path, tmp_path):
   weights, tensors = read(path), load(path.read_bytes())
   assert weights[:3] == WEIGHTS[:3]
   assert tensors.keys() == {
@@ -75,27 +73,27 @@ def test_a_changed_byte_is_found_wherever_it_is(path):
   for place in range(0, len(content), 3):
     content[place] ^= 1
     path.write_bytes(content)
-    refusal(path)
+    error(path)
     content[place] ^= 1
   for length in (0, 7, 200, len(content) - 1):
     path.write_bytes(content[:length])
-    assert 'it is not, or is damaged' in refusal(path)
+    assert 'it is not, or is damaged' in error(path)
 
 
-def test_a_changed_file_is_read_without_its_digest_and_other_files_are_refused(
+def test_a_changed_file_is_read_only_without_its_digest_and_other_files_are_rejected(
   path, tmp_path
 ):
   change(path, tensors={'output': np.zeros((1, 1), np.float32)})
-  assert 'does not match its sha256' in refusal(path)
+  assert 'does not match its sha256' in error(path)
   change(path, {'sha256': None})
   assert read(path).params['output'] == 0
   (tmp_path / 'other').write_bytes(b'PK\x03\x04' * 50)
-  assert 'should be a safetensors file' in refusal(tmp_path / 'other')
+  assert 'should be a safetensors file' in error(tmp_path / 'other')
   (tmp_path / 'plain').write_bytes(save({'weight': np.zeros(3)}))
-  assert 'its metadata has no such entry' in refusal(tmp_path / 'plain')
-  assert 'cannot be read' in refusal(tmp_path / 'gone')
+  assert 'its metadata has no such entry' in error(tmp_path / 'plain')
+  assert 'cannot be read' in error(tmp_path / 'gone')
   change(path, {'version': 2})
-  assert 'in version 1' in refusal(path)
+  assert 'in version 1' in error(path)
   for number in (np.nan, -np.inf):
     change(path, tensors={'output': np.float32([[number]])})
-    assert 'holds NaN or infinity in output; ' in refusal(path)
+    assert 'holds NaN or infinity in output; ' in error(path)

@@ -1,4 +1,4 @@
-"""SentencePiece models from elsewhere keep their pieces, and give every text back as it was."""
+"""SentencePiece models from elsewhere keep their pieces, and restore every text."""
 
 import io
 import logging
@@ -81,7 +81,7 @@ def pieces_of(model):
   return [model.id_to_piece(token) for token in range(model.get_piece_size())]
 
 
-def test_pieces_cuts_and_texts_are_kept(path, caplog):
+def test_pieces_segmentation_and_text_are_preserved(path, caplog):
   original = sentencepiece.SentencePieceProcessor(str(path))
   with caplog.at_level(logging.INFO, logger='absl'):
     vocabulary = import_sentencepiece(path)
@@ -104,7 +104,7 @@ def test_pieces_cuts_and_texts_are_kept(path, caplog):
   assert others == [piece for piece in before if piece in set(others)]
 
 
-def test_what_this_project_made_is_adopted_as_it_is(path, tmp_path):
+def test_a_vocabulary_of_this_project_is_imported_unchanged(path, tmp_path):
   for vocabulary in (import_sentencepiece(path), Vocabulary.train(TEXT, 330)):
     vocabulary.save(tmp_path / 'own.model')
     assert (
@@ -138,7 +138,7 @@ def test_the_command_writes_what_a_run_takes(command, path, tmp_path, flags):
   assert f'--config.data.vocabulary_size={vocabulary.size}' in out
 
 
-def test_what_is_no_model_of_pieces_is_refused(tmp_path):
+def test_a_file_that_is_not_a_sentencepiece_model_is_rejected(tmp_path):
   path = tmp_path / 'own.model'
   for content in (b'', b'\x0a\x7fno model'):
     path.write_bytes(content)

@@ -48,7 +48,7 @@ def test_each_setting_of_a_model_is_known_to_the_formats():
 @pytest.mark.parametrize(
   ('name', 'value'), [('module', 'my_model:Model'), ('attention', 'my_model:attend')]
 )
-def test_plugins_are_refused_by_name(check_model, name, value):
+def test_plugins_are_rejected_by_name(check_model, name, value):
   check_model(ModelConfig())
   with pytest.raises(
     UserError, match=rf'does not support model\.{name}={value}: .*safetensors$'

@@ -9,7 +9,7 @@ from transformer.tools.convert.vocabulary_pieces import extend
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_more_pieces_follow_and_change_no_cut(kind, tmp_path):
+def test_added_pieces_do_not_change_the_segmentation(kind, tmp_path):
   vocabulary = import_sentencepiece(train(tmp_path / 'own.model', KINDS[kind]))
   known = vocabulary.piece(BYTE_IDS.stop)
   more = extend(vocabulary, ['▁>>fra<<'], [known, 'Ж', 'red▁shirt', '▁zweifellos'])

@@ -1,4 +1,4 @@
-"""An update that learns from teachers, word by word."""
+"""A training step that learns from teachers, word by word."""
 
 import chex
 import jax
@@ -90,7 +90,7 @@ def naive_distillation(teachers, smoothing, teacher_weight, temperature):
   ('count', 'terms'),
   [(2, (0.0, 0.25, 1.0)), (6, (0.1, 0.5, 2.5)), (6, (0.1, 1.0, 0.5))],
 )
-def test_the_loss_and_its_gradients_are_those_of_all_logits(monkeypatch, count, terms):
+def test_the_loss_and_its_gradients_match_all_logits(monkeypatch, count, terms):
   positions_at_once(monkeypatch, count)
   chunked, wanted = (
     jax.jit(jax.value_and_grad(make(lessons(), *terms), (0, 1)))(*arrays())
@@ -170,7 +170,7 @@ def test_the_loss_is_a_mixture_and_teachers_have_no_dropout(params):
 
 
 @pytest.mark.long
-def test_parts_of_a_batch_and_meshes_make_the_same_update(params):
+def test_microbatches_and_meshes_compute_the_same_training_step(params):
   student, teacher, other = params
   teachers = [(TEACHER, teacher), (STUDENT, other)]
   taught = objective_of(teachers, temperature=2.0)

@@ -18,7 +18,7 @@ DISTILLATION = f'--config.train.objective={OBJECTIVE}'
 
 
 @pytest.mark.long
-def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
+def test_a_run_learns_from_teachers_and_resumes_with_the_same_ones(
   train, folder, trained, tmp_path
 ):
   teacher, run = tmp_path / 'teacher', tmp_path / 'run'
@@ -41,7 +41,7 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert [teacher['steps'] for teacher in about['frozen']] == [
     load_run(trained).steps
   ] * 2
-  # Each teacher takes a third of the update's operations.
+  # Each teacher takes a third of the FLOPs of a training step.
   assert about['flops_per_step'] == pytest.approx(plain['flops_per_step'] * 5 / 3)
   assert plain['frozen'] == []
 
@@ -64,17 +64,17 @@ def test_a_run_learns_from_teachers_and_goes_on_with_the_same_ones(
   assert losses(run) == losses(whole)
   alone, again = (load_run(workdir).params for workdir in (run, whole))
   assert all(map(np.array_equal, jax.tree.leaves(alone), jax.tree.leaves(again)))
-  # A run that has ended needs no teachers; one that goes on needs the same, or their moved folders.
+  # A finished run needs no teachers; a resumed one needs the same, or their moved folders.
   status, _, err = train(*flags('/gone', '/gone', steps=2))
   assert status == 0 and 'the run is done' in err, err
-  message = train.refuses_alike(*flags(trained, steps=3))
+  message = train.rejects_alike(*flags(trained, steps=3))
   assert re.search(
     r'was started with a different train\.objective_runs.*; choose a different --workdir',
     message,
   )
 
 
-def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
+def test_teachers_that_do_not_fit_are_rejected_before_anything_is_written(
   train, folder, trained, change_settings, tmp_path
 ):
   other = Vocabulary.train(ENGLISH * 3, 290)
@@ -122,5 +122,5 @@ def test_teachers_that_do_not_fit_are_refused_before_anything_is_written(
       )
     ),
   ):
-    assert fact in train.refuses_alike(*config, *flags)
+    assert fact in train.rejects_alike(*config, *flags)
   assert not (tmp_path / 'run').exists()

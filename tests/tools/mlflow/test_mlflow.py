@@ -62,7 +62,7 @@ def tell(folder, before=''):
 
 
 @pytest.mark.long
-def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(tmp_path):
+def test_lines_are_sent_once_with_their_steps_and_a_run_resumes(tmp_path):
   done = tell(tmp_path)
   assert done.returncode == 0 and 'receives no more entries' not in done.stderr, (
     done.stderr

@@ -7,7 +7,7 @@ TAGS = ('NN', 'DT', ',', '.', '``', ':', '-LRB-')
 
 
 def random_tree(random, most=11):
-  """A tree of up to `most` words, with unary chains and words beside constituents."""
+  """A tree of up to `most` words, with unary chains and words next to constituents."""
   words = random.randint(1, most)
   spans = {(0, words)}
   for _ in range(random.randint(0, 2 * words)):

@@ -35,7 +35,7 @@ CASES = [
   ),
   ("(S (NN a) (: :) (`` ``) ('' ''))", '(S XX (NP XX XX XX )NP )S', (1, 1, 1)),
   ('(S (NP (NN a)) (PRN (-LRB- b)))', '(S (NP XX XX )NP )S', (1, 3, 2)),
-  # The same bracket several times: as many match as both have.
+  # The same bracket several times: the smaller number of both matches.
   ('(NP (NP (NP (NN a) (NN b))))', '(NP XX XX )NP', (1, 3, 1)),
   ('(NP (NN a) (NN b))', '(NP (NP (NP XX XX )NP )NP )NP', (1, 1, 3)),
   ('(S (NP (S (NN a))))', '(NP (S (S XX )S )S )NP', (3, 3, 3)),  # In any order.
@@ -112,7 +112,7 @@ def test_scores_where_one_tree_or_none_has_brackets():
     assert (scores['F1'], scores['precision'], scores['recall']) == (0.0, 0.0, 0.0)
 
 
-def test_short_sentences_are_those_of_at_most_40_words_with_punctuation():
+def test_short_sentences_have_at_most_40_words_with_punctuation():
   words = ' '.join(['(NN a)'] * 38 + ['(, ,)'])
   references = [
     tree_of(f'(S (NP {words}) (. .))'),

@@ -57,9 +57,7 @@ def parse(start_command):
   yield from start_command('transformer.tools.parse.__main__')
 
 
-def test_scores_are_those_of_the_written_trees(
-  parse, evaluate, run, treebank, tmp_path
-):
+def test_scores_match_the_written_trees(parse, evaluate, run, treebank, tmp_path):
   rows = [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
   evaluated = [row['valid/f1'] for row in rows if 'valid/loss' in row]
   assert len(evaluated) == 2 and all(0 <= score <= 100 for score in evaluated)
@@ -92,16 +90,16 @@ def test_scores_are_those_of_the_written_trees(
     ),
   ],
 )
-def test_a_mistake_is_one_line(parse, run, treebank, flags, fact):
+def test_user_error_is_one_line(parse, run, treebank, flags, fact):
   flags = [flag.format(folder=treebank) for flag in flags]
-  assert fact in parse.refuses(f'--workdir={run}', *flags)
+  assert fact in parse.rejects(f'--workdir={run}', *flags)
 
 
-def test_a_run_without_trees_is_refused(parse, trained, treebank):
+def test_a_run_without_trees_is_rejected(parse, trained, treebank):
   assert (
-    parse.refuses()
+    parse.rejects()
     == '--workdir is missing; pass the directory of a run: --workdir=DIR'
   )
-  assert 'must be trained on trees' in parse.refuses(
+  assert 'must be trained on trees' in parse.rejects(
     f'--workdir={trained}', f'--source={treebank}/words'
   )

@@ -58,7 +58,7 @@ def test_pairs_are_words_and_linearized_trees(tmp_path):
   assert prints[0] == prints[1] == prints[2] != prints[3]
 
 
-def test_a_file_without_trees_is_refused(tmp_path):
+def test_a_file_without_trees_is_rejected(tmp_path):
   for text, fact in (
     ('( (S (-NONE- *)) )', 'must hold at least one tree with words'),
     ('(S (NN a)', 'line 1 begins a tree whose brackets are not all closed'),

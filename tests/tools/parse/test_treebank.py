@@ -1,4 +1,4 @@
-"""Trees are read, written, and linearized; other text becomes a tree, and says how."""
+"""Trees are read, written, and linearized; other text becomes a tree, with its repairs."""
 
 import itertools
 import random
@@ -51,7 +51,7 @@ def without_tags(tree):
 
 
 def check(tree):
-  """Every constituent has words and lies in the one around it; the first holds all."""
+  """Every constituent has words and is within its parent; the first holds all."""
   inside = []
   for index, (label, start, stop) in enumerate(tree.brackets):
     assert label and 0 <= start < stop <= len(tree.words)
@@ -123,7 +123,7 @@ def test_lines_and_spaces_do_not_matter():
     ('A sentence.', "has 'A'"),
   ],
 )
-def test_what_is_no_tree_is_refused_by_its_line(tmp_path, text, message):
+def test_an_invalid_tree_is_rejected_with_its_line(tmp_path, text, message):
   path = tmp_path / 'a.mrg'
   path.write_text(text, 'utf-8')
   with pytest.raises(UserError, match=message) as caught:
@@ -172,11 +172,11 @@ def test_any_text_becomes_a_tree_of_the_words_and_says_whether_it_was_one():
     ('the NP( VP( )VP cat )NP S( sat )S', '(S (NP XX XX )NP XX )S'),
   ],
 )
-def test_how_words_are_aligned_to_those_of_the_source(text, wanted):
+def test_how_words_are_aligned_to_source_words(text, wanted):
   assert linearize(delinearize(text, ('the', 'cat', 'sat'))) == wanted
 
 
-def test_words_that_are_brackets_or_xx_are_told_apart():
+def test_words_that_are_brackets_or_xx_are_distinguished():
   words = ('(', 'XX', 'a)', 'XX')
   tree = Tree(words, (TAG,) * 4, (Bracket('NP', 0, 4), Bracket('X', 1, 3)))
   assert linearize(tree, with_words=True) == '(NP -LRB- (X XX a-RRB- )X XX )NP'
@@ -202,7 +202,7 @@ def test_words_that_are_brackets_or_xx_are_told_apart():
     ('(S', '(TOP XX XX )TOP'),
   ],
 )
-def test_how_each_mistake_is_mended(text, wanted):
+def test_how_each_invalid_tree_is_repaired(text, wanted):
   assert linearize(delinearize(text, ('a', 'b'))) == wanted
 
 

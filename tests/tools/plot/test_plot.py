@@ -51,7 +51,7 @@ def is_on_a_line(pixels, values):
   return np.abs(a * np.asarray(values) + b - pixels).max() < 1e-3
 
 
-def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
+def test_the_points_of_the_curves_match_the_metrics(tmp_path):
   rows = [
     {
       'step': 3 * n,
@@ -101,7 +101,7 @@ def test_the_points_of_the_curves_are_those_of_the_metrics(tmp_path):
 
 
 @pytest.mark.parametrize('rows', [[], [{'step': 4, 'train/loss': None}]])
-def test_a_run_without_numbers_is_drawn(tmp_path, monkeypatch, rows):
+def test_a_run_without_numbers_is_plotted(tmp_path, monkeypatch, rows):
   # Of other tests.
   monkeypatch.delitem(sys.modules, 'matplotlib.pyplot', raising=False)
   write_lines(tmp_path, *rows)
@@ -136,7 +136,7 @@ def test_several_runs_share_axes(plot, tmp_path):
 
 
 @pytest.mark.parametrize('line', [b'[]', b'{"train/loss": 1.0}', b'\xff\x00', b''])
-def test_a_damaged_line_is_left_out(tmp_path, line):
+def test_a_damaged_line_is_skipped(tmp_path, line):
   write_lines(tmp_path, {'step': 1, 'train/loss': 1.0})
   with (tmp_path / 'metrics.jsonl').open('ab') as file:
     file.write(line + b'\n{"step": 2, "train/loss": 3.0}\n')
@@ -159,8 +159,8 @@ def test_a_damaged_line_is_left_out(tmp_path, line):
     ),
   ],
 )
-def test_a_mistake_is_one_line(plot, tmp_path, arguments, fact):
+def test_user_error_is_one_line(plot, tmp_path, arguments, fact):
   run = write_lines(tmp_path / 'run')
   os.link(run / 'metrics.jsonl', run / 'linked.svg')
-  message = plot.refuses(*(argument.format(run=run) for argument in arguments))
+  message = plot.rejects(*(argument.format(run=run) for argument in arguments))
   assert fact.format(run=run) in message, message

@@ -60,10 +60,10 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
     ),
   ],
 )
-def test_a_mistake_is_one_line(rerank, tmp_path, flags, fact):
+def test_user_error_is_one_line(rerank, tmp_path, flags, fact):
   (tmp_path / 'config').write_text('{}\n')
   (tmp_path / 'other').write_text('0 ||| a ||| -1\n2 ||| a ||| -1\n')
   (tmp_path / 'none').write_text('')
-  assert fact.format(folder=tmp_path) in rerank.refuses(
+  assert fact.format(folder=tmp_path) in rerank.rejects(
     *(flag.format(folder=tmp_path) for flag in flags)
   )

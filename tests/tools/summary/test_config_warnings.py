@@ -1,4 +1,4 @@
-"""Questionable settings are found, those of other toolkits' issues too, and none in our configs."""
+"""Finds questionable settings, even from other toolkits' issues, and none in our configs."""
 
 import dataclasses
 import importlib
@@ -181,7 +181,7 @@ def test_a_validation_that_takes_longer_than_training_is_questionable():
     ({'train.steps': 4000}, ''),
   ],
 )
-def test_each_limit_is_a_warning_of_its_own(settings, questionable):
+def test_each_limit_has_a_separate_warning(settings, questionable):
   found = config_warnings(job_of(settings))
   assert settings_of(found) == [questionable]
   assert questionable in found[0]['finding']

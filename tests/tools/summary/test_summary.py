@@ -1,4 +1,4 @@
-"""The summary of a job says what a run of it has, and names what its numbers are based on."""
+"""The summary of a job has the numbers of its run, and names their sources."""
 
 import json
 import subprocess
@@ -57,8 +57,8 @@ def test_a_check_prints_what_the_run_then_has(train, folder, trained, tmp_path):
   assert 'warning: ' in text and 'optimizer.warmup_steps=4000, train.steps=2' in text
 
 
-def test_without_files_it_prints_what_is_known_without_them(summary, tmp_path):
-  flags = '--config=configs/wmt14.py:big', '--nofiles', '--chip=h100', '--json'
+def test_without_data_it_prints_the_known_numbers(summary, tmp_path):
+  flags = '--config=configs/wmt14.py:big', '--read_data=false', '--chip=h100', '--json'
   status, out, err = summary(*flags, f'--workdir={tmp_path}/new/run')
   assert status == 0, err
   found = json.loads(out)
@@ -76,16 +76,19 @@ def test_without_files_it_prints_what_is_known_without_them(summary, tmp_path):
   [
     ((), '--config=configs/NAME.py'),
     (('--config=configs/quickstart.py', '--chip=abacus'), '--chip must be one of h100'),
-    (('--config=configs/wmt14.py', '--nofiles', '--devices=8'), 'must divide the rows'),
-    (('--config=configs/wmt14.py', '--nofiles', '--devices=0'), '--devices'),
+    (
+      ('--config=configs/wmt14.py', '--read_data=false', '--devices=8'),
+      'must divide the rows',
+    ),
+    (('--config=configs/wmt14.py', '--read_data=false', '--devices=0'), '--devices'),
   ],
 )
-def test_a_mistake_is_one_line(summary, flags, message):
-  assert message in summary.refuses(*flags)
+def test_user_error_is_one_line(summary, flags, message):
+  assert message in summary.rejects(*flags)
 
 
 def test_a_plugin_that_is_on_other_machines_leaves_the_rest(summary):
-  flags = '--config=configs/quickstart.py', '--nofiles', '--json'
+  flags = '--config=configs/quickstart.py', '--read_data=false', '--json'
   status, out, err = summary(*flags, '--config.model.module=elsewhere:Model')
   assert status == 0, err
   found = json.loads(out)
@@ -130,7 +133,7 @@ def test_other_models_and_types_have_an_estimate(tmp_path):
     assert 'assumed' in CHIPS[name]['rates'][0]['source']
 
 
-def test_rates_are_those_of_the_measured_tokens_and_have_a_source():
+def test_rates_match_the_measured_tokens_and_have_a_source():
   for chip in CHIPS.values():
     for rate in chip['rates']:
       assert rate['source']
@@ -195,9 +198,13 @@ def test_too_small_a_device_and_disk_are_named(tmp_path, monkeypatch):
   assert 'too small' in text and 'train.keep=5' in text
 
 
-def test_slurm_prints_the_summary_beside_the_job(tmp_path):
+def test_slurm_prints_the_summary_with_the_job(tmp_path):
   launcher = [sys.executable, 'launch/slurm.py', '--dry_run', '--sbatch=--gpus=8', '--']
-  job = ['--config=configs/quickstart.py', f'--workdir={tmp_path}/run', '--nofiles']
+  job = [
+    '--config=configs/quickstart.py',
+    f'--workdir={tmp_path}/run',
+    '--nofiles',
+  ]
   done = subprocess.run(
     [*launcher, *job], cwd=ROOT, check=True, text=True, capture_output=True
   )

@@ -81,7 +81,7 @@ def folder(tmp_path_factory, tell):
 
 
 @pytest.mark.long
-def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
+def test_lines_are_sent_once_with_their_steps_and_a_run_resumes(folder):
   paths = sorted(folder.glob('wandb/offline-run-*/*.wandb'))
   parts = [list(records(path)) for path in paths]
   rows = [
@@ -157,7 +157,7 @@ def test_lines_are_sent_once_with_their_steps_and_a_run_goes_on(folder):
   ],
   ids=['no library', 'no key'],
 )
-def test_what_is_missing_is_an_error_before_training(
+def test_missing_requirements_are_an_error_before_training(
   tmp_path, tell, before, environment, words
 ):
   done = tell(tmp_path, before, environment)

@@ -35,8 +35,8 @@ _JSON = flags.DEFINE_string(
   'json', None, 'Also write the line numbers of all findings to this file.'
 )
 _EXAMPLES = flags.DEFINE_integer('examples', 3, 'Examples of each finding.')
-_LANGUAGES = flags.DEFINE_bool(
-  'languages', False, 'Also find lines in another language; needs py3langid.'
+_IDENTIFY_LANGUAGES = flags.DEFINE_bool(
+  'identify_languages', False, 'Also find lines in another language; needs py3langid.'
 )
 _WRITE = flags.DEFINE_string(
   'write',
@@ -68,7 +68,7 @@ def main(_):
   read = itertools.chain(*(split_files(data, split) for split in splits if split))
   check_output(_JSON.value, read, flag='json')
   is_foreign = None
-  if _LANGUAGES.value:
+  if _IDENTIFY_LANGUAGES.value:
     is_foreign = language_id.identifier([data.source_language, data.target_language])
   origin = config.train.init_from
   earlier = vocabularies.load(files.as_path(origin)) if origin else None

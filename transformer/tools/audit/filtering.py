@@ -202,7 +202,7 @@ def summary_lines(filtered: Mapping[str, FilteredCorpus]) -> Iterator[str]:
   for name, corpus in filtered.items():
     pairs = len(corpus.reasons)
     if not name.startswith(TRAIN):
-      yield f'{name}: all {pairs:,} pairs are written, also those with findings'
+      yield f'{name}: all {pairs:,} pairs are written, even those with findings'
       continue
     yield f'{name}: {pairs:,} pairs = {corpus.kept:,} written + {pairs - corpus.kept:,} removed'
     for kind, lines in corpus.removed.items():

@@ -26,8 +26,9 @@ def identifier(languages: Iterable[str]) -> IsForeign:
     code = language.replace('_', '-').partition('-')[0].lower()  # en of en_US
     if code not in model.labels:
       raise UserError(
-        f'py3langid does not know the language {language}; remove --languages, or name the '
-        'language by its code of two letters'
+        f'py3langid does not know the language {language}; remove '
+        '--identify_languages, or set data.source_language or data.target_language to a '
+        'two-letter code'
       )
     codes[language] = code
 

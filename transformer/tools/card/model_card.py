@@ -84,7 +84,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     '## Limits',
     _limits(facts),
     _to_fill_in('known errors and biases; no run measures them'),
-    '## Licence',
+    '## License',
     given,
   ]
   if scores:

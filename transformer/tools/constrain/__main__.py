@@ -1,9 +1,13 @@
 r"""Lexically constrained translation: required words, forbidden words and prefixes.
 
-  python -m transformer.tools.constrain --workdir=RUN --source=FILE --require=FILE2   # in line n
-  python -m transformer.tools.constrain --workdir=RUN --source=FILE --avoid=FILE3     # in no line
-  python -m transformer.tools.constrain --workdir=RUN --source=FILE --prefix=FILE4    # begins
-  python -m transformer.tools.constrain --workdir=RUN --require=FILE2                 # a split
+  python -m transformer.tools.constrain --workdir=RUN --source=FILE \
+      --require=FILE2   # per-line required phrases
+  python -m transformer.tools.constrain --workdir=RUN --source=FILE \
+      --avoid=FILE3     # phrases forbidden everywhere
+  python -m transformer.tools.constrain --workdir=RUN --source=FILE \
+      --prefix=FILE4    # per-line prefixes
+  python -m transformer.tools.constrain --workdir=RUN \
+      --require=FILE2   # a dataset split instead of a file
 
 Translations go to standard output or to --output, and are scored if there are references. Results
 are stored in the same folder as results of eval.py. Flags of eval.py have the same meaning here.
@@ -62,7 +66,7 @@ def main(_):
   from transformer.cli.translating import translate_and_score
   from transformer.tools.constrain.lexical_constraint import (
     LexicalConstraint,
-    warn_of_lacking,
+    warn_about_missing_phrases,
   )
 
   run = request.load()
@@ -89,7 +93,9 @@ def main(_):
     require=['\t'.join(filter(None, line)) for line in phrases],
     avoid=avoided,
   )
-  warn_of_lacking([[line for line, _ in answer.nbest] for answer in answers], phrases)
+  warn_about_missing_phrases(
+    [[line for line, _ in answer.nbest] for answer in answers], phrases
+  )
 
 
 def _beside(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:

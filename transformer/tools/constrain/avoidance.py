@@ -55,7 +55,7 @@ def build_automaton(
     return numbers[state]
 
   # A sentence starts as if a space preceded it.
-  number(_after(frozenset(), *_spelt(' '), wanted))
+  number(_after(frozenset(), *_spell(' '), wanted))
   read = [_read(frozenset(), text, wanted) for text in texts]
   usual_N = np.asarray([number(after) for after, _ in read], np.int32)
   usual_forbidden_N = np.asarray([forbidden for _, forbidden in read])
@@ -79,24 +79,24 @@ def build_automaton(
 def _text_of_token(vocabulary: Vocabulary, token: int) -> list[_Byte]:
   """Returns the text of a token as `Vocabulary.decode` writes it; it may be empty."""
   if token == UNK_ID:
-    return _spelt(vocabulary.decode([UNK_ID]))
+    return _spell(vocabulary.decode([UNK_ID]))
   if token < UNK_ID:
     return []
   if token in BYTE_IDS:
     value = token - BYTE_IDS.start
     if value >= 128:
       return [(value, False)]
-    return _spelt(chr(value))
-  return _spelt(vocabulary.piece(token).replace(SPACE, ' '))
+    return _spell(chr(value))
+  return _spell(vocabulary.piece(token).replace(SPACE, ' '))
 
 
-def _spelt(text: str) -> list[_Byte]:
+def _spell(text: str) -> list[_Byte]:
   """Returns the bytes of a text; a line feed counts as a space."""
-  spelt = []
+  spelled = []
   for character in text.replace('\n', ' '):
     in_word = is_in_word(character)
-    spelt += [(value, in_word) for value in character.encode()]
-  return spelt
+    spelled += [(value, in_word) for value in character.encode()]
+  return spelled
 
 
 def is_in_word(character: str) -> bool:

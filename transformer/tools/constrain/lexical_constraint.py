@@ -152,7 +152,7 @@ def _holds(text: str, phrase: str) -> bool:
   return False
 
 
-def warn_of_lacking(
+def warn_about_missing_phrases(
   translations: Sequence[Sequence[str]], required: Sequence[Sequence[str]]
 ):
   """Logs how many sentences have a translation without a required phrase, if any are required."""

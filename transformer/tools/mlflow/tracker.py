@@ -14,7 +14,7 @@ from transformer.config import Config, flatten
 from transformer.errors import Preempted
 from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
-from transformer.tools._tracker_id import identity, known_run, warn_of_lines
+from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
 
 # MLflow reads this variable on import.
 os.environ.setdefault('MLFLOW_DISABLE_TELEMETRY', 'true')
@@ -36,7 +36,7 @@ class MLflow:
     if known:
       run = mlflow.start_run(run_id=known['run'])
       self._last = _last_steps(run)
-      warn_of_lines(path, step, max(self._last.values(), default=0))
+      warn_about_skipped_steps(path, step, max(self._last.values(), default=0))
       _tag_changes(known['settings'], settings)
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))

@@ -2,7 +2,7 @@
 
 French follows from English: `you` is always vous, `they` without a noun is masculine, and `it`
 agrees with its noun in the same sentence. French words are not contracted (`à le église`) until
-`spell` writes the sentence.
+`to_text` writes the sentence.
 """
 
 import dataclasses

@@ -1,12 +1,12 @@
 r"""Summarizes a job before submission: sizes, memory, time, disk and questionable settings.
 
-  python -m transformer.tools.summary --config=configs/wmt14.py:big --nofiles --devices=8 \
-      --config.train.tokens_per_batch=393216 --chip=h100
+  python -m transformer.tools.summary --config=configs/wmt14.py:big --read_data=false \
+      --devices=8 --config.train.tokens_per_batch=393216 --chip=h100
   python -m transformer.tools.summary --config=configs/text.py --config.data.dir=DIR --json
 
 Nothing is trained or written, and no device is used. The dataset is read and encoded, as in
-`train.py --check`; if it is on another machine, pass --nofiles. Without --chip, all known chips are
-compared. docs/summary.md explains the output and the warnings.
+`train.py --check`; if it is on another machine, pass --read_data=false. Without --chip, all known
+chips are compared. docs/summary.md explains the output and the warnings.
 """
 
 import tempfile
@@ -32,7 +32,9 @@ _CHIP = flags.DEFINE_string(
 _DEVICES = flags.DEFINE_integer(
   'devices', None, 'The number of devices (default: as few as config.mesh needs).'
 )
-_FILES = flags.DEFINE_bool('files', True, 'Read the text that the config names.')
+_READ_DATA = flags.DEFINE_bool(
+  'read_data', True, 'Read the corpora that the config names.'
+)
 _JSON = flags.DEFINE_bool('json', False, 'Print one JSON object.')
 
 
@@ -52,7 +54,7 @@ def main(_):
     raise UserError(f'--chip must be one of {", ".join(CHIPS)}; got {_CHIP.value}')
   workdir = files.as_path(_WORKDIR.value or '.')
   prepared = None
-  if _FILES.value:
+  if _READ_DATA.value:
     with tempfile.TemporaryDirectory() as folder:
       prepared = check_run(config, workdir if _WORKDIR.value else Path(folder, 'run'))
   print_summary(

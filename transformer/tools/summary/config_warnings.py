@@ -1,8 +1,7 @@
 """Questionable settings: valid, but rarely intended; each with the usual values.
 
 The limits are wide: no config of this project exceeds one.
-tests/tools/summary/test_config_warnings.py has
-configs from the issues of other toolkits that exceed them.
+tests/tools/summary/test_config_warnings.py has configs from issues of other toolkits that do.
 """
 
 import operator
@@ -78,7 +77,8 @@ def config_warnings(
     result.append({'setting': '', 'finding': sentence, 'usual': ''})
   for setting, finding, usual in found:
     value = operator.attrgetter(setting)(config)
-    sentence = f'{setting}={value} {finding}'
+    separator = '' if finding.startswith(':') else ' '
+    sentence = f'{setting}={value}{separator}{finding}'
     result.append({'setting': setting, 'finding': sentence, 'usual': usual})
   return result
 
@@ -162,7 +162,7 @@ def _about_intervals(config: Config, step_seconds: float | None) -> _Warnings:
   if at_risk > _SECONDS_AT_RISK:
     yield (
       'train.checkpoint_every',
-      f'takes {at_risk / 3600:,.0f} hours',
+      f': {train.checkpoint_every:,} training steps take {at_risk / 3600:,.0f} hours',
       'ten minutes to an hour',
     )
 
@@ -190,6 +190,7 @@ def _about_text(config: Config, text: DatasetSize) -> _Warnings:
   if _SEARCH_COST * searched > trained:
     yield (
       'train.eval_every',
-      f'takes no longer than an evaluation of {text.validation_pairs:,} pairs',
-      '2,000 to 3,000 pairs, and a tenth of the time',
+      f': evaluating {text.validation_pairs:,} pairs takes longer than the training between '
+      'evaluations',
+      '2,000 to 3,000 pairs; evaluation at about 10 % of training time',
     )

@@ -9,7 +9,10 @@ from transformer.tools.summary.job import Job
 
 # On an H100, the compiler reports 5 % less for the base model and 7 % less for the big one, as of
 # 96adc49.
-FORMULA = 'a formula; the compiler counts by python -m benchmarks.gpu_costs or benchmarks.tpu_costs'
+FORMULA = (
+  "analytic estimate; for the compiler's own number, run python -m benchmarks.gpu_costs or "
+  'benchmarks.tpu_costs'
+)
 # Bytes in 16 bits per model dimension and position: attention and its norm; the feed-forward
 # sublayer and its norm, without the inner width, and per inner dimension; the input of a layer.
 _ATTENTION = 13

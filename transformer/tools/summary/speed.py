@@ -23,7 +23,7 @@ def step_time(job: Job, chip: str) -> tuple[float | None, str]:
   and that throughput does not depend on the number of tokens.
   """
   if job.flops is None:
-    return None, 'unknown, since the operations of the model are'
+    return None, 'unknown: the model does not report its FLOPs'
   model = job.config.model
   rates = CHIPS[chip]['rates']
   closest = min(

@@ -15,7 +15,7 @@ from transformer.config import Config
 from transformer.errors import Preempted, UserError
 from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
-from transformer.tools._tracker_id import identity, known_run, warn_of_lines
+from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
 
 # wandb reads these on import. Without the second, a kill would lose 15 seconds of an offline run.
 os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
@@ -43,7 +43,9 @@ class WandB:
       **known_run(self._path, 'id'),
       **identity(workdir),
     }
-    warn_of_lines(self._path, step, max(self._sent['steps'].values(), default=0))
+    warn_about_skipped_steps(
+      self._path, step, max(self._sent['steps'].values(), default=0)
+    )
     try:
       self._run = wandb.init(
         id=self._sent['id'],
