@@ -265,9 +265,12 @@ def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
   run = packed_runs.PlannedRun('tiny-0', config.to_dict(), 'best', 1)
   monkeypatch.setattr(packed_runs, '_PART', 3000)
   lost = run._replace(name='lost')
-  told = packed_runs.collect_weights([run, lost], tmp_path / 'runs', tmp_path / 'out')
+  collected = packed_runs.collect_weights(
+    [run, lost], tmp_path / 'runs', tmp_path / 'out'
+  )
   assert (
-    'weights of step 3' in told['tiny-0'] and told['lost'] == 'it has no checkpoint'
+    'weights of step 3' in collected['tiny-0']
+    and collected['lost'] == 'it has no checkpoint'
   )
   assert len(list((tmp_path / 'out').glob('runs.*'))) > 1
   assert all(part.stat().st_size <= 3000 for part in (tmp_path / 'out').iterdir())

@@ -226,7 +226,7 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
         assert time.monotonic() < deadline and state() != 'FAILED', output.read_text()
         time.sleep(0.1)
 
-    told = slurm(
+    printed = slurm(
       sys.executable,
       str(ROOT / 'launch' / 'slurm.py'),
       '--tasks-per-node=2',
@@ -234,7 +234,7 @@ def test_slurm_queues_a_run_again_after_its_time_limit(folder, whole, tmp_path):
       '--',
       *flags(folder, workdir, fsdp=2, data=1),
     )
-    assert told == ''
+    assert printed == ''
     job, output = '1', tmp_path / 'out'
     wait_for(
       lambda: any(path.name.isdecimal() for path in workdir.glob('checkpoints/*'))

@@ -141,7 +141,7 @@ def test_samples_depend_only_on_sentence_number_and_seed(params):
   assert all(a.text != b.text for a, b in zip(answers, others, strict=True))
   # Its first and its last line are the same.
   assert answers[0].text != answers[-1].text
-  # Other company in the batch, and another row of it; then none.
+  # Other sentences in the batch, and another row; then none.
   assert translate(params, [*lines, *sentences(9, seed=3)])[:7] == answers
   assert translate(params, [*[''] * 3, lines[3], *[''] * 3])[3] == answers[3]
   assert translate(params, lines[3:4], offset=3) == answers[3:4]

@@ -20,7 +20,7 @@ from transformer.experiment.tensorboard import TENSORBOARD
 from transformer.experiment.trackers import Sample, Trackers
 
 SAMPLE = Sample('a', 'b', 'c')
-TOLD = []
+RECORDED = []
 
 
 class Memory:
@@ -29,24 +29,24 @@ class Memory:
   fails = ''
 
   def __init__(self, config, workdir, step):
-    self.told('__init__', config.train.steps, workdir.name, step)
+    self.record('__init__', config.train.steps, workdir.name, step)
 
-  def told(self, method, *arguments):
+  def record(self, method, *arguments):
     if method == self.fails:
       raise OSError('no route')
-    TOLD.append((method, *arguments))
+    RECORDED.append((method, *arguments))
 
   def log_metrics(self, step, values):
-    self.told('log_metrics', step, values)
+    self.record('log_metrics', step, values)
 
   def log_samples(self, step, samples):
-    self.told('log_samples', step, samples)
+    self.record('log_samples', step, samples)
 
   def close(self, error):
-    self.told('close', error)
+    self.record('close', error)
 
 
-class Mistaken(Memory):
+class Erroneous(Memory):
   def __init__(self, *_):
     raise UserError('log in first')
 
@@ -64,9 +64,9 @@ class Deaf:
 
 
 @pytest.fixture(autouse=True)
-def told():
-  TOLD.clear()
-  return TOLD
+def recorded():
+  RECORDED.clear()
+  return RECORDED
 
 
 def path_of(cls):
@@ -85,7 +85,7 @@ def log_two_steps(workdir, cls=Memory, **settings):
 
 def test_a_tracker_receives_lines_and_samples_in_order(tmp_path):
   log_two_steps(tmp_path)
-  (first, updates, evaluation, *rest) = TOLD
+  (first, updates, evaluation, *rest) = RECORDED
   assert first == ('__init__', 99, tmp_path.name, 0)
   assert updates[:2] == ('log_metrics', 1) and updates[2]['train/loss'] == 2.0
   assert evaluation == ('log_metrics', 2, {'valid/loss': 3.0, 'valid/bleu': 7.0})
@@ -96,14 +96,14 @@ def test_a_tracker_knows_why_a_run_stops(tmp_path):
   stop = Preempted('stopped')
   with pytest.raises(Preempted), logging_to(tmp_path, trackers=(path_of(Memory),)):
     raise stop
-  assert TOLD[-1] == ('close', stop)
+  assert RECORDED[-1] == ('close', stop)
 
 
 def test_a_tracker_that_changes_its_arguments_changes_nothing_else(tmp_path):
   values = {'valid/loss': 3.0}
   with logging_to(tmp_path, trackers=(path_of(Greedy), path_of(Memory))) as logger:
     logger._write(1, values, {})
-  assert values == {'valid/loss': 3.0} and TOLD[1] == ('log_metrics', 1, values)
+  assert values == {'valid/loss': 3.0} and RECORDED[1] == ('log_metrics', 1, values)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_failure_is_one_warning_and_the_tracker_receives_nothing_more(
 ):
   monkeypatch.setattr(Memory, 'fails', method)
   log_two_steps(tmp_path)
-  assert [name for name, *_ in TOLD] == calls.split()
+  assert [name for name, *_ in RECORDED] == calls.split()
   (warning,) = warnings_of(caplog)
   assert (
     f'{path_of(Memory)} receives no more entries' in warning
@@ -131,7 +131,7 @@ def test_a_failure_is_one_warning_and_the_tracker_receives_nothing_more(
 
 def test_a_user_error_stops_the_start_and_a_hanging_tracker_does_not(tmp_path, caplog):
   with pytest.raises(UserError, match='log in first'):
-    log_two_steps(tmp_path, Mistaken)
+    log_two_steps(tmp_path, Erroneous)
   with pytest.raises(
     UserError, match='the tracker no_such_module:Class cannot be imported'
   ):
@@ -149,10 +149,10 @@ def test_a_user_error_stops_the_start_and_a_hanging_tracker_does_not(tmp_path, c
 def test_trackers_are_closed_if_another_one_raises_a_user_error(tmp_path):
   with (
     pytest.raises(UserError, match='log in first') as caught,
-    logging_to(tmp_path, trackers=(path_of(Memory), path_of(Mistaken))),
+    logging_to(tmp_path, trackers=(path_of(Memory), path_of(Erroneous))),
   ):
     raise AssertionError('the run began')
-  assert TOLD[-1] == ('close', caught.value)
+  assert RECORDED[-1] == ('close', caught.value)
 
 
 def test_trackers_are_closed_if_a_signal_comes_while_another_is_made(hearing, tmp_path):
@@ -163,7 +163,7 @@ def test_trackers_are_closed_if_a_signal_comes_while_another_is_made(hearing, tm
 
   with pytest.raises(KeyboardInterrupt):
     Trackers({'a': Memory, 'b': Interrupting}, (Config(), tmp_path, 0), 1.0)
-  assert TOLD[-1][0] == 'close' and isinstance(TOLD[-1][1], KeyboardInterrupt)
+  assert RECORDED[-1][0] == 'close' and isinstance(RECORDED[-1][1], KeyboardInterrupt)
 
 
 def test_a_tracker_that_exits_its_thread_is_dropped_and_the_run_continues(
@@ -176,7 +176,7 @@ def test_a_tracker_that_exits_its_thread_is_dropped_and_the_run_continues(
   trackers_of_the_run = Trackers({'a': Leaving}, (Config(), tmp_path, 0), 9.0)
   trackers_of_the_run.notify('log_metrics', 1, {})
   trackers_of_the_run.close(None)
-  assert isinstance(TOLD[-1][1], SystemExit)
+  assert isinstance(RECORDED[-1][1], SystemExit)
 
 
 def test_trackers_share_the_time_that_training_waits(caplog):
@@ -230,7 +230,7 @@ def test_a_run_has_the_same_bits_with_a_tracker(model, tmp_path):
     final_state(tmp_path / 'with'),
     final_state(tmp_path / 'without'),
   )
-  assert [(name, step) for name, step, *_ in TOLD if name == 'log_samples'] == [
+  assert [(name, step) for name, step, *_ in RECORDED if name == 'log_samples'] == [
     ('log_samples', 5),
     ('log_samples', 10),
     ('log_samples', 12),

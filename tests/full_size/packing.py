@@ -23,8 +23,8 @@ def measure(folder):
     - `pairs`, `all`: numbers of pairs in separate rows, and in the full batch,
     - `fullest`: number of pairs in the fullest row,
     - `spread`: standard deviation of the log-probabilities,
-    - `otherwise`, `alone`, `longer`: largest difference of pairs in other company, alone, and
-      alone in longer rows, from those in the full batch,
+    - `otherwise`, `alone`, `longer`: largest difference of pairs from the full batch: in other
+      rows, by themselves, and by themselves in longer rows,
     - `evaluated`: sums for the full `batch` and for pairs `alone`, found and wanted.
   """
   del folder

@@ -137,14 +137,14 @@ def test_user_error_is_one_line_before_anything_is_started(
 
 
 @pytest.mark.parametrize(
-  ('reason', 'told'),
+  ('reason', 'start_of_error'),
   [
     (None, 'no trial is complete; all were pruned; '),
     ('it broke', 'no trial is complete; the last failed trial reports: it broke'),
   ],
 )
 def test_a_sweep_without_a_result_says_why(
-  launch, one_error, folder, tmp_path, reason, told
+  launch, one_error, folder, tmp_path, reason, start_of_error
 ):
   def end(trial):
     if reason is None:
@@ -170,7 +170,7 @@ def test_a_sweep_without_a_result_says_why(
     f'--workdir={tmp_path}/sweep',
   )
   status, out, err = launch(*flags, '--trials=2')
-  assert status == 1 and one_error(err).startswith(told)
+  assert status == 1 and one_error(err).startswith(start_of_error)
   assert out.splitlines()[2].split()[:2] == ['1', 'failed' if reason else 'pruned']
   message = launch.rejects(*flags, '--trials=1')
   assert message.startswith('--trials=1 is fewer than the 2 that '), message

@@ -146,7 +146,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
 def test_user_error_is_one_line_before_anything_is_started(
   launch, folder, tmp_path, arguments, facts
 ):
-  # --dry_run, so that a mistake that is not noticed does not train twenty rows.
+  # --dry_run, so that an undetected error does not train twenty rows.
   message = launch.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/sweep', '--dry_run', *arguments
   )

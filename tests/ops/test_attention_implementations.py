@@ -94,11 +94,11 @@ def test_a_bias_is_added_to_the_scores(monkeypatch, implementation):
   bias = 3.0 * jnp.asarray(np.random.default_rng(9).normal(size=(H, T, S)), jnp.float32)
   # The same scores without a bias: extra dims of queries and keys add it to their products.
   picks = jnp.broadcast_to(jnp.eye(T)[:, None], (3, T, H, T))
-  told = jnp.broadcast_to(jnp.moveaxis(bias, 2, 0), (3, S, H, T))
+  bias_columns = jnp.broadcast_to(jnp.moveaxis(bias, 2, 0), (3, S, H, T))
   scale = (K + T) ** 0.5
   wanted = dot_product_attention(
     jnp.concatenate([q * (scale / K**0.5), picks * scale], -1),
-    jnp.concatenate([k, told], -1),
+    jnp.concatenate([k, bias_columns], -1),
     v,
     mask,
   )

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-DAMAGES = ('flip', 'cut', 'delete', 'rename')
+DAMAGES = ('flip', 'truncate', 'delete', 'rename')
 
 
 def files_of(folder: Path) -> list[str]:
@@ -19,7 +19,7 @@ def damaged(
 ) -> Iterator[str]:
   """Copies a folder, and damages a file of the copy again and again; yields what was done.
 
-  `flip` and `cut` are tried at N positions, spread evenly, and at the last byte.
+  `flip` and `truncate` are tried at N positions, spread evenly, and at the last byte.
   """
   shutil.rmtree(copy, ignore_errors=True)
   shutil.copytree(whole, copy)

@@ -109,7 +109,7 @@ def test_a_damaged_description_is_neither_scored_nor_resumed(
   config, run, tmp_path, name
 ):
   copy = tmp_path / 'copy'
-  for kind in ('flip', 'cut', 'delete'):
+  for kind in ('flip', 'truncate', 'delete'):
     for done in damaged(run, copy, name, kind, POSITIONS):
       raises_user_error(lambda: load_run(copy, 'latest'), name, done)
       # A run that is done reads no vocabulary.

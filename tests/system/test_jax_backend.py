@@ -39,15 +39,15 @@ def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
 
   monkeypatch.setattr(jax, 'default_backend', fail)
   monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
-  with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as error:
+  with pytest.raises(UserError, match='JAX cannot use JAX_PLATFORMS=cuda: ') as caught:
     check_backend()
-  assert '\n' not in str(error.value)
+  assert '\n' not in str(caught.value)
   monkeypatch.delenv('JAX_PLATFORMS')
   with pytest.raises(type(error)):
     check_backend()
 
 
-REFUSED = {
+REJECTED = {
   'jax_enable_x64': lambda: jax.enable_x64(True),
   'jax_numpy_dtype_promotion': lambda: jax.numpy_dtype_promotion('strict'),
   'jax_disable_jit': lambda: jax.disable_jit(True),
@@ -58,10 +58,10 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize('name', REFUSED)
+@pytest.mark.parametrize('name', REJECTED)
 def test_an_unsupported_jax_flag_is_rejected_by_name(name):
   with (
-    REFUSED[name](),
+    REJECTED[name](),
     pytest.raises(UserError, match=f'unsupported JAX configuration: {name}') as error,
   ):
     check_backend()

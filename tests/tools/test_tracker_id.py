@@ -11,7 +11,7 @@ from transformer.tools._tracker_id import identity, known_run, warn_about_skippe
 
 @pytest.fixture
 def run(tmp_path):
-  """A run that has told its tracker."""
+  """A run that has notified its tracker."""
   run = tmp_path / 'run'
   files.write_sealed(
     run / 'run.json', {'format': FORMAT, 'started': '2026-01-01T00:00:00Z'}

@@ -36,7 +36,7 @@ GERMAN = [
   'frauen',
 ]
 MAX_LENGTH = 83
-# The faults from line 1,001 on: source, target, and the start of the finding's name.
+# The errors from line 1,001 on: source, target, and the start of the finding's name.
 PLANTED = [
   ('', 'nichts', 'a side is blank'),
   ('blank', ' \t', 'a side is blank'),
@@ -74,8 +74,8 @@ def write_all(folder, planted=()):
   write(
     folder,
     'train',
-    [*sentences(ENGLISH, 1000), *(fault[0] for fault in planted)],
-    [*sentences(GERMAN, 1000), *(fault[1] for fault in planted)],
+    [*sentences(ENGLISH, 1000), *(error[0] for error in planted)],
+    [*sentences(GERMAN, 1000), *(error[1] for error in planted)],
   )
   for prefix, seed in (('valid', 1), ('test', 2)):
     write(folder, prefix, sentences(ENGLISH, 120, seed), sentences(GERMAN, 120, seed))
@@ -169,10 +169,10 @@ def test_planted_errors_are_found_at_their_lines(
   for number, (*_, what) in enumerate(PLANTED):
     (name,) = (name for name in kinds if name.startswith(what))
     assert 1001 + number in kinds[name], what
-  # Each fault is found only there, except for spelling in bytes, and for the tab of 1,002.
+  # Each planted error is found only there, except for spelling in bytes, and for the tab of 1,002.
   for what, lines in kinds.items():
     planted = {
-      1001 + number for number, fault in enumerate(PLANTED) if what.startswith(fault[2])
+      1001 + number for number, error in enumerate(PLANTED) if what.startswith(error[2])
     }
     if 'bytes' not in what:
       assert set(lines) - {1002} == planted - {1002}, what
@@ -215,7 +215,7 @@ def test_repeated_and_overlapping_text_is_counted_by_kind(tmp_path, vocabulary):
 
 
 def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
-  planted = [fault for fault in PLANTED if fault[0] and fault[1].strip()]
+  planted = [error for error in PLANTED if error[0] and error[1].strip()]
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5)
   lines = made(dict(audit(config, vocabulary))['train/train'])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_fixtures import ROOT
 
-TOLD = """
+TRACKED = """
 import json, math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
@@ -18,7 +18,7 @@ from transformer.experiment.trackers import Sample, Trackers
 from transformer.runs.run_directory import FORMAT
 from transformer.tools.mlflow.tracker import MLflow, mlflow
 
-def told(step, steps, error, *lines, workdir='runs/a'):
+def track(step, steps, error, *lines, workdir='runs/a'):
   # A setting that is longer than a parameter may be.
   config = Config.from_dict({'train': {'steps': steps}, 'data': {'dir': 9999 * 'x'}})
   trackers = Trackers({'mlflow': MLflow}, (config, pathlib.Path(workdir), step), 90)
@@ -31,10 +31,10 @@ def told(step, steps, error, *lines, workdir='runs/a'):
 loss, bleu = 'train/loss', 'valid/new-set+1/bleu'
 os.makedirs('runs/a')
 files.write_sealed('runs/a/run.json', {'format': FORMAT, 'started': 'then'})
-run = told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
+run = track(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
            (20, {bleu: 7.0}), (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 print(run.info.status)
-run = told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}),
+run = track(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}),
            (20, [Sample('a | b', 'ü', '')]))
 print(run.info.status, run.info.run_name, run.data.params['train.steps'],
       {name: value for name, value in run.data.tags.items() if name.startswith('resumed/')})
@@ -45,14 +45,14 @@ print({name: [(value.step, value.value)
 print([file.path for file in client.list_artifacts(run.info.run_id, 'samples')],
       mlflow.artifacts.load_dict(f'{run.info.artifact_uri}/samples/20.json'))
 shutil.copytree('runs/a', 'runs/b')
-copy = told(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
+copy = track(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
 print(copy.info.run_id == run.info.run_id, copy.info.run_name, copy.data.metrics)
 """
 
 
 def tell(folder, before=''):
   return subprocess.run(
-    [sys.executable, '-c', before + TOLD],
+    [sys.executable, '-c', before + TRACKED],
     cwd=folder,
     capture_output=True,
     text=True,

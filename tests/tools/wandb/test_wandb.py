@@ -10,7 +10,7 @@ import pytest
 
 from tests.command_fixtures import ROOT
 
-TOLD = """
+TRACKED = """
 import math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
@@ -19,7 +19,7 @@ from transformer.experiment.trackers import Sample, Trackers
 from transformer.runs.run_directory import FORMAT
 from transformer.tools.wandb.tracker import WandB
 
-def told(step, steps, error, *lines, workdir='runs/a'):
+def track(step, steps, error, *lines, workdir='runs/a'):
   config = Config.from_dict({'train': {'steps': steps}})
   trackers = Trackers({'wandb': WandB}, (config, pathlib.Path(workdir), step), 60)
   for step, values in lines:
@@ -29,11 +29,11 @@ def told(step, steps, error, *lines, workdir='runs/a'):
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')
 files.write_sealed('runs/a/run.json', {'format': FORMAT, 'started': 'then'})
-told(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}), (20, {bleu: 7.0}),
+track(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}), (20, {bleu: 7.0}),
      (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
-told(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))
+track(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))
 shutil.copytree('runs/a', 'runs/b', ignore=shutil.ignore_patterns('wandb'))
-told(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
+track(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')
 """
 
 
@@ -58,7 +58,7 @@ def records(path):
 def tell():
   def tell(folder, before, environment):
     return subprocess.run(
-      [sys.executable, '-c', before + TOLD],
+      [sys.executable, '-c', before + TRACKED],
       cwd=folder,
       capture_output=True,
       text=True,
