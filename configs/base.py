@@ -13,7 +13,7 @@ import typing
 import ml_collections
 
 from transformer.config import Config
-from transformer.runs.run_directory import read_settings
+from transformer.runs.run_directory import read_config
 
 
 def get_config(run: str = '') -> ml_collections.ConfigDict:
@@ -40,5 +40,5 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
         else ml_collections.FieldReference(config[group.name][key], field_type=object)
       )
   if run:
-    config.update(read_settings(run).to_dict())
+    config.update(read_config(run).to_dict())
   return config

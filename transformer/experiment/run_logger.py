@@ -18,7 +18,7 @@ from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import warn_on_error
 from transformer.experiment.divergence import check_finite_step
-from transformer.experiment.meter import Meter, utilization
+from transformer.experiment.meter import Meter, utilization_per_token_rate
 from transformer.experiment.tensorboard import TENSORBOARD, TensorBoard
 from transformer.experiment.trackers import Trackers
 from transformer.experiment.validation import Evaluation
@@ -56,7 +56,7 @@ class RunLogger:
     self._workdir = workdir
     self._config = config
     self._schedule = setup.schedule
-    speed = utilization(setup.model, setup.mesh.size, setup.objective)
+    speed = utilization_per_token_rate(setup.model, setup.mesh.size, setup.objective)
     self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.broadcast_from_first(

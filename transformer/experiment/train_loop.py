@@ -28,7 +28,7 @@ from transformer.runs.evaluations import (
 )
 from transformer.system import processes
 from transformer.system.bfloat16 import advise_bfloat16
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
@@ -208,5 +208,5 @@ def _log_end(config: TrainConfig, workdir: Path, step: int, evaluations: Evaluat
       name,
       score,
     )
-  command = spell_commands('score it with: python eval.py --workdir=')
+  command = rewrite_commands('score it with: python eval.py --workdir=')
   logging.info('%s%s', command, shlex.quote(str(workdir)))

@@ -46,7 +46,7 @@ UNFINISHED = 'unfinished'
 WEIGHTS_ONLY = 'weights_of_steps'
 
 
-def read_config(workdir: Path) -> dict | None:
+def read_config_dict(workdir: Path) -> dict | None:
   """Returns the settings of a run as nested dicts; None if the directory holds no run.
 
   Raises `UserError` if the settings are corrupt, or the run has a different format.
@@ -59,12 +59,12 @@ def read_config(workdir: Path) -> dict | None:
   return files.read_sealed(path, "the run's config")
 
 
-def read_settings(workdir: str | os.PathLike) -> Config:
+def read_config(workdir: str | os.PathLike) -> Config:
   """Returns the settings of a run, or of a copy of its `config.json` whose name ends in `.json`."""
   workdir = files.as_path(workdir)
   if workdir.suffix == '.json' and not workdir.is_dir():
     return Config.from_dict(files.read_sealed(workdir, "a run's config"))
-  settings = read_config(workdir)
+  settings = read_config_dict(workdir)
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
   return Config.from_dict(settings)
