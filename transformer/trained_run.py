@@ -178,7 +178,7 @@ class TrainedRun(Run):
     )
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
-    """Returns a batch with one sentence pair per row; lengths are padded to powers of two."""
+    """Returns a batch, one pair per row; a side is padded to a power of two, at most its limit."""
     limits = batching.max_lengths(self.config)
     encoded = batching.encode_pairs(self.vocabulary, sources, targets)
     batching.check_lengths(encoded, limits)

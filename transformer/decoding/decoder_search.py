@@ -87,8 +87,8 @@ class DecoderSearch:
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
     if policy is not None and (decoding.sample or custom):
       raise UserError(
-        'this constraint requires the default beam search; remove --sample and --search, or '
-        'pass --nosample'
+        'this constraint requires the default beam search; remove --sample, and pass '
+        '--search=default'
       )
     if decoding.sample:
       return sample_search(

@@ -35,7 +35,8 @@ _PACKAGES = (
   'sacrebleu',
   'tensorflow-datasets',
 )
-# The format of a run's files, recorded in `run.json`.
+# The format of a run's files, recorded in `run.json`. It rises only with a new major version: runs
+# of 1.x open, score and resume with every later 1.y.
 FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
 RECORD_FILES = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
@@ -87,7 +88,10 @@ def read_record(workdir: str | os.PathLike) -> dict:
 
 
 def has_begun(workdir: Path) -> bool:
-  """Returns whether a run has begun in the directory: `run.json`, written last, exists."""
+  """Returns whether a run has begun in the directory: `run.json`, written last, exists.
+
+  Raises `UserError` if there are checkpoints without `run.json`.
+  """
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
     raise UserError(
