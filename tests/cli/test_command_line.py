@@ -16,7 +16,7 @@ from transformer.system import installation
 def test_a_path_with_a_scheme_is_rejected(evaluate, flags):
   message = evaluate.rejects(*flags.split())
   path = re.split('[= ]', flags)[-1]
-  assert message.startswith(f'{path} must be a path on this machine')
+  assert message.startswith(f'{path} must be a local path')
   assert re.search(r'begins with \w+://$', message)
 
 

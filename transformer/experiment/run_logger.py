@@ -154,7 +154,7 @@ class RunLogger:
     )
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
-    """Writes numbers to `metrics.jsonl` and the trackers; shows some as text at the bar."""
+    """Writes numbers to `metrics.jsonl` and the trackers; shows some in the progress bar."""
     # JSON has neither NaN nor infinity.
     numbers = {
       name: value if math.isfinite(value) else None for name, value in values.items()

@@ -183,8 +183,8 @@ def _check_machine(config: Config):
     missing := missing_for_fused_attention(config.model.head_key_dim)
   ):
     raise UserError(
-      f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for it as the '
-      'README says; elsewhere, set --config.model.attention=reference'
+      f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for that platform '
+      '(see the README); elsewhere, set --config.model.attention=reference'
     )
   check_even_sharding(
     config.mesh,

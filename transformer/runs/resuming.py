@@ -69,7 +69,7 @@ def check_workdir(workdir: Path, config: Config):
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
-  """Returns `check_same_settings` of the run in a directory; {} if there is no run."""
+  """Returns the result of `check_same_settings` for a directory's run; {} without a run."""
   saved = read_config_dict(workdir)
   if saved is None:
     return {}
