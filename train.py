@@ -5,7 +5,7 @@
 
 If DIR holds a run, resumes it; without --config, with the saved settings of the run. --config=RUN
 takes the settings of another run. After a signal, a run saves its state and exits with status 75.
-transformer/*/config.py documents all settings and their defaults.
+transformer/config.py and transformer/*/config.py document all settings and their defaults.
 """
 
 import os
@@ -37,8 +37,7 @@ _DISTRIBUTED = flags.DEFINE_bool(
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Check everything that a start checks before it compiles (flags, config, directory, dataset), '
-  'print a summary of the job, and stop.',
+  'Run all the checks that training does before compiling, print a summary, and exit.',
 )
 _FILES = flags.DEFINE_bool(
   'files',

@@ -232,4 +232,4 @@ def _slurm(workdir: Path) -> tuple[list[str], str]:
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

@@ -338,7 +338,7 @@ def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
 def test_validation_while_training_is_greedy_however_the_run_decodes(
   trained, tmp_path, monkeypatch
 ):
-  settings = run_directory.read_config(trained)
+  settings = run_directory.read_config_dict(trained)
   settings['decode']['beam_size'] = 3
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
 

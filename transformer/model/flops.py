@@ -41,7 +41,7 @@ def train_flops(
   return 6.0 * source, 6.0 * target
 
 
-def train_step_flops(
+def train_flops_per_token(
   model: Any,
   passes: int = 1,
   extra_models: Sequence[Any] = (),

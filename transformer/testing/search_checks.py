@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.decoding.batching import padded
 from transformer.decoding.config import DecodeOptions
-from transformer.decoding.model_search import ModelSearch, SearchInputs
-from transformer.decoding.teacher_forcing import padded
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   Hypotheses,
@@ -165,7 +165,7 @@ def _sources():
 def _search(subject, config: DecodeOptions) -> Hypotheses:
   """Returns the hypotheses of a search for B sources of different lengths."""
   nbest = dataclasses.replace(config, nbest=config.beam_size)
-  search = ModelSearch([subject.model], nbest)
+  search = DecoderSearch([subject.model], nbest)
   source_BS = padded(_sources(), S, B)
   limits_B = np.full(B, T, np.int32)
 

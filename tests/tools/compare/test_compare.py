@@ -135,7 +135,7 @@ def runs(tmp_path_factory):
     ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
-    ('{a},gs://b {a}', 'must be a path on this machine'),
+    ('{a},gs://b {a}', 'must be a local path'),
     ('{a} {b}', 'is incomplete: it lacks'),
     (
       '{a} {d}',

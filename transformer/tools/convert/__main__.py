@@ -35,7 +35,7 @@ from transformer.data.config import NORMALIZATIONS
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -187,7 +187,7 @@ def _to_run(folder: Path) -> str:
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (
-    f'a run with only weights, {origin}; {spell_commands("python eval.py")} '
+    f'a run with only weights, {origin}; {rewrite_commands("python eval.py")} '
     f'--workdir={shlex.quote(_OUTPUT.value)}'
   )
 
