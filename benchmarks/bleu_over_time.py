@@ -53,7 +53,7 @@ _OUT = flags.DEFINE_string(
   'out', None, 'The folder for runs, scores and the plot.', required=True
 )
 _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
-_MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
+_MINUTES = flags.DEFINE_float('minutes', 60.0, 'Training time per system, in minutes.')
 _EVERY = flags.DEFINE_float('every', 5.0, 'Minutes between scores of valid.')
 _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems (default: all).')
 _BASELINE_PYTHON = flags.DEFINE_string(
