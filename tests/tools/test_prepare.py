@@ -144,8 +144,8 @@ def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
     }
 
   monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
-  prepare(NAME, str(tmp_path / 'sets'))
-  assert sorted(open_corpus(config(tmp_path / 'sets'), 'train')[:]) == [
+  prepare(NAME, str(tmp_path / 'datasets'))
+  assert sorted(open_corpus(config(tmp_path / 'datasets'), 'train')[:]) == [
     ('ein Käse', 'a cheese'),
     ('zwei', 'two'),
   ]

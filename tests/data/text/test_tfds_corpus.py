@@ -1,4 +1,4 @@
-"""TFDS sets return the pairs that were written, or an error of one line."""
+"""TFDS datasets return the pairs that were written, or an error of one line."""
 
 import json
 import shutil

@@ -52,7 +52,7 @@ def test_query_heads_share_the_heads_that_copies_would_have(tiny):
   )
 
 
-def test_a_scale_of_two_halves_the_rotation_angles(tiny):
+def test_a_divisor_of_two_halves_the_rotation_angles(tiny):
   model, params = tiny
   plain, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 2})
   batch = tiny_models.packed()
