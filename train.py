@@ -39,11 +39,11 @@ _CHECK = flags.DEFINE_bool(
   False,
   'Run all the checks that training does before compiling, print a summary, and exit.',
 )
-_FILES = flags.DEFINE_bool(
-  'files',
+_CHECK_FILES = flags.DEFINE_bool(
+  'check_files',
   True,
-  'With --check: also check the files that the config names; --nofiles if they are on another '
-  'machine.',
+  'With --check: also check the files that the config names; --nocheck_files if they are on '
+  'another machine.',
 )
 _DEVICES = flags.DEFINE_integer(
   'check_devices', None, 'Check that N devices in total can share a batch.'
@@ -85,7 +85,7 @@ def main(_):
     state = 'is available for a new run'
     if run_directory.has_begun(workdir):
       state = 'contains this run, which would resume'
-    if _FILES.value:
+    if _CHECK_FILES.value:
       from transformer.experiment.preparation import check_run
 
       prepared = check_run(config, workdir)
@@ -94,7 +94,7 @@ def main(_):
     _summarize(config, workdir, prepared)
     logging.info(
       '%s are valid; --workdir=%s %s; devices were not checked',
-      'flags, config and files' if _FILES.value else 'flags and config',
+      'flags, config and files' if _CHECK_FILES.value else 'flags and config',
       workdir,
       state,
     )

@@ -136,8 +136,9 @@ def print_table(rows: Sequence[tuple[str, str]]):
 def describe(result: dict[str, Any], name: str) -> str:
   """Returns one line that describes the compilation; `name` is the devices' name."""
   length = result['max_length']
+  chips = 'chip' if result['chips'] == 1 else 'chips'
   return (
-    f'{name}, {result["chips"]} chips: {result["rows"]:,} rows of {length} + {length} tokens, '
+    f'{name}, {result["chips"]} {chips}: {result["rows"]:,} rows of {length} + {length} tokens, '
     f'{result["dtype"]}, commit {result["commit"][:7]}'
   )
 

@@ -110,7 +110,7 @@ def test_another_model_adds_a_forward_pass_a_third_of_a_training_step():
   )
 
 
-def test_the_operations_of_a_model_that_does_not_count_them_are_not_known():
+def test_the_flops_of_a_model_that_does_not_count_them_are_not_known():
   model = Transformer(ModelConfig(), N)
   assert train_flops_per_token(model) and train_flops_per_token(nn.Dense(3)) is None
   assert train_flops_per_token(model, extra_models=[nn.Dense(3)]) is None

@@ -165,7 +165,7 @@ def check_equal(params, others, rtol=0.0):
 
 @pytest.mark.long
 @pytest.mark.parametrize('kind', ['trained', 'separate'])
-def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, kind):
+def test_a_run_round_trips(export, evaluate, train, folder, request, tmp_path, kind):
   workdir, there, back = (
     request.getfixturevalue(kind),
     tmp_path / 'there',

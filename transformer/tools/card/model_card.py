@@ -21,6 +21,9 @@ from transformer.tools.card.run_facts import RunFacts, read_facts
 
 CARD = 'README.md'
 REPORT = 'report.html'
+_INTERVALS = (
+  'Intervals are 95 % confidence intervals from bootstrap resampling over sentences.'
+)
 _NOT_SCORED = """Not scored yet. Score the run, then create the card again:
 
 ```sh
@@ -75,7 +78,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     f'the run, `{REPORT}` has curves, examples with attention, and the settings.',
     '## Intended use',
     f'Translation of single sentences {direction}, of text like the [training data](#data).',
-    _to_fill_in('for whom the model is, and what it should not be used for'),
+    _to_fill_in('who the model is for, and what it should not be used for'),
     'With the directory of the run as RUN:',
     _USE,
     '## Scores',
@@ -142,7 +145,7 @@ def _scores(facts: RunFacts) -> str:
   if not scores:
     return _NOT_SCORED
   table = as_markdown(score_table(scores))
-  return f'{table}\n\nThe intervals are of bootstrap samples of the sentences.'
+  return f'{table}\n\n{_INTERVALS}'
 
 
 def _origin_of_data(facts: RunFacts) -> str:
