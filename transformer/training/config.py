@@ -91,8 +91,8 @@ class TrainConfig:
     init_from: directory of a run whose best weights and vocabulary initialize this run; empty:
       random weights. Both runs need the same config.model, except dropout, `attention`, `dtype`
       and `remat`.
-    skip_nonfinite: maximum consecutive steps to skip because their loss or gradient is not finite;
-      one more stops the run. Skipped steps are counted, and change no parameters.
+    max_consecutive_nonfinite: maximum consecutive steps to skip because their loss or gradient is
+      not finite; one more stops the run. Skipped steps are counted, and change no parameters.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender
       waits before it kills the process.
     reproducible: on a GPU, use only deterministic kernels, which are slower. On a CPU, all kernels
@@ -114,7 +114,7 @@ class TrainConfig:
   valid_metric: str = ''
   trackers: tuple[str, ...] = ()
   init_from: str = ''
-  skip_nonfinite: int = config_field(0, min=0)
+  max_consecutive_nonfinite: int = config_field(0, min=0)
   grace_seconds: float = config_field(25.0, above=0, max=10**9)
   reproducible: bool = False
 
