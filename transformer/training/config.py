@@ -95,8 +95,9 @@ class TrainConfig:
       not finite; one more stops the run. Skipped steps are counted, and change no parameters.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender
       waits before it kills the process.
-    reproducible: on a GPU, use only deterministic kernels, which are slower. On a CPU, all kernels
-      are deterministic for the same number of cores.
+    reproducible: on a GPU, use only deterministic kernels, which are slower. Use it only with
+      model.attention=reference: with cudnn, training crashed on an H200. On a CPU, all kernels are
+      deterministic for the same number of cores.
   """
 
   steps: int = config_field(100_000, min=1)
