@@ -1,14 +1,14 @@
 r"""A custom dataset: line-aligned files train, valid and test in one folder.
 
   python train.py --config=configs/text.py:small,en-de:mytext --workdir=runs/mine
-  python train.py --config=configs/text.py --workdir=runs/mine --config.data.dir=mytext \
-      --config.data.source_language=en --config.data.target_language=de
+  python train.py --config=configs/text.py:en-de:mytext --workdir=runs/mine
   python eval.py --workdir=runs/mine
 
 `small` is for a first run on two CPU cores, with 10,000 to 200,000 pairs. It counts the training
 pairs in the folder after the second colon, and sets vocabulary size and dropout by their number.
-docs/data.md has training times and BLEU. Without en-de, source and target are the two languages of
-train.* in alphabetical order. The folder must be on this machine.
+docs/data.md has training times and BLEU. With `small:mytext`, source and target are the two
+languages of train.* in alphabetical order. The folder must be on this machine; otherwise, set
+--config.data.dir, --config.data.source_language and --config.data.target_language instead.
 
 | pairs | vocabulary | dropout |
 | --- | --- | --- |
@@ -48,18 +48,18 @@ def get_config(which: str = ''):
   """Returns the config of a model for a GPU, or of a `small` model for two CPU cores.
 
   Args:
-    which: empty, `small:FOLDER` or `small,SOURCE-TARGET:FOLDER`: sizes depend on the number of
-      training pairs in FOLDER. Without SOURCE-TARGET, source and target are the two languages of
-      the files in alphabetical order.
+    which: empty, `SOURCE-TARGET:FOLDER`, `small,SOURCE-TARGET:FOLDER` or `small:FOLDER`. With
+      `small`, sizes depend on the number of training pairs in FOLDER. Without SOURCE-TARGET, source
+      and target are the two languages of the files in alphabetical order.
 
   Raises:
     UserError: `which` has another form, or FOLDER lacks training files or pairs.
   """
-  size, _, folder = which.partition(':')
-  size, _, direction = size.partition(',')
-  if which and (size != 'small' or not folder):
+  choice, _, folder = which.partition(':')
+  if which and not (choice and folder):
     raise UserError(
-      'configs/text.py takes small with a folder of text, such as '
+      'configs/text.py takes languages and a folder of text, such as '
+      'configs/text.py:en-de:mytext, or for a small model '
       f'configs/text.py:small,en-de:mytext; got {which!r}'
     )
   config = base.get_config()
@@ -92,16 +92,22 @@ def get_config(which: str = ''):
   config.train.checkpoint_every = 1000
   config.train.patience = 5
   if which:
-    _shrink(config, folder, direction)
+    source, target = _languages(folder, choice)
+    config.data.dir = folder
+    config.data.source_language = source
+    config.data.target_language = target
+  if _is_small(choice):
+    _shrink(config)
   return config
 
 
-def _shrink(config, folder: str, direction: str):
-  """Points `config` to the data in `folder`, and sets sizes for two CPU cores."""
-  source, target = _languages(folder, direction)
-  config.data.dir = folder
-  config.data.source_language = source
-  config.data.target_language = target
+def _is_small(choice: str) -> bool:
+  """Whether `choice` is `small` or `small,SOURCE-TARGET`."""
+  return choice.partition(',')[0] == 'small'
+
+
+def _shrink(config):
+  """Sets sizes for two CPU cores and the number of training pairs."""
   corpus = open_corpus(DataConfig(**config.data.to_dict()), 'train')
   tiers = (tier for tier in _TIERS if len(corpus) <= tier[0])
   _, config.data.vocabulary_size, config.model.dropout = next(tiers)
@@ -132,7 +138,7 @@ def _shrink(config, folder: str, direction: str):
   config.train.patience = 3
 
 
-def _languages(folder: str, direction: str) -> tuple[str, str]:
+def _languages(folder: str, choice: str) -> tuple[str, str]:
   """Returns the source and target language of the training files in `folder`."""
   path = Path(folder).expanduser()
   if not path.is_dir():
@@ -152,11 +158,13 @@ def _languages(folder: str, direction: str) -> tuple[str, str]:
       f'{folder} must hold training files of two languages, such as train.en and train.de; '
       f'found: {found}'
     )
+  prefix = 'small,' if _is_small(choice) else ''
+  direction = choice.removeprefix('small').removeprefix(',') if prefix else choice
   if not direction and len(languages) == 2:
     direction = f'{languages[0]}-{languages[1]}'
   if direction not in directions:
     raise UserError(
       f'{folder} has training files of {found}; choose two of them, such as '
-      f'configs/text.py:small,{next(iter(directions))}:{folder}'
+      f'configs/text.py:{prefix}{next(iter(directions))}:{folder}'
     )
   return directions[direction]

@@ -1,4 +1,4 @@
-"""`configs/text.py:small` chooses sizes and languages from the files of a folder."""
+"""`configs/text.py` takes languages and, if `small`, sizes from the files of a folder."""
 
 import gzip
 
@@ -49,6 +49,18 @@ def test_small_models_of_text_with_long_sentences_have_longer_rows(tmp_path):
     assert text.get_config(f'small:{tmp_path}').data.max_length == length
 
 
+def test_text_without_small_has_the_sizes_for_a_gpu(tmp_path):
+  write_pairs(tmp_path, 3, 'en', 'de')
+  expected = text.get_config()
+  expected.data.dir = str(tmp_path)
+  expected.data.source_language = 'de'
+  expected.data.target_language = 'en'
+  config = ConfigFile().parse(f'configs/text.py:de-en:{tmp_path}')
+  assert config.to_dict() == expected.to_dict()
+  with pytest.raises(UserError, match=r'de, en; choose two .*text\.py:de-en:'):
+    text.get_config(f'big:{tmp_path}')
+
+
 def test_the_languages_of_small_text_match_its_files(tmp_path):
   parse = ConfigFile().parse
 
@@ -73,8 +85,9 @@ def test_the_languages_of_small_text_match_its_files(tmp_path):
 @pytest.mark.parametrize(
   ('which', 'fact'),
   [
-    ('small', r"such as configs/text\.py:small,en-de:mytext; got 'small'$"),
-    ('small,en-de', r"such as configs/text\.py:small,en-de:mytext; got 'small,en-de'$"),
+    ('small', r"small model configs/text\.py:small,en-de:mytext; got 'small'$"),
+    ('small,en-de', r"small model configs/text\.py:small,en-de:mytext; got 'small,en-de'$"),
+    ('en-de', r"such as configs/text\.py:en-de:mytext, or .*; got 'en-de'$"),
     ('small:{}/nowhere', 'there is no folder .*nowhere; put train, valid and test'),
     ('small:{}/nothing', 'two languages, such as train.en .* found: none$'),
     ('small:{}/single', 'two languages, such as train.en .* found: en$'),

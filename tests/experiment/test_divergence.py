@@ -69,7 +69,8 @@ def run(model, workdir, bad=(), fatal=None, **changes):
 def test_a_skipped_training_step_changes_only_the_step_and_the_counters(model):
   config = Settings().optimizer
   optimizer = make_optimizer(config, make_schedule(config, model.config.model_dim, 100))
-  params, train = init_params(model, 3), TrainConfig(ema_decay=0.9, skip_nonfinite=1)
+  params = init_params(model, 3)
+  train = TrainConfig(ema_decay=0.9, max_consecutive_nonfinite=1)
   mesh = sentence_mesh(1)
   step = jax.jit(
     make_train_step(model, optimizer, train, objective=POISONOUS, seed=0, mesh=mesh)
@@ -121,10 +122,10 @@ def test_the_first_training_step_that_is_not_finite_stops_the_run_and_writes_its
 def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
   bad = {3, 5, 6, 9, 10, 11, 12}
-  run(model, whole, bad, skip_nonfinite=4)
+  run(model, whole, bad, max_consecutive_nonfinite=4)
   with pytest.raises(InterruptedError):
-    run(model, parts, bad, fatal=7, skip_nonfinite=4)
-  outcome = run(model, parts, bad, skip_nonfinite=4)
+    run(model, parts, bad, fatal=7, max_consecutive_nonfinite=4)
+  outcome = run(model, parts, bad, max_consecutive_nonfinite=4)
   assert (outcome.resumed_from, outcome.step) == (5, 12)
   chex.assert_trees_all_equal(final_state(parts), final_state(whole))
   assert rows_of(parts) == rows_of(whole)
@@ -148,11 +149,11 @@ def test_a_killed_run_with_skips_equals_the_uninterrupted_one(model, tmp_path):
 def test_one_too_many_in_a_row_stops_the_run_until_more_may_be_skipped(model, tmp_path):
   for _ in range(2):  # The checkpoint has the count of those that were skipped before.
     with pytest.raises(
-      UserError, match=r'step 9 is nan.* than train.skip_nonfinite=2 skips'
+      UserError, match=r'step 9 is nan.*exceeds train.max_consecutive_nonfinite=2;'
     ):
-      run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=2)
+      run(model, tmp_path, bad={2, 7, 8, 9}, max_consecutive_nonfinite=2)
     assert steps_in(tmp_path / 'checkpoints') == [5]
-  run(model, tmp_path, bad={2, 7, 8, 9}, skip_nonfinite=3)
+  run(model, tmp_path, bad={2, 7, 8, 9}, max_consecutive_nonfinite=3)
   assert list(map(int, final_state(tmp_path)['skips'].values())) in ([4, 0], [0, 4])
 
 

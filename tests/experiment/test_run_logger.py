@@ -104,7 +104,7 @@ def test_metrics_are_fetched_a_training_step_late_and_once(tmp_path, monkeypatch
   ],
 )
 def test_a_line_has_the_learning_rate_of_its_training_step(tmp_path, skips, rates):
-  with logging_to(tmp_path, skip_nonfinite=1) as logger:
+  with logging_to(tmp_path, max_consecutive_nonfinite=1) as logger:
     for step, counts in enumerate(skips, 1):
       loss = math.nan if counts and counts.in_a_row else 2.0
       logger.log_step(

@@ -286,7 +286,7 @@ def test_a_run_is_finished_only_after_its_last_checkpoint_is_written(
 
 
 def test_settings_that_decide_what_counts_may_not_change_on_resume():
-  may, counted = 'train.valid_metric', 'train.skip_nonfinite'
+  may, counted = 'train.valid_metric', 'train.max_consecutive_nonfinite'
   settings = flatten(Config().to_dict())
 
   def check(before, after):
@@ -304,5 +304,7 @@ def test_settings_that_decide_what_counts_may_not_change_on_resume():
     check(
       {'train.best_by': 'talks/f', may: 'm:f'}, {'train.best_by': 'talks/f', may: ''}
     )
-  with pytest.raises(UserError, match=r'train\.skip_nonfinite was 3, is now 0'):
+  with pytest.raises(
+    UserError, match=r'train\.max_consecutive_nonfinite was 3, is now 0'
+  ):
     check({counted: 3}, {counted: 0})

@@ -266,7 +266,7 @@ def test_a_run_with_its_own_optimizer_is_resumed_bit_for_bit(doc_plugins, tmp_pa
     'checkpoint_every': 2,
     'eval_every': 4,
     'ema_decay': 0.9,
-    'skip_nonfinite': 1,
+    'max_consecutive_nonfinite': 1,
   }
   with pytest.raises(InterruptedError):
     run(Bigrams(), tmp_path / 'parts', fatal=3, **how)

@@ -258,7 +258,7 @@ def test_the_moving_average_soon_forgets_the_initial_parameters(skipping):
 
   optimizer = optax.sgd(2.0)  # Each training step takes 2 from each parameter.
   params = {'layer': {'a': jnp.array([3.0, 50.0])}}
-  config = TrainConfig(ema_decay=0.25, skip_nonfinite=int(skipping))
+  config = TrainConfig(ema_decay=0.25, max_consecutive_nonfinite=int(skipping))
   state = init_state(params, optimizer, config)
   step = jax.jit(
     make_train_step(

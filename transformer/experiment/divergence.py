@@ -35,10 +35,9 @@ def check_finite_step(
     )
     return False
   raise UserError(
-    f'{event}; this exceeds train.skip_nonfinite={allowed}, the allowed skips in a row; the '
-    f'step was not saved; {_write(workdir, step, batch)}; lower the learning rate, lengthen the '
-    'warm-up, or set optimizer.clip_norm; if it is the first step, docs/recipes.md shows how to '
-    'find the operation'
+    f'{event}; this exceeds train.max_consecutive_nonfinite={allowed}; the step was not saved; '
+    f'{_write(workdir, step, batch)}; lower the learning rate, lengthen the warm-up, or set '
+    'optimizer.clip_norm; if it is the first step, docs/recipes.md shows how to find the operation'
   )
 
 

@@ -95,7 +95,7 @@ class RunLogger:
     step, batch, metrics = self._pending
     self._pending = None
     metrics = jax.device_get(metrics)
-    allowed = self._config.skip_nonfinite
+    allowed = self._config.max_consecutive_nonfinite
     updated = check_finite_step(self._workdir, allowed, step, batch, metrics)
     skips = metrics.pop('skips', None)
     self.meter.add(metrics, skipped=not updated)

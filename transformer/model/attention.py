@@ -83,7 +83,7 @@ class MultiHeadAttention(nn.Module):
     """Projects inputs [..., S, D] to keys [..., S, H, K] and values [..., S, H, V]."""
     return self.project('key', x_BSD, context), self.value(x_BSD)
 
-  def attend_to_itself(
+  def self_attend(
     self, x_BTD, context: AttentionContext, *, deterministic=True
   ) -> jax.Array:
     """Self-attention: attends from each position to all positions that the mask allows."""
@@ -141,7 +141,7 @@ class MultiHeadAttention(nn.Module):
     out = self._custom(query_BWHK, keys_BSHK, values_BSHV, *restrictions, dropout=None)
     return self.output(out)
 
-  def extend(
+  def self_attend_step(
     self, x_BWD, cache: KVCache, context: AttentionContext, index
   ) -> tuple[jax.Array, KVCache]:
     """Appends the latest tokens of W hypotheses to the cache, and attends from them to the cache.

@@ -193,7 +193,7 @@ class Layer(nn.Module):
   ) -> jax.Array:
     """Maps [..., T, D] to [..., T, D]; `memory` is the source keys and values."""
     attend = functools.partial(
-      self.self_attention.attend_to_itself, context=context, deterministic=deterministic
+      self.self_attention.self_attend, context=context, deterministic=deterministic
     )
     attend_to_source = self.cross and functools.partial(
       self.cross_attention,
@@ -213,11 +213,11 @@ class Layer(nn.Module):
     memory: KVCache,
     memory_context: AttentionContext,
   ) -> tuple[jax.Array, KVCache]:
-    """Decodes the latest token of W hypotheses; arguments as for `MultiHeadAttention.extend`."""
+    """Decodes the latest token of W hypotheses; arguments as for `self_attend_step`."""
 
     def attend(h_BWD):
       nonlocal cache
-      y_BWD, cache = self.self_attention.extend(h_BWD, cache, context, index)
+      y_BWD, cache = self.self_attention.self_attend_step(h_BWD, cache, context, index)
       return y_BWD
 
     attend_to_source = functools.partial(

@@ -112,7 +112,7 @@ class CheckpointWriter(Checkpoints):
     that a killed process did not delete.
     """
     wanted = _parts(like)
-    # Checkpoints that were saved without train.skip_nonfinite have no counters of skipped steps.
+    # Checkpoints saved without train.max_consecutive_nonfinite have no counters of skipped steps.
     if not (self._directory / str(step) / _SKIPS).is_dir():
       wanted.pop(_SKIPS, None)
     args = ocp.args.Composite(

@@ -24,7 +24,7 @@ from transformer.training.config import SCHEDULES, STANDARD_METRICS
 
 # Settings that may change on resume. They affect the length of a run, its logs, its evaluations and
 # its devices. Training steps equal those with the earlier settings, up to rounding (mesh and remat)
-# and up to the updates that train.skip_nonfinite skips.
+# and up to the steps skipped under train.max_consecutive_nonfinite.
 _MAY_DIFFER = (
   'data.dir',
   'model.remat',
@@ -34,7 +34,7 @@ _MAY_DIFFER = (
   'train.checkpoint_every',
   'train.keep',
   'train.patience',
-  'train.skip_nonfinite',
+  'train.max_consecutive_nonfinite',
   'train.grace_seconds',
   'train.valid_metric',
   'train.trackers',
@@ -91,7 +91,7 @@ def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
     # One of its scores may decide which step is the best.
     'train.valid_metric': best_by not in ('', *STANDARD_METRICS),
     # Skipped steps must still be counted.
-    'train.skip_nonfinite': not new['train.skip_nonfinite'],
+    'train.max_consecutive_nonfinite': not new['train.max_consecutive_nonfinite'],
   }
   changes = {
     name: {'from': old[name], 'to': new[name]}

@@ -91,12 +91,13 @@ class TrainConfig:
     init_from: directory of a run whose best weights and vocabulary initialize this run; empty:
       random weights. Both runs need the same config.model, except dropout, `attention`, `dtype`
       and `remat`.
-    skip_nonfinite: maximum consecutive steps to skip because their loss or gradient is not finite;
-      one more stops the run. Skipped steps are counted, and change no parameters.
+    max_consecutive_nonfinite: maximum consecutive steps to skip because their loss or gradient is
+      not finite; one more stops the run. Skipped steps are counted, and change no parameters.
     grace_seconds: seconds from a signal to the end of the process: a little less than the sender
       waits before it kills the process.
-    reproducible: on a GPU, use only deterministic kernels, which are slower. On a CPU, all kernels
-      are deterministic for the same number of cores.
+    reproducible: on a GPU, use only deterministic kernels, which are slower. Use it only with
+      model.attention=reference: with cudnn, training crashed on an H200. On a CPU, all kernels are
+      deterministic for the same number of cores.
   """
 
   steps: int = config_field(100_000, min=1)
@@ -114,7 +115,7 @@ class TrainConfig:
   valid_metric: str = ''
   trackers: tuple[str, ...] = ()
   init_from: str = ''
-  skip_nonfinite: int = config_field(0, min=0)
+  max_consecutive_nonfinite: int = config_field(0, min=0)
   grace_seconds: float = config_field(25.0, above=0, max=10**9)
   reproducible: bool = False
 

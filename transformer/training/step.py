@@ -51,7 +51,9 @@ def init_state(
   """Returns the initial state, with `average` and `skips` if `config` enables them."""
   # Copies, because a step donates every array of the state, and no buffer can be donated twice.
   average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
-  skips = Skips(jnp.int32(0), jnp.int32(0)) if config.skip_nonfinite > 0 else None
+  skips = (
+    Skips(jnp.int32(0), jnp.int32(0)) if config.max_consecutive_nonfinite > 0 else None
+  )
   return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
 
 

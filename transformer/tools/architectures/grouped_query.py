@@ -41,13 +41,13 @@ class GroupedQueryAttention(MultiHeadAttention):
     values_BHSV = self._repeated(cache.values, axis=-3)
     return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), context)
 
-  def attend_to_itself(self, x_BTD, context, *, deterministic=True):
-    return super().attend_to_itself(
+  def self_attend(self, x_BTD, context, *, deterministic=True):
+    return super().self_attend(
       x_BTD, self._scaled(context), deterministic=deterministic
     )
 
-  def extend(self, x_BWD, cache, context, index):
-    return super().extend(x_BWD, cache, self._scaled(context), index)
+  def self_attend_step(self, x_BWD, cache, context, index):
+    return super().self_attend_step(x_BWD, cache, self._scaled(context), index)
 
   def _repeated(self, array, axis):
     """Repeats keys or values for each query head; adjacent heads share them."""

@@ -63,7 +63,7 @@ class PrefixLayer(Layer):
       nonlocal cache
       keys_BHKS = jnp.concatenate([cache.keys, memory.keys], axis=-1)
       values_BHSV = jnp.concatenate([cache.values, memory.values], axis=-2)
-      y_BWD, both = self.self_attention.extend(
+      y_BWD, both = self.self_attention.self_attend_step(
         h_BWD, KVCache(keys_BHKS, values_BHSV), context, index
       )
       cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
