@@ -86,7 +86,10 @@ def test_the_languages_of_small_text_match_its_files(tmp_path):
   ('which', 'fact'),
   [
     ('small', r"small model configs/text\.py:small,en-de:mytext; got 'small'$"),
-    ('small,en-de', r"small model configs/text\.py:small,en-de:mytext; got 'small,en-de'$"),
+    (
+      'small,en-de',
+      r"small model configs/text\.py:small,en-de:mytext; got 'small,en-de'$",
+    ),
     ('en-de', r"such as configs/text\.py:en-de:mytext, or .*; got 'en-de'$"),
     ('small:{}/nowhere', 'there is no folder .*nowhere; put train, valid and test'),
     ('small:{}/nothing', 'two languages, such as train.en .* found: none$'),
