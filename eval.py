@@ -36,7 +36,7 @@ from transformer.decoding.config import DecodeOptions
 from transformer.errors import UserError
 from transformer.evaluation.eval_sets import EvalSet
 from transformer.evaluation.scores import load_metric
-from transformer.runs.run_directory import read_settings
+from transformer.runs.run_directory import read_config
 from transformer.system import command_line
 
 _FLAGS = shared_flags.define()
@@ -52,7 +52,7 @@ def main(_):
   from transformer.runs.loading import checkpoint_steps
 
   custom_metrics = list(map(load_metric, request.metric))
-  config = read_settings(request.workdir)
+  config = read_config(request.workdir)
   decoding = request.decode_options(config)
   only_translates = request.unscored and request.output in ('', '-')
   if request.source == '-' and only_translates and text_lines.stdin_is_live():

@@ -5,7 +5,7 @@
 
 If DIR holds a run, resumes it; without --config, with the saved settings of the run. --config=RUN
 takes the settings of another run. After a signal, a run saves its state and exits with status 75.
-transformer/*/config.py documents all settings and their defaults.
+transformer/config.py and transformer/*/config.py document all settings and their defaults.
 """
 
 import os
@@ -37,14 +37,13 @@ _DISTRIBUTED = flags.DEFINE_bool(
 _CHECK = flags.DEFINE_bool(
   'check',
   False,
-  'Check everything that a start checks before it compiles (flags, config, directory, dataset), '
-  'print a summary of the job, and stop.',
+  'Run all the checks that training does before compiling, print a summary, and exit.',
 )
-_FILES = flags.DEFINE_bool(
-  'files',
+_CHECK_FILES = flags.DEFINE_bool(
+  'check_files',
   True,
-  'With --check: also check the files that the config names; --nofiles if they are on another '
-  'machine.',
+  'With --check: also check the files that the config names; --nocheck_files if they are on '
+  'another machine.',
 )
 _DEVICES = flags.DEFINE_integer(
   'check_devices', None, 'Check that N devices in total can share a batch.'
@@ -86,7 +85,7 @@ def main(_):
     state = 'is available for a new run'
     if run_directory.has_begun(workdir):
       state = 'contains this run, which would resume'
-    if _FILES.value:
+    if _CHECK_FILES.value:
       from transformer.experiment.preparation import check_run
 
       prepared = check_run(config, workdir)
@@ -95,7 +94,7 @@ def main(_):
     _summarize(config, workdir, prepared)
     logging.info(
       '%s are valid; --workdir=%s %s; devices were not checked',
-      'flags, config and files' if _FILES.value else 'flags and config',
+      'flags, config and files' if _CHECK_FILES.value else 'flags and config',
       workdir,
       state,
     )

@@ -44,7 +44,7 @@ _COMMIT = flags.DEFINE_string(
 )
 _TABLES = flags.DEFINE_string('tables', None, 'Print the tables of this JSON file.')
 _TRAIN = flags.DEFINE_string(
-  'train', None, 'A folder of pack_runs.py, whose runs are trained.'
+  'train', None, 'Train the runs in this folder, which pack_runs.py wrote.'
 )
 _SECTION = flags.DEFINE_string(
   'section',

@@ -53,7 +53,7 @@ _OUT = flags.DEFINE_string(
   'out', None, 'The folder for runs, scores and the plot.', required=True
 )
 _LANGUAGES = flags.DEFINE_list('languages', ['en', 'de'], 'Source and target.')
-_MINUTES = flags.DEFINE_float('minutes', 60.0, 'Time of each system.')
+_MINUTES = flags.DEFINE_float('minutes', 60.0, 'Training time per system, in minutes.')
 _EVERY = flags.DEFINE_float('every', 5.0, 'Minutes between scores of valid.')
 _SYSTEMS = flags.DEFINE_list('systems', None, 'Names of the systems (default: all).')
 _BASELINE_PYTHON = flags.DEFINE_string(
@@ -76,7 +76,7 @@ _VOCABULARY_SIZE = 6000
 _FEW = 10
 
 
-class Learner(NamedTuple):
+class TrainedSystem(NamedTuple):
   """A system that trains.
 
   Attributes:
@@ -93,7 +93,7 @@ class Learner(NamedTuple):
   translate: Callable[[Path], list[str]]
 
 
-def learners(out: Path) -> dict[str, Learner]:
+def systems(out: Path) -> dict[str, TrainedSystem]:
   """Returns the systems by name."""
   vocabulary, text, (source, target) = (
     out / 'pieces.model',
@@ -104,7 +104,7 @@ def learners(out: Path) -> dict[str, Learner]:
   command = str(_ROOT / 'benchmarks/baselines/huggingface_command.py')
   ours, joey, marian = (out / name for name in ('ours', 'joeynmt', 'huggingface'))
   return {
-    'this project': Learner(
+    'this project': TrainedSystem(
       ours,
       [
         sys.executable,
@@ -129,7 +129,7 @@ def learners(out: Path) -> dict[str, Learner]:
         '--output=-',
       ],
     ),
-    'JoeyNMT': Learner(
+    'JoeyNMT': TrainedSystem(
       joey,
       [
         baseline_python,
@@ -148,7 +148,7 @@ def learners(out: Path) -> dict[str, Learner]:
         str(joeynmt.of_checkpoint(joey, path)),
       ],
     ),
-    'Hugging Face': Learner(
+    'Hugging Face': TrainedSystem(
       marian,
       [
         baseline_python,
@@ -206,15 +206,15 @@ def prepare(out: Path):
   )
 
 
-def train(learner: Learner, seconds: float):
+def train(system: TrainedSystem, seconds: float):
   """Trains a system for some time, and writes the time of each checkpoint.
 
   Raises:
     UserError: the folder has checkpoints of a training that was stopped.
     RuntimeError: the training failed, or wrote no checkpoint.
   """
-  folder, started, clock = learner.folder, time.time(), time.monotonic()
-  if any(folder.glob(learner.checkpoints)):
+  folder, started, clock = system.folder, time.time(), time.monotonic()
+  if any(folder.glob(system.checkpoints)):
     raise UserError(
       f'{folder} contains checkpoints of an interrupted training, which would distort the time; '
       'remove the folder'
@@ -222,7 +222,7 @@ def train(learner: Learner, seconds: float):
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
     kept.unlink()  # Translations by checkpoints that no longer exist.
   with open(beside(folder, '.log'), 'wb') as log:
-    process = child_process.start(learner.train, cwd=_ROOT, stdout=log, stderr=log)
+    process = child_process.start(system.train, cwd=_ROOT, stdout=log, stderr=log)
     try:
       status = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -232,17 +232,17 @@ def train(learner: Learner, seconds: float):
         os.killpg(process.pid, signal.SIGKILL)
   if status:
     raise RuntimeError(
-      f'{learner.train[:4]} ended with status {status}; see {beside(folder, ".log")}'
+      f'{system.train[:4]} ended with status {status}; see {beside(folder, ".log")}'
     )
   written = sorted(
     (path.stat().st_mtime - started, str(path.relative_to(folder)))
-    for path in folder.glob(learner.checkpoints)
+    for path in folder.glob(system.checkpoints)
   )
   if status is None:
     written = written[:-1]  # The newest may be incomplete if the process was killed.
   if not written:
     raise RuntimeError(
-      f'{learner.train[:4]} wrote no complete checkpoint in {seconds:g} s; lower '
+      f'{system.train[:4]} wrote no complete checkpoint in {seconds:g} s; lower '
       '--checkpoint_every, or raise --minutes'
     )
   files.write_json(
@@ -251,10 +251,10 @@ def train(learner: Learner, seconds: float):
   )
 
 
-def score(learner: Learner, out: Path) -> dict:
+def score(system: TrainedSystem, out: Path) -> dict:
   """Returns the BLEU of a system on valid by minutes, and on test."""
-  times = json.loads(beside(learner.folder, '.json').read_text())
-  bleu_of = functools.partial(_bleu, learner, out)
+  times = json.loads(beside(system.folder, '.json').read_text())
+  bleu_of = functools.partial(_bleu, system, out)
   curve, mark = [], _EVERY.value
   while 60 * mark < times['seconds'] + 1:
     there = [path for seconds, path in times['checkpoints'] if seconds <= 60 * mark]
@@ -271,17 +271,17 @@ def score(learner: Learner, out: Path) -> dict:
   }
 
 
-def _bleu(learner: Learner, out: Path, path: str, split: str, count: int) -> float:
+def _bleu(system: TrainedSystem, out: Path, path: str, split: str, count: int) -> float:
   """Returns the BLEU of a checkpoint on the first lines of a split; translations are cached."""
   source, target = (
     read_lines(out / f'text/{split}.{language}')[:count]
     for language in _LANGUAGES.value
   )
-  kept = beside(learner.folder, f'-{split}-{count}-{Path(path).stem}.txt')
+  kept = beside(system.folder, f'-{split}-{count}-{Path(path).stem}.txt')
   if not kept.exists():
-    with open(beside(learner.folder, '.log'), 'ab') as log:
+    with open(beside(system.folder, '.log'), 'ab') as log:
       done = subprocess.run(
-        learner.translate(learner.folder / path),
+        system.translate(system.folder / path),
         cwd=_ROOT,
         check=True,
         input=''.join(line + '\n' for line in source).encode(),
@@ -318,7 +318,7 @@ def main(_):
       f'--languages must name two, such as en,de; got {",".join(_LANGUAGES.value)!r}'
     )
   os.environ['JAX_PLATFORMS'] = 'cpu'  # The other systems also use the CPU.
-  every = learners(out)
+  every = systems(out)
   if unknown := set(_SYSTEMS.value or ()) - every.keys():
     raise UserError(
       f'--systems must name some of {", ".join(every)}; got {", ".join(sorted(unknown))}'
@@ -326,10 +326,10 @@ def main(_):
   chosen = {name: every[name] for name in _SYSTEMS.value or every}
   if not _SCORE.value:
     prepare(out)
-    for name, learner in chosen.items():
-      if not beside(learner.folder, '.json').exists():
+    for name, system in chosen.items():
+      if not beside(system.folder, '.json').exists():
         print(f'{name}: {_MINUTES.value:g} minutes', flush=True)
-        train(learner, 60 * _MINUTES.value)
+        train(system, 60 * _MINUTES.value)
     return
   untrained = [
     name for name, run in chosen.items() if not beside(run.folder, '.json').exists()
@@ -338,7 +338,7 @@ def main(_):
     raise UserError(
       f'{", ".join(untrained)} must be trained before it is scored; remove --score'
     )
-  found = {name: score(learner, out) for name, learner in chosen.items()}
+  found = {name: score(system, out) for name, system in chosen.items()}
   files.write_json(out / 'scores.json', found)
   draw(found, out / 'bleu_over_time.svg')
   print(machine('jax'), '\n')
@@ -352,4 +352,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

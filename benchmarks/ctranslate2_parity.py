@@ -31,9 +31,13 @@ _RUN = flags.DEFINE_string(
   'run', None, 'The directory of a run of train.py.', required=True
 )
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
+_AVERAGE = flags.DEFINE_integer(
+  'average', 1, "Number of the run's checkpoints to average."
+)
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate.', required=True)
-_REFERENCE = flags.DEFINE_string('reference', None, 'Its translation.', required=True)
+_REFERENCE = flags.DEFINE_string(
+  'reference', None, 'A file of reference translations.', required=True
+)
 _QUANTIZATIONS = flags.DEFINE_multi_string(
   'quantization', ['float32', 'int8'], 'Type of the stored matrices.'
 )
@@ -111,4 +115,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

@@ -41,7 +41,9 @@ _RUNS = flags.DEFINE_integer(
 )
 _FLAX = flags.DEFINE_string('flax', None, 'A clone of https://github.com/google/flax.')
 _RUN = flags.DEFINE_string('run', None, 'The directory of a run of train.py.')
-_AVERAGE = flags.DEFINE_integer('average', 1, 'Number of its checkpoints to average.')
+_AVERAGE = flags.DEFINE_integer(
+  'average', 1, "Number of the run's checkpoints to average."
+)
 _SOURCE = flags.DEFINE_string('source', None, 'A file to translate with the run.')
 _BASELINE_PYTHON = flags.DEFINE_string(
   'baseline_python', None, 'The Python that has the other toolkits.'

@@ -244,7 +244,7 @@ def first_batch(place: Path) -> dict[str, float]:
 
 
 def time_first_batch(place: Path) -> list[dict[str, float]]:
-  """Returns `first_batch` of several new processes."""
+  """Returns the results of `first_batch` in several new processes."""
   return [
     json.loads(
       subprocess.run(

@@ -46,10 +46,10 @@ _FIT_LENGTH = flags.DEFINE_integer(
   'fit_from_length', 1024, 'The smallest n of the fit.'
 )
 _FIT_WIDTH = flags.DEFINE_integer('fit_from_width', 512, 'The smallest d of the fit.')
-_REACHES = flags.DEFINE_list(
-  'reaches',
+_PATH_LENGTHS = flags.DEFINE_list(
+  'path_lengths',
   ['16', '32', '64', '128', '256'],
-  'Values of n where products in a row and paths are counted.',
+  'Sequence lengths n at which to count sequential matrix products and path lengths.',
 )
 _OUTPUT = flags.DEFINE_string(
   'output', 'runs/layer_complexity.svg', 'File of the plot.'
@@ -63,7 +63,8 @@ _COLORS = ('#d62728', '#ff9896', '#1f77b4', '#2ca02c', '#ff7f0e', '#98df8a', '#9
 def main(_):
   """Measures, prints the tables and writes the plot."""
   lengths, widths = _sizes('lengths', _LENGTHS.value), _sizes('widths', _WIDTHS.value)
-  reaches, output = _sizes('reaches', _REACHES.value, 2, 1), Path(_OUTPUT.value)
+  path_lengths = _sizes('path_lengths', _PATH_LENGTHS.value, 2, 1)
+  output = Path(_OUTPUT.value)
   for flag, value in (('length', _LENGTH.value), ('width', _WIDTH.value)):
     _sizes(flag, [str(value)])
   shared_flags.check_at_least(0, _TURNS)
@@ -88,10 +89,13 @@ def main(_):
     print(line)
   rows = [*LAYERS, DILATED]
   operations = {
-    layer.name: [sequential_operations(layer, n, 16) for n in reaches] for layer in rows
+    layer.name: [sequential_operations(layer, n, 16) for n in path_lengths]
+    for layer in rows
   }
-  paths = {layer.name: [path_length(layer, n) for n in reaches] for layer in rows}
-  print(f'\nOf n = {_lists(reaches)}:\n')
+  paths = {layer.name: [path_length(layer, n) for n in path_lengths] for layer in rows}
+  print(
+    f'\nSequential matrix products and path lengths at n = {_lists(path_lengths)}:\n'
+  )
   for line in _table(
     ('layer', 'sequential, paper', 'products in a row', 'path, paper', 'longest path'),
     [
@@ -129,7 +133,7 @@ def main(_):
     counted,
     timed,
     {'matrix products in a row': operations, 'longest path, in operations': paths},
-    reaches,
+    path_lengths,
     output,
   )
   print(f'\n{output} has a plot')
@@ -246,7 +250,7 @@ def _draw(
   counted: Mapping,
   timed: Mapping,
   depths: Mapping,
-  reaches: Sequence[int],
+  path_lengths: Sequence[int],
   output: Path,
 ):
   """Plots six panels: FLOPs and time over n and over d, operations and paths over n."""
@@ -317,7 +321,7 @@ def _draw(
       place,
       title,
       'n',
-      {name: (reaches, counts) for name, counts in values.items()},
+      {name: (path_lengths, counts) for name, counts in values.items()},
       lambda number: {'linewidth': 7 - number},
       base=2,
     )

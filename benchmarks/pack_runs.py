@@ -68,4 +68,4 @@ def main(_):
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

@@ -9,7 +9,7 @@ from workload import Workload
 
 from transformer.data.batch import Batch
 from transformer.decoding.config import DecodeOptions
-from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.model.transformer import Transformer, init_params
 from transformer.ops.search import run_search
 from transformer.system import machine
@@ -121,7 +121,7 @@ def make_decoding(work: Workload, beam_size: int, dtype: str = 'trained'):
 
 def whole_search(model: Transformer, decoding: DecodeOptions):
   """Returns a search as one program: (params, source_BS, limits_B) -> `Hypotheses`."""
-  search = ModelSearch([model], decoding)
+  search = DecoderSearch([model], decoding)
 
   def run(params, source_BS, limits_B):
     sources, states = search.start([params], source_BS)

@@ -34,7 +34,7 @@ def get_config(model: str = 'transformer'):
     config.model.ff_dim = 352
     config.model.module = (
       f'{_PACKAGE}.grouped_query:GroupedQueryTransformer',
-      {'kv_heads': 2, 'position_scale': 2.0},
+      {'kv_heads': 2, 'position_divisor': 2.0},
     )
   elif model == 'mixture_of_experts':
     config.model.ff_dim = 64

@@ -1,7 +1,7 @@
-"""Every setting with its default: the paper's base model, without a dataset.
+"""Every setting with its default: the paper's base model, for English to French from TFDS.
 
-All other configs start from this one. It names no dataset, so it cannot be trained. The docstrings
-of transformer/*/config.py and docs/configuration.md explain each key. --config=RUN is short for
+All other configs start from this one. The docstrings of transformer/config.py and
+transformer/*/config.py explain each key, as does docs/configuration.md. --config=RUN is short for
 --config=configs/base.py:RUN, the config of the run in the directory RUN. RUN may also be a copy of
 the run's config.json.
 """
@@ -13,7 +13,7 @@ import typing
 import ml_collections
 
 from transformer.config import Config
-from transformer.runs.run_directory import read_settings
+from transformer.runs.run_directory import read_config
 
 
 def get_config(run: str = '') -> ml_collections.ConfigDict:
@@ -40,5 +40,5 @@ def get_config(run: str = '') -> ml_collections.ConfigDict:
         else ml_collections.FieldReference(config[group.name][key], field_type=object)
       )
   if run:
-    config.update(read_settings(run).to_dict())
+    config.update(read_config(run).to_dict())
   return config

@@ -1,7 +1,7 @@
 r"""Hyperparameter search with Optuna: many short runs, and bad runs are pruned.
 
-  python launch/sweep.py --config=configs/NAME.py --sweep=configs/sweeps/NAME.py --workdir=DIR \
-      --trials=N [--workers=M] [--config.group.key=value …]
+  python launch/sweep.py --config=configs/NAME.py --search_space=configs/sweeps/NAME.py \
+      --workdir=DIR --trials=N [--workers=M] [--config.group.key=value …]
   python launch/sweep.py … --workers=M --slurm --sbatch='--gres=gpu:1 --time=8:00:00'
 
 A trial is a run of train.py in DIR/trials/NUMBER. The search space samples some settings, as
@@ -63,7 +63,9 @@ except ModuleNotFoundError as missing:
   )
 
 _CONFIG = shared_flags.define_config()
-_SWEEP = flags.DEFINE_string('sweep', None, 'The file of the search space.')
+_SEARCH_SPACE = flags.DEFINE_string(
+  'search_space', None, 'The file of the search space.'
+)
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The directory of the sweep and of its runs.'
 )
@@ -104,12 +106,12 @@ def main(_):
   """Reads the flags and runs the sweep, or one of its workers."""
   if (
     _CONFIG.value is None
-    or not _SWEEP.value
+    or not _SEARCH_SPACE.value
     or not _WORKDIR.value
     or _TRIALS.value is None
   ):
     raise UserError(
-      'a flag is missing; pass --config=configs/NAME.py, --sweep=configs/sweeps/NAME.py, '
+      'a flag is missing; pass --config=configs/NAME.py, --search_space=configs/sweeps/NAME.py, '
       '--workdir=DIR and --trials=N'
     )
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
@@ -125,7 +127,7 @@ def main(_):
   if ':' in str(workdir):  # A colon would end the file name in --config=FILE:ARGUMENT.
     raise UserError(f'--workdir must not contain a colon; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
-  searched = space.load(_SWEEP.value)
+  searched = space.load(_SEARCH_SPACE.value)
   space.check(searched, config, command_line_overrides(_CONFIG))
   sweep = Sweep(
     workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
@@ -165,9 +167,7 @@ def _sweep(sweep: Sweep):
       for trial in sweep.all()
       if 'reason' in trial.user_attrs
     ]
-    reason = (
-      f'all were pruned; {_SWEEP.value} needs a pruner() that lets some trials finish'
-    )
+    reason = f'all were pruned; {_SEARCH_SPACE.value} needs a pruner() that lets some trials finish'
     if reasons:
       reason = f'the last failed trial reports: {reasons[-1]}'
     raise UserError(f'no trial is complete; {reason}')
@@ -232,4 +232,4 @@ def _slurm(workdir: Path) -> tuple[list[str], str]:
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

@@ -247,4 +247,4 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
 
 
 if __name__ == '__main__':
-  command_line.run(main, launches=True)
+  command_line.run(main, use_compilation_cache=False)

@@ -12,8 +12,8 @@ checkpoint on the validation split. The paper's columns are for newstest2013, af
 (`big`: 300,000) on WMT 2014 English to German. With other data or another scale, compare a row with
 the other rows, not with the paper's results. A scale of 1/4 means that model_dim, ff_dim,
 key_dim and value_dim are a quarter of the paper's. If the base row has fewer layers than the
-paper's 6, rows C1 to C3 have fewer in proportion. Of several seeds, the table has the mean and the
-standard deviation.
+paper's 6, rows C1 to C3 have fewer in proportion. With several seeds, scores are
+mean ± standard deviation.
 
 """
 _COLUMNS = (

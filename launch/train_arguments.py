@@ -18,7 +18,7 @@ _HINT = (
 
 def run_launcher(main: Callable[[Sequence[str]], None]):
   """Runs the `main` of a launcher that takes arguments after `--`; see `command_line.run`."""
-  command_line.run(main, takes_arguments=True, hint=_HINT, launches=True)
+  command_line.run(main, takes_arguments=True, hint=_HINT, use_compilation_cache=False)
 
 
 def check_arguments(

@@ -116,7 +116,7 @@ def test_useless_values_are_rejected_in_one_line(tree, message):
   reject(tree, message)
 
 
-def test_settings_come_back_and_only_lossless_conversions_are_made():
+def test_settings_round_trip_and_only_lossless_conversions_are_made():
   config = Config.from_dict(
     {
       'data': {

@@ -128,7 +128,7 @@ def test_a_small_run_keeps_its_sizes_as_plain_values(train, tmp_path):
     '--config.train.steps=1',
   )
   assert status == 0, err
-  kept = run_directory.read_settings(run)
+  kept = run_directory.read_config(run)
   chosen = text.get_config(f'small,de-en:{folder}')
   assert kept.data.dir == str(folder)
   assert (kept.data.source_language, kept.data.target_language) == ('de', 'en')

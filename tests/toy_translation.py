@@ -8,7 +8,7 @@ import jax
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.decoding.config import DecodeOptions
 from transformer.decoding.constraint import UNCONSTRAINED
-from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.decoding.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
@@ -87,7 +87,7 @@ def make_translator(models, vocabulary, decoding=DECODE, **options):
 
 def whole_search(model: Transformer, decoding: DecodeOptions):
   """Returns a search as one program: (params, source_BS, limits_B, keys_B) -> `Hypotheses`."""
-  search = ModelSearch([model], decoding)
+  search = DecoderSearch([model], decoding)
 
   def run(params, source_BS, limits_B, keys_B=None):
     sources, states = search.start([params], source_BS)

@@ -32,8 +32,7 @@ def as_path(name: StrPath) -> Path:
   """
   if scheme := re.match(r'[A-Za-z][\w+.-]*://', str(name)):
     raise UserError(
-      f'{name} must be a path on this machine, such as of a mounted disk; it begins with '
-      f'{scheme[0]}'
+      f'{name} must be a local path; mounted disks are fine; it begins with {scheme[0]}'
     )
   try:
     path = Path(os.path.expanduser(name))  # An unknown user's `~NAME` is unchanged.

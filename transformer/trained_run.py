@@ -15,7 +15,7 @@ from absl import logging
 from transformer.config_fields import check_range, coerce
 from transformer.data.batch import Batch, check_batch
 from transformer.data.text.text_files import check_lines
-from transformer.decoding import teacher_forcing
+from transformer.decoding import batching
 from transformer.decoding.config import DecodeOptions, resolve_decode_options
 from transformer.decoding.constraint import UNCONSTRAINED, Constraint
 from transformer.decoding.ensemble import load_ensemble
@@ -157,13 +157,13 @@ class TrainedRun(Run):
     Source and target are truncated, with a warning, if they are too long for a search. This can
     happen even to a translation by the run, if tokenizing its text yields more pieces.
     """
-    limits = teacher_forcing.max_lengths(self.config)
-    encoded = teacher_forcing.encode_pairs(self.vocabulary, [source], [target])
+    limits = batching.max_lengths(self.config)
+    encoded = batching.encode_pairs(self.vocabulary, [source], [target])
     for (ids,), most in zip(encoded, limits, strict=True):
       if len(ids) > most:
         logging.warning('%d tokens were truncated to %d', len(ids), most)
-        ids[:] = teacher_forcing.truncated(ids[:-1], most)
-    batch = teacher_forcing.batch_from_pairs(encoded, limits)
+        ids[:] = batching.truncated(ids[:-1], most)
+    batch = batching.batch_from_pairs(encoded, limits)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))
     encoder, decoder, cross = jax.device_get(weights)
     (sources,), (targets,) = encoded
@@ -178,11 +178,11 @@ class TrainedRun(Run):
     )
 
   def batch(self, sources: Sequence[str], targets: Sequence[str]) -> Batch:
-    """Returns a batch with one sentence pair per row; lengths are padded to powers of two."""
-    limits = teacher_forcing.max_lengths(self.config)
-    encoded = teacher_forcing.encode_pairs(self.vocabulary, sources, targets)
-    teacher_forcing.check_lengths(encoded, limits)
-    return teacher_forcing.batch_from_pairs(encoded, limits)
+    """Returns a batch, one pair per row; a side is padded to a power of two, at most its limit."""
+    limits = batching.max_lengths(self.config)
+    encoded = batching.encode_pairs(self.vocabulary, sources, targets)
+    batching.check_lengths(encoded, limits)
+    return batching.batch_from_pairs(encoded, limits)
 
   def loss(
     self,

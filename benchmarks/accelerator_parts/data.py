@@ -17,7 +17,7 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.vocabulary.building import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.experiment.meter import Meter, utilization
+from transformer.experiment.meter import Meter, utilization_per_token_rate
 from transformer.model.transformer import Transformer
 from transformer.tools.phrasebook import pairs_of
 from transformer.training.objective import cross_entropy
@@ -45,7 +45,7 @@ def measure(
     init, step = parts_of_update(work)
     first = [batches[number] for number in range(_RESIDENT)]
     program = step.lower(jax.eval_shape(init), first[0]).compile()
-    speed = utilization(
+    speed = utilization_per_token_rate(
       Transformer(work.model, vocabulary.size), 1, cross_entropy(work.label_smoothing)
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.runs.run_directory import read_settings
+from transformer.runs.run_directory import read_config
 
 PLAN, DATA, SITE, REPORT = 'plan.json', 'data', 'site', 'report.json'
 # Pure-Python packages that training needs and that a machine for benchmarks may lack.
@@ -227,7 +227,7 @@ def unpack(out: Path, workdirs: Path) -> list[Path]:
         run.extractall(workdir / 'trained', filter='data')
       trained = workdir / 'trained'
       about = json.loads((trained / 'weights.json').read_text(encoding='utf-8'))
-      config = read_settings(trained)
+      config = read_config(trained)
       save_run(
         workdir,
         config,

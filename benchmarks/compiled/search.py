@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.compiled.training_step import Compiled, memory_of, model_of
 from transformer.config import Config
 from transformer.decoding.config import DecodeOptions
-from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.model.transformer import init_params
 from transformer.runs.run_directory import commit
@@ -32,7 +32,7 @@ def compile_search(settings: Config, length: int, device: Any) -> Compiled:
   data = settings.data
   sentences = settings.decode.batch_size
   model = model_of(settings)
-  search = ModelSearch([model], DecodeOptions(**dataclasses.asdict(settings.decode)))
+  search = DecoderSearch([model], DecodeOptions(**dataclasses.asdict(settings.decode)))
   rows = sentence_sharding(make_mesh(MeshConfig(), sentences, [device]), sentences)
   programs = SearchPrograms(search, data.max_length, rows)
   params = jax.eval_shape(lambda: init_params(model, 0))

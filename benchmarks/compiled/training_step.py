@@ -12,7 +12,7 @@ from benchmarks.compiled import hlo
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.model.building import Model, build_model
-from transformer.model.flops import train_step_flops
+from transformer.model.flops import train_flops_per_token
 from transformer.runs.run_directory import commit
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
@@ -74,7 +74,7 @@ def compile_training_step(settings: Config, devices: Sequence[Any]) -> Compiled:
   model = model_of(settings).clone(config=settings.model)
   objective = make_objective(settings, None)
   setup = make_training_setup(settings, model, mesh, objective)
-  flops = sum(train_step_flops(model, objective.passes) or [math.nan])
+  flops = sum(train_flops_per_token(model, objective.passes) or [math.nan])
   facts = {
     'chips': len(devices),
     'device_kind': devices[0].device_kind,
@@ -136,8 +136,9 @@ def print_table(rows: Sequence[tuple[str, str]]):
 def describe(result: dict[str, Any], name: str) -> str:
   """Returns one line that describes the compilation; `name` is the devices' name."""
   length = result['max_length']
+  chips = 'chip' if result['chips'] == 1 else 'chips'
   return (
-    f'{name}, {result["chips"]} chips: {result["rows"]:,} rows of {length} + {length} tokens, '
+    f'{name}, {result["chips"]} {chips}: {result["rows"]:,} rows of {length} + {length} tokens, '
     f'{result["dtype"]}, commit {result["commit"][:7]}'
   )
 

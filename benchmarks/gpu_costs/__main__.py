@@ -24,7 +24,9 @@ from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
 _CHIP = flags.DEFINE_string(
-  'chip', 'h100', 'h100, h200, a100-80gb, a100-40gb, or a JSON file as chips.json.'
+  'chip',
+  'h100',
+  'h100, h200, a100-80gb, a100-40gb, or a JSON file in the format of chips.json.',
 )
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '1x1x1', '1xHOSTSxGPUS, such as 1x1x8 for the eight GPUs of a host.'
@@ -33,7 +35,7 @@ _BY = flags.DEFINE_enum(
   'by', None, ['kind', 'place'], 'Also print a breakdown of time and bytes.'
 )
 _TOP = flags.DEFINE_integer('top', 20, 'Number of lines of --by.', lower_bound=1)
-_HLO = flags.DEFINE_string('hlo', None, 'A file for the program.')
+_HLO = flags.DEFINE_string('hlo', None, 'Write the compiled HLO to this file.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 

@@ -21,11 +21,13 @@ from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
 _CHIP = flags.DEFINE_string(
-  'chip', 'h100', 'h100, h200, a100-80gb, a100-40gb, or a JSON file as chips.json.'
+  'chip',
+  'h100',
+  'h100, h200, a100-80gb, a100-40gb, or a JSON file in the format of chips.json.',
 )
 _LENGTH = flags.DEFINE_integer('length', 32, 'Tokens of a source.', lower_bound=1)
 _TOP = flags.DEFINE_integer('top', 20, 'Lines of kernels.', lower_bound=1)
-_HLO = flags.DEFINE_string('hlo', None, 'A file for the program.')
+_HLO = flags.DEFINE_string('hlo', None, 'Write the compiled HLO to this file.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the results.')
 
 

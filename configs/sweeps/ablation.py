@@ -1,6 +1,6 @@
 r"""Position encodings and pre- or post-norm, with three seeds: all 18 combinations.
 
-  python launch/sweep.py --config=configs/text.py --sweep=configs/sweeps/ablation.py \
+  python launch/sweep.py --config=configs/text.py --search_space=configs/sweeps/ablation.py \
       --workdir=runs/ablation --trials=18 --config.data.dir=DIR --config.train.keep=1
 
 This sweep has not been run yet. Each trial takes as long as a run of the config.

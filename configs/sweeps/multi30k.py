@@ -1,7 +1,7 @@
 r"""Regularization and learning rate on Multi30k, in half the forward teacher's training steps.
 
   python launch/sweep.py --config=configs/multi30k.py:forward \
-      --sweep=configs/sweeps/multi30k.py --workdir=runs/multi30k_sweep --trials=40 \
+      --search_space=configs/sweeps/multi30k.py --workdir=runs/multi30k_sweep --trials=40 \
       --config.data.dir=DIR --config.train.steps=2000 --config.train.eval_every=250 \
       --config.train.keep=1
 

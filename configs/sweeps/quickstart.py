@@ -1,8 +1,9 @@
 r"""The quickstart in a sixth of its steps: learning rate, dropout, label smoothing and norm.
 
-  python launch/sweep.py --config=configs/quickstart.py --sweep=configs/sweeps/quickstart.py \
-      --workdir=runs/sweep --trials=12 --config.train.steps=200 --config.train.eval_every=50 \
-      --config.train.checkpoint_every=50 --config.optimizer.warmup_steps=50
+  python launch/sweep.py --config=configs/quickstart.py \
+      --search_space=configs/sweeps/quickstart.py --workdir=runs/sweep --trials=12 \
+      --config.train.steps=200 --config.train.eval_every=50 --config.train.checkpoint_every=50 \
+      --config.optimizer.warmup_steps=50
 
 The sweep took 13 minutes of CPU time at 57cda65, with an earlier phrasebook. Validation BLEU was
 88.5 for the best trial and 0.008 for the worst.

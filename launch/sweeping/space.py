@@ -86,7 +86,7 @@ def load(filename: str) -> Space:
     defined = runpy.run_path(filename)
   except OSError as error:
     raise UserError(
-      f'--sweep must be the file of a search space, such as '
+      f'--search_space must be the file of a search space, such as '
       f'configs/sweeps/quickstart.py; {filename}: {error.strerror}'
     ) from error
   except (Exception, SystemExit) as error:  # A program may raise anything.

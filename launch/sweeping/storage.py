@@ -116,7 +116,7 @@ def open_database(url: str) -> Database:
       missing = getattr(error.__cause__, 'name', None) or 'a driver'
       raise UserError(
         f'--storage={without_password(url)} needs {missing}, which is not installed; install '
-        'it, or use a different driver, such as of postgresql+psycopg://: pip install '
+        'it, or use a different driver, such as psycopg (postgresql+psycopg://): pip install '
         '"psycopg[binary]"'
       ) from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:

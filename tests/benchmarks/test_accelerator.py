@@ -239,7 +239,7 @@ def test_everything_runs_at_toy_size_on_a_bare_machine(tmp_path, bare):
   assert path.read_bytes() == before
 
 
-def test_weights_come_back_as_bfloat16(tmp_path, monkeypatch):
+def test_weights_round_trip_as_bfloat16(tmp_path, monkeypatch):
   vocabulary = Vocabulary.train(['a dog and a man', 'ein hund und ein mann'] * 9, 280)
   # A run that was trained on a GPU, whose kernels this machine lacks.
   config = Config.from_dict(

@@ -137,7 +137,7 @@ def test_the_script_prints_the_papers_formulas_next_to_the_counts(tmp_path):
     '--turns=0',
     '--lengths=32,64,128',
     '--widths=16,32',
-    '--reaches=4,8,28',
+    '--path_lengths=4,8,28',
     '--fit_from_length=16',
     '--fit_from_width=16',
     f'--output={tmp_path}/plot.svg',

@@ -16,7 +16,7 @@ from transformer.system import installation
 def test_a_path_with_a_scheme_is_rejected(evaluate, flags):
   message = evaluate.rejects(*flags.split())
   path = re.split('[= ]', flags)[-1]
-  assert message.startswith(f'{path} must be a path on this machine')
+  assert message.startswith(f'{path} must be a local path')
   assert re.search(r'begins with \w+://$', message)
 
 
@@ -72,7 +72,7 @@ def test_commands_print_help_and_errors_without_importing_jax(
     f'import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom {name} import start\nstart()\n'
   )
   monkeypatch.setattr(sys, 'argv', [str(script)])
-  spelled = installation.spell_commands(written)
+  spelled = installation.rewrite_commands(written)
   assert f'  attention-{name} ' in spelled
   assert run(script, '-?')[:2] == (
     0,

@@ -7,7 +7,7 @@ from transformer.data.config import DataConfig
 from transformer.errors import UserError
 
 
-def test_a_file_of_the_split_is_no_output(tmp_path):
+def test_output_must_not_overwrite_a_file_of_the_split(tmp_path):
   data = DataConfig(
     'text', dir=str(tmp_path), source_language='en', target_language='de'
   )

@@ -66,7 +66,7 @@ def test_a_run_resumes_or_another_starts_with_its_settings(
   status, _, err = train(f'--workdir={run}', '--config.train.keep=3')
   assert status == 0 and 'the run is done: step 2 of 2' in err, err
   # A finished run is unchanged.
-  assert run_directory.read_config(run)['train']['keep'] == 5
+  assert run_directory.read_config_dict(run)['train']['keep'] == 5
   status, _, err = train(
     f'--workdir={run}', '--config.train.keep=3', '--config.train.steps=3'
   )
@@ -78,7 +78,7 @@ def test_a_run_resumes_or_another_starts_with_its_settings(
   }
   assert 'seed was 0, is now 7' in train.rejects(f'--workdir={run}', '--config.seed=7')
   settings = base.get_config(str(run)).to_dict()
-  assert settings == Config.from_dict(run_directory.read_config(run)).to_dict()
+  assert settings == Config.from_dict(run_directory.read_config_dict(run)).to_dict()
   assert settings['train']['keep'] == 3
   new = f'--workdir={tmp_path}/new'
   status, _, err = train(f'--config={run}', new, '--config.model.key_dim=5', '--check')

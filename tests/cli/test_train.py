@@ -293,7 +293,7 @@ def test_a_check_reports_the_same_errors_as_a_start(
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
   assert fact in train.rejects_alike(*start)
-  status, _, err = train(*start, '--check', '--nofiles')
+  status, _, err = train(*start, '--check', '--nocheck_files')
   assert status == 0 and 'flags and config are valid' in err, err
 
 
@@ -338,7 +338,7 @@ def test_log_lines_are_short_at_a_terminal(train, folder, tmp_path):
 def test_validation_while_training_is_greedy_however_the_run_decodes(
   trained, tmp_path, monkeypatch
 ):
-  settings = run_directory.read_config(trained)
+  settings = run_directory.read_config_dict(trained)
   settings['decode']['beam_size'] = 3
   settings['train']['tokens_per_batch'] = 4 * 64  # A row for each device.
 

@@ -10,7 +10,7 @@ import pytest
 from transformer.errors import UserError
 from transformer.files import read_sealed, write_sealed
 from transformer.runs.loading import load_run
-from transformer.runs.run_directory import read_config
+from transformer.runs.run_directory import read_config_dict
 
 
 class Mark:
@@ -64,7 +64,7 @@ def test_a_pickle_in_a_run_is_not_loaded(train, evaluate, folder, copied, plante
 
 @pytest.mark.parametrize('value', [10**9, 999])
 def test_an_impossible_model_is_rejected(trained, copied, value):
-  settings = read_config(trained)
+  settings = read_config_dict(trained)
   for name in (
     'num_layers',
     'model_dim',

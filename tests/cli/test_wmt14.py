@@ -58,7 +58,7 @@ def test_the_papers_config_trains_and_scores_its_data_set(
   )
   assert status == 0, err
   assert 'training a vocabulary of 300 pieces' in err
-  settings = run_directory.read_config(tmp_path / 'run')
+  settings = run_directory.read_config_dict(tmp_path / 'run')
   kept = {
     name: value for name, value in flatten(settings).items() if name not in smaller
   }

@@ -130,7 +130,7 @@ def test_chunks_change_nothing(monkeypatch, encode):
   st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=7),
 )
 @settings(max_examples=20, deadline=None)
-def test_sentences_come_back_from_the_flat_array(first, second):
+def test_sentences_round_trip_through_the_flat_array(first, second):
   joined = Sentences.from_lists(first)
   both = Sentences.concatenate([joined, Sentences.from_lists(second)])
   chex.assert_type([joined.tokens, both.tokens], np.int32)

@@ -34,14 +34,14 @@ class Numbers:
     self.computed = []
     self._refills, self._slow = refills, slow
 
-  def search(self, batch, stop_early):
+  def search(self, batch, pause_for_refill):
     t = batch.t
     if batch.state is None:
       numbers = np.array([batch.rows.get(row, -1) for row in range(SIZE)])
       tokens = np.int32(0)
     else:
       numbers, tokens = batch.state
-    assert len(numbers) == SIZE and t == tokens and stop_early == self._refills
+    assert len(numbers) == SIZE and t == tokens and pause_for_refill == self._refills
     self.computed.append(
       (
         batch.bucket,
@@ -117,7 +117,7 @@ def test_batches_are_filled_up_and_few_sentences_wait(threads):
 def test_the_last_batches_begin_and_threads_work_side_by_side():
   together, begun = threading.Barrier(3, timeout=60), []
 
-  def finish(batch, stop_early):
+  def finish(batch, pause_for_refill):
     begun.append(batch.bucket)
     if batch.bucket >= 4:
       together.wait()
@@ -132,7 +132,7 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
   begun = []
 
-  def finish(batch, stop_early):
+  def finish(batch, pause_for_refill):
     begun.append(batch)
     if batch.bucket == 48 and error is KeyboardInterrupt:
       signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

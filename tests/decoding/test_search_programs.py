@@ -10,7 +10,7 @@ import pytest
 from tests.toy_translation import ROUNDING, whole_search
 from transformer.data.batch import EOS_ID, PAD_ID
 from transformer.decoding.config import DecodeOptions
-from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
 from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
@@ -33,14 +33,14 @@ def sources():
 
 @pytest.mark.long(but=('True',))
 @pytest.mark.parametrize(
-  ('stop_early', 'wanted_stops'),
+  ('pause_for_refill', 'wanted_stops'),
   [(True, [8, 12, 16, 20, 24, 28, 32, 36, 40, 42]), (False, [16, 42])],
   ids=['True', 'False'],
 )
-def test_the_parts_find_what_the_whole_finds(stop_early, wanted_stops):
+def test_the_parts_find_what_the_whole_finds(pause_for_refill, wanted_stops):
   params = jax.jit(lambda: init_params(MODEL, 5))()
   programs = SearchPrograms(
-    ModelSearch([MODEL], CONFIG), LONGEST, replicated(sentence_mesh(1))
+    DecoderSearch([MODEL], CONFIG), LONGEST, replicated(sentence_mesh(1))
   )
   source_BS, limits_B = sources()
   state = programs.begin([params], (), SearchInputs(source_BS, limits_B))
@@ -48,7 +48,7 @@ def test_the_parts_find_what_the_whole_finds(stop_early, wanted_stops):
   t, done_B, stops = 0, False, []
   while not np.all(done_B):
     state, t, done_B, result = programs.advance(
-      [params], (), state, length, t, stop_early
+      [params], (), state, length, t, pause_for_refill
     )
     stops.append(t)
   wanted = whole_search(MODEL, CONFIG)(params, source_BS, limits_B)

@@ -9,7 +9,7 @@ import pytest
 from transformer.experiment import meter as meter_file
 from transformer.experiment.meter import WALL_CLOCK, Meter
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_step_flops
+from transformer.model.flops import train_flops_per_token
 from transformer.model.transformer import Transformer
 from transformer.training.objective import Objective
 
@@ -51,7 +51,7 @@ def test_times_are_only_of_training_steps_after_the_first_and_include_the_wait_f
       now += wait
       yield wait
 
-  meter = Meter({}, positions=20, utilization=(0.01, 1.0))
+  meter = Meter({}, positions=20, utilization_per_token_rate=(0.01, 1.0))
   # The first step compiles, so it is not timed, and neither is the wait before it.
   for wait in meter.measure_wait(slow([100.0, 3.0, 0.0, 1.0])):
     now += 2.0
@@ -82,16 +82,16 @@ def test_utilization_counts_the_passes_and_other_models_and_divides_by_all_peaks
   )
   objective = Objective(None, passes=2, extra_models=[other])
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: None)
-  assert meter_file.utilization(model, 4, objective) is None
+  assert meter_file.utilization_per_token_rate(model, 4, objective) is None
   monkeypatch.setattr(meter_file, 'peak_flops', lambda kind: 1e6)
-  of_source, of_target = train_step_flops(model, 2, [other])
-  assert meter_file.utilization(model, 4, objective) == pytest.approx(
+  of_source, of_target = train_flops_per_token(model, 2, [other])
+  assert meter_file.utilization_per_token_rate(model, 4, objective) == pytest.approx(
     (of_source / 4e6, of_target / 4e6)
   )
 
 
 def test_metrics_from_a_clock_are_omitted_if_no_step_was_timed():
-  meter = Meter({}, positions=20, utilization=(1.0, 1.0))
+  meter = Meter({}, positions=20, utilization_per_token_rate=(1.0, 1.0))
   meter.add(SUMS)  # The first step of a process.
   first = meter.flush(0.5)
   meter.add(SUMS)

@@ -6,7 +6,7 @@ from launch.config_file import config_file, with_settings
 from transformer.config import Config
 
 
-def test_every_config_comes_back_from_its_file(tmp_path):
+def test_every_config_round_trips_through_its_file(tmp_path):
   settings = {
     'model.key_dim': 7,
     'data.train': ('a "b" \\', 'c'),

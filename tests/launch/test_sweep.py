@@ -38,7 +38,7 @@ def sweep_of(folder, tmp_path):
         root,
         tmp_path / 'sweep',
         f'--config={folder}/tiny.py',
-        f'--sweep={searched}',
+        f'--search_space={searched}',
         *flags,
       )
     )

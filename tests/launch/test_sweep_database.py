@@ -40,7 +40,7 @@ def test_a_database_that_cannot_be_used_is_one_line(
   (tmp_path / 'space.py').write_text(GOOD)
   message = launch.rejects(
     f'--config={folder}/tiny.py',
-    f'--sweep={tmp_path}/space.py',
+    f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
     '--trials=3',
     f'--storage={url}',
@@ -176,7 +176,7 @@ def test_four_workers_share_a_database_and_one_is_killed(folder, tmp_path):
       sandbox,
       workdir,
       f'--config={folder}/tiny.py',
-      f'--sweep={sandbox}/jobs.py',
+      f'--search_space={sandbox}/jobs.py',
       '--trials=5',
       '--workers=2',
       '--config.train.steps=10',

@@ -26,11 +26,11 @@ def returning(value):
       ['--slurm', "--sbatch=--comment='a"],
       ['split into words: No closing quotation'],
     ),
-    (GOOD, ['--sweep='], ['--sweep= is empty']),
+    (GOOD, ['--search_space='], ['--search_space= is empty']),
     (
       GOOD,
-      ['--sweep=/nowhere.py'],
-      ['--sweep must be the file', '/nowhere.py: No such file'],
+      ['--search_space=/nowhere.py'],
+      ['--search_space must be the file', '/nowhere.py: No such file'],
     ),
     (GOOD, ['--workdir=a:b'], ['--workdir must not contain a colon', 'a:b']),
     (
@@ -125,7 +125,7 @@ def test_user_error_is_one_line_before_anything_is_started(
   (tmp_path / 'space.py').write_text(text)
   message = launch.rejects(
     f'--config={folder}/tiny.py',
-    f'--sweep={tmp_path}/space.py',
+    f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
     '--trials=3',
     '--dry_run',
@@ -166,7 +166,7 @@ def test_a_sweep_without_a_result_says_why(
     sweep.run_next(end)
   flags = (
     f'--config={folder}/tiny.py',
-    f'--sweep={tmp_path}/space.py',
+    f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
   )
   status, out, err = launch(*flags, '--trials=2')
@@ -187,7 +187,7 @@ def test_the_spaces_that_come_with_the_code_draw_configs(name, file, monkeypatch
   words = shlex.split(command.replace('\\\n', ''))
   assert (
     words[:2] == ['python', 'launch/sweep.py']
-    and f'--sweep=configs/sweeps/{name}.py' in words
+    and f'--search_space=configs/sweeps/{name}.py' in words
   )
   # The config accepts everything that may be drawn.
   config = Config.from_dict(
@@ -209,7 +209,7 @@ def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):
   (tmp_path / 'space.py').write_text(GOOD)
   status, out, err = launch(
     f'--config={folder}/tiny.py',
-    f'--sweep={tmp_path}/space.py',
+    f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/a 5% b',
     '--trials=3',
     '--workers=4',
@@ -262,7 +262,7 @@ _results.{function} = _stop
 """)
   status, out, err = launch(
     f'--config={folder}/tiny.py',
-    f'--sweep={tmp_path}/space.py',
+    f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
     '--trials=1',
   )

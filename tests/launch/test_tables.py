@@ -187,7 +187,11 @@ def test_a_sweep_that_is_done_prints_only_its_table(folder, tmp_path):
   sandbox = tmp_path / 'sandbox'
   sweep_sandbox.build(sandbox)
   (tmp_path / 'space.py').write_text(SEEDS)
-  flags = [f'--config={folder}/tiny.py', f'--sweep={tmp_path}/space.py', '--trials=3']
+  flags = [
+    f'--config={folder}/tiny.py',
+    f'--search_space={tmp_path}/space.py',
+    '--trials=3',
+  ]
   flags.append('--config.train.steps=10')
   tables_of = []
   for more in ([], ['--format=csv'], ['--format=latex', '--mean_over_seeds']):

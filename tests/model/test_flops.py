@@ -7,13 +7,15 @@ import pytest
 
 from tests.model.conftest import SIZES, N
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops, train_step_flops
+from transformer.model.flops import train_flops, train_flops_per_token
 from transformer.model.transformer import Transformer
 
 
 def of_a_row(model, source_length, target_length):
   """Returns the FLOPs of a training step for a row of a batch."""
-  of_source, of_target = train_step_flops(model, 1, (), source_length, target_length)
+  of_source, of_target = train_flops_per_token(
+    model, 1, (), source_length, target_length
+  )
   return of_source * source_length + of_target * target_length
 
 
@@ -100,7 +102,7 @@ def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
 def test_another_model_adds_a_forward_pass_a_third_of_a_training_step():
   model = Transformer(ModelConfig(num_layers=1, model_dim=8, ff_dim=16, num_heads=2), N)
   other = Transformer(ModelConfig(), N)
-  assert train_step_flops(model, 2, [other, other], 5, 7) == pytest.approx(
+  assert train_flops_per_token(model, 2, [other, other], 5, 7) == pytest.approx(
     [
       2 * own + 2 / 3 * more
       for own, more in zip(model.flops(5, 7), other.flops(5, 7), strict=True)
@@ -108,7 +110,7 @@ def test_another_model_adds_a_forward_pass_a_third_of_a_training_step():
   )
 
 
-def test_the_operations_of_a_model_that_does_not_count_them_are_not_known():
+def test_the_flops_of_a_model_that_does_not_count_them_are_not_known():
   model = Transformer(ModelConfig(), N)
-  assert train_step_flops(model) and train_step_flops(nn.Dense(3)) is None
-  assert train_step_flops(model, extra_models=[nn.Dense(3)]) is None
+  assert train_flops_per_token(model) and train_flops_per_token(nn.Dense(3)) is None
+  assert train_flops_per_token(model, extra_models=[nn.Dense(3)]) is None

@@ -57,7 +57,7 @@ def initialized_and_applied(module, call, *given):
   )(*given)
 
 
-def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
+def test_kernels_have_glorot_scale_and_biases_are_zero():
   module, x = Layer(CONFIG), normal(B, S, D)
   p = jax.jit(
     lambda: module.init(jax.random.key(0), x, NO_CONTEXT, deterministic=True)
@@ -75,7 +75,7 @@ def test_kernels_start_as_wide_as_glorot_and_biases_at_zero():
     assert not np.any(p[sublayer][name]['bias'])
 
 
-def test_other_tables_start_as_wide_as_embeddings():
+def test_other_tables_have_the_init_scale_of_embeddings():
   positions, learned = jnp.arange(T), config(positions='learned')
   model = Transformer(config(num_layers=1, tie_output=False), N)
   tables = {

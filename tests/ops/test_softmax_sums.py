@@ -131,7 +131,7 @@ def test_losses_and_gradients_of_gpus_match_float64(monkeypatch, smoothing):
   assert not np.any(gradient[weights == 0])
 
 
-def test_both_can_be_differentiated_again_in_both_directions():
+def test_second_derivatives_in_forward_and_reverse_mode():
   logits_TN = jnp.asarray(logits_BTN()[1, :, :13])
   tangent_TN = jnp.cos(jnp.arange(logits_TN.size, dtype=jnp.float32)).reshape(7, 13)
 

@@ -116,4 +116,4 @@ def test_a_damaged_description_is_neither_scored_nor_resumed(
       if name == run_directory.RUN:
         raises_user_error(lambda: train_run(config, copy), name, done)
       elif name == run_directory.CONFIG and kind != 'delete':
-        raises_user_error(lambda: run_directory.read_config(copy), name, done)
+        raises_user_error(lambda: run_directory.read_config_dict(copy), name, done)

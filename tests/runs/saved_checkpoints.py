@@ -44,7 +44,7 @@ def save(directory, steps, bleu=(), keep=9):
 
 
 def looked_at(directory, action):
-  """Returns `action` of the checkpoints in a directory, opened to be read."""
+  """Returns the result of `action` for the checkpoints in a directory, opened to be read."""
   return action(Checkpoints(directory))
 
 

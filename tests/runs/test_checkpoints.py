@@ -173,6 +173,6 @@ def test_a_checkpoint_that_training_removes_is_not_called_damaged(directory):
     checkpoints.average_params([1], LIKE.params)
 
   with pytest.raises(
-    UserError, match='1 was removed in the meantime, as a run in training'
+    UserError, match='1 was deleted in the meantime: a run deletes old'
   ):
     looked_at(directory, use)

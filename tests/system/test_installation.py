@@ -70,13 +70,13 @@ def test_log_lines_of_this_project_are_shown_but_not_of_libraries(
 )
 def test_commands_are_spelled_as_the_user_has_them(monkeypatch, request, text, spelled):
   monkeypatch.setattr(sys, 'argv', ['/somewhere/train.py'])
-  assert installation.spell_commands(text) == text
+  assert installation.rewrite_commands(text) == text
   # A package that is installed in place is in its checkout.
   monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/attention-train'])
-  assert installation.spell_commands(text) == spelled
+  assert installation.rewrite_commands(text) == spelled
   request.getfixturevalue('installed')
   monkeypatch.setattr(sys, 'argv', ['/somewhere/transformer/tools/convert/__main__.py'])
-  assert installation.spell_commands(text) == spelled
+  assert installation.rewrite_commands(text) == spelled
 
 
 def test_a_config_missing_here_is_found_in_this_project(installed):

@@ -1,4 +1,4 @@
-"""A JAX that computes wrong numbers, or has unsupported flags, is rejected."""
+"""A JAX that gives incorrect results, or has unsupported flags, is rejected."""
 
 import jax
 import jaxlib
@@ -24,7 +24,7 @@ def test_a_jaxlib_that_computes_wrongly_is_rejected_before_anything_is_written(
     lambda: load_run(tmp_path),
     lambda: train_run(Settings(), tmp_path / 'run'),
   ):
-    with pytest.raises(UserError, match='computes wrong numbers') as error:
+    with pytest.raises(UserError, match='gives incorrect results') as error:
       use()
     assert '\n' not in str(error.value)
   assert not list(tmp_path.iterdir())

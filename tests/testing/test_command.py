@@ -67,6 +67,14 @@ def test_a_broken_model_fails_with_one_sentence_under_plain_pytest(tmp_path):
   [
     (['--model=nowhere:Model'], 'nowhere:Model cannot be imported'),
     (['--config.model.num_layers=2'], 'pass --config=configs/NAME.py, too'),
+    (
+      [
+        f'--config={ROOT}/configs/quickstart.py',
+        '--config.model.module=("transformer.model.transformer:Transformer", {"hidden": 5})',
+        '--model=transformer.model.transformer:Transformer',
+      ],
+      "argument 'hidden'",
+    ),
   ],
 )
 def test_user_error_is_one_line(tmp_path, arguments, fact):

@@ -1,4 +1,4 @@
-"""`prepare` makes a set of TFDS ready, or ends in a line."""
+"""`prepare` prepares a TFDS dataset, or ends in a line."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def config(folder, name=NAME) -> DataConfig:
   )
 
 
-def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
+def test_the_command_prepares_a_dataset_and_ends_in_a_line(write_wmt14, tmp_path):
   def run(*args):
     return subprocess.run(
       [sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare', *args],
@@ -54,8 +54,8 @@ def test_the_command_prepares_a_set_and_ends_in_a_line(write_wmt14, tmp_path):
 
 
 @pytest.fixture
-def small_set(monkeypatch):
-  """Returns the class of a set of TFDS that writes seven pairs instead of downloading data."""
+def small_dataset(monkeypatch):
+  """Returns the class of a TFDS dataset that writes seven pairs instead of downloading data."""
   cls = tfds.builder_cls('wmt14_translate')
   monkeypatch.setattr(
     cls, '_split_generators', lambda self, _: {'train': self._generate_examples()}
@@ -68,18 +68,18 @@ def small_set(monkeypatch):
   return cls
 
 
-def test_a_set_is_prepared_once(small_set, tmp_path, monkeypatch, capfd):
+def test_a_dataset_is_prepared_once(small_dataset, tmp_path, monkeypatch, capfd):
   prepare(NAME, str(tmp_path))
   pairs = open_corpus(config(tmp_path), 'train')[:]
   assert sorted(pairs) == [(f'der {i}', str(i)) for i in range(7)]
   assert capfd.readouterr().out == ''
-  monkeypatch.setattr(small_set, '_generate_examples', None)
+  monkeypatch.setattr(small_dataset, '_generate_examples', None)
   prepare(NAME, str(tmp_path))
   assert open_corpus(config(tmp_path), 'train')[:] == pairs
 
 
 def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(
-  small_set, tmp_path
+  small_dataset, tmp_path
 ):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=f'{NAME} could not be prepared in .*file: '):
@@ -144,8 +144,8 @@ def test_archives_are_unpacked_without_tensorflow(tmp_path, monkeypatch, kind):
     }
 
   monkeypatch.setattr(tfds.builder_cls('wmt14_translate'), '_split_generators', split)
-  prepare(NAME, str(tmp_path / 'sets'))
-  assert sorted(open_corpus(config(tmp_path / 'sets'), 'train')[:]) == [
+  prepare(NAME, str(tmp_path / 'datasets'))
+  assert sorted(open_corpus(config(tmp_path / 'datasets'), 'train')[:]) == [
     ('ein Käse', 'a cheese'),
     ('zwei', 'two'),
   ]

@@ -95,6 +95,6 @@ def test_an_alpha_out_of_range_is_rejected(alpha):
 
 
 @pytest.mark.parametrize('rate', [0.0, 0.1])
-def test_passes_that_differ_by_no_dropout_are_doubted(caplog, rate):
+def test_zero_dropout_logs_a_warning(caplog, rate):
   r_drop(Config.from_dict({'model': {'dropout': 0.0, 'activation_dropout': rate}}))
   assert ('set model.dropout' in caplog.text) == (not rate)

@@ -37,6 +37,10 @@ def nothing(config):
   pass
 
 
+def bare_loss(config):
+  return lambda model, params, batch, key: {}
+
+
 def without_weight(config):
   return Objective(lambda *_, **__: {'loss': jnp.float32(0), 'nll': jnp.float32(0)})
 
@@ -180,6 +184,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     (('no_module:f',), 'the objective no_module:f cannot be imported'),
     (('my_losses:focal', 1.0, 2.0), r'1\.0, 2\.0\) cannot be built: TypeError'),
     ((f'{__name__}:nothing',), 'must return an Objective, .*; got None'),
+    ((f'{__name__}:bare_loss',), 'must return an Objective, .* failed: TypeError'),
     ((f'{__name__}:wrong',), 'wrong failed: ZeroDivisionError'),
     (
       (f'{__name__}:without_weight',),

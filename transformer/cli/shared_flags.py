@@ -143,7 +143,7 @@ def define_config() -> flags.FlagHolder:
     None,
     'The config file, or the directory or config.json of a run for its settings. '
     '--config.GROUP.KEY=VALUE overrides a setting, such as --config.train.steps=100; '
-    'transformer/*/config.py lists all settings.',
+    'transformer/config.py and transformer/*/config.py list all settings.',
   )
   flags.FLAGS[holder.name].parser = flag_parsers.ConfigFile()
   return holder

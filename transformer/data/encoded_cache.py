@@ -64,10 +64,8 @@ def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
   """Writes an encoding from chunks (source, target) of all pairs; renamed once complete."""
   if place.exists():
     logging.warning('the encoded corpus %s is damaged; encoding it again', place)
-  for left in (
-    place,
-    *place.parent.glob(f'{place.name}.*.tmp'),
-  ):  # Leftovers of a killed process.
+  # A killed process may have left temporary files.
+  for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):
     shutil.rmtree(left, ignore_errors=True)
   with files.new_folder(place) as folder:
     done = 0

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from transformer.config_fields import check_range
 from transformer.data.vocabulary.vocabularies import fingerprints
-from transformer.decoding.teacher_forcing import max_lengths
+from transformer.decoding.batching import max_lengths
 from transformer.errors import UserError
 from transformer.runs.loading import Run, load_run
 

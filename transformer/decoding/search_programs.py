@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 
 from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID, PAD_ID
-from transformer.decoding.model_search import ModelSearch, SearchInputs
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.model.building import python_modules
 from transformer.model.search_state import DecoderState, EncodedSource, KVCache
 from transformer.ops.beam_search import BeamSearchState
@@ -75,7 +75,9 @@ class SearchPrograms:
   encoded sources.
   """
 
-  def __init__(self, search: ModelSearch, longest: int, batch_sharding: NamedSharding):
+  def __init__(
+    self, search: DecoderSearch, longest: int, batch_sharding: NamedSharding
+  ):
     """Plans the programs for sources of at most `longest` tokens.
 
     `batch_sharding` splits the sentences of a batch over devices.
@@ -103,11 +105,11 @@ class SearchPrograms:
     return state
 
   def advance(
-    self, params, tables, state: BatchState, length: int, t: int, stop_early: bool
+    self, params, tables, state: BatchState, length: int, t: int, pause_for_refill: bool
   ) -> tuple[BatchState, int, jax.Array, Hypotheses]:
     """Adds tokens to hypotheses of `t` tokens; stops early if every sentence is finished.
 
-    Stops when the cache is full; with `stop_early`, also every few tokens.
+    Stops when the cache is full; with `pause_for_refill`, also every few tokens.
 
     Returns:
       The state, which reuses the memory of the previous state; the number of tokens; whether each
@@ -119,7 +121,7 @@ class SearchPrograms:
     if t in lengths:
       search = _grow(search, full)
     stop = t + _STOPS if t else _FIRST_STOP
-    t = min(stop, full) if stop_early else full
+    t = min(stop, full) if pause_for_refill else full
     arguments = params, inputs, search, (tables, np.int32(t))
     _, program = self._program(self._advance, length, arguments)
     search, (done_B, best) = program(*arguments)

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
+from transformer.decoding.batching import batched, padded, padded_length
 from transformer.decoding.config import DecodeOptions
 from transformer.decoding.continuous_batching import SearchBatch, SearchResult
-from transformer.decoding.model_search import SearchInputs, random_keys
+from transformer.decoding.decoder_search import SearchInputs, random_keys
 from transformer.decoding.search_programs import SearchPrograms, encoded_length
-from transformer.decoding.teacher_forcing import batched, padded, padded_length
 from transformer.ops.search import Hypotheses
 
 
@@ -106,14 +106,14 @@ class SentenceSearch:
   target: Vocabulary
   longest: int
 
-  def search(self, batch: SearchBatch, stop_early: bool) -> SearchResult:
+  def search(self, batch: SearchBatch, pause_for_refill: bool) -> SearchResult:
     """Adds tokens to a batch; returns its unfinished part, and (text, score) lists by number."""
     state = batch.state
     if state is None:
       inputs = search_inputs(list(batch.rows.values()), self.decoding, self.longest)
       state = self.programs.begin(self.params, self.tables, inputs)
     state, t, done_B, hypotheses = self.programs.advance(
-      self.params, self.tables, state, batch.bucket.length, batch.t, stop_early
+      self.params, self.tables, state, batch.bucket.length, batch.t, pause_for_refill
     )
     # Reading an array whose computation ran out of memory would kill the process silently.
     done_B = jax.device_get(jax.block_until_ready(done_B))

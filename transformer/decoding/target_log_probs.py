@@ -10,13 +10,13 @@ import numpy as np
 from absl import logging
 
 from transformer.data.batch import PAD_ID
-from transformer.decoding.model_search import log_mean_probability
-from transformer.decoding.teacher_forcing import (
+from transformer.decoding.batching import (
   batch_from_padded,
   encode_pairs,
   max_lengths,
   pair_batches,
 )
+from transformer.decoding.decoder_search import log_mean_probability
 from transformer.ops.linear import logits
 from transformer.runs.loading import Run, check_finite_scores
 from transformer.training.objective import model_inputs

@@ -10,10 +10,11 @@ from jax.sharding import Mesh
 
 from transformer.data.text.text_files import is_blank
 from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.decoding.batching import truncated
 from transformer.decoding.config import DecodeOptions
 from transformer.decoding.constraint import UNCONSTRAINED, Constraint
 from transformer.decoding.continuous_batching import search_batches
-from transformer.decoding.model_search import ModelSearch
+from transformer.decoding.decoder_search import DecoderSearch
 from transformer.decoding.search_programs import SearchPrograms
 from transformer.decoding.sentence_search import (
   Sentence,
@@ -21,7 +22,6 @@ from transformer.decoding.sentence_search import (
   batch_sentences,
   search_inputs,
 )
-from transformer.decoding.teacher_forcing import truncated
 from transformer.model.building import Model
 from transformer.system.machine import usable_cores
 from transformer.system.progress import progress_bar
@@ -168,7 +168,7 @@ class Translator:
   ) -> SearchPrograms:
     """Returns the programs of a search; they do not depend on the seed."""
     return _cached_programs(
-      ModelSearch(self.models, dataclasses.replace(decoding, seed=0), constraint),
+      DecoderSearch(self.models, dataclasses.replace(decoding, seed=0), constraint),
       self.max_length,
       sentence_sharding(self.mesh, decoding.batch_size),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import jax
 
 from transformer.model.building import Model
-from transformer.model.flops import peak_flops, train_step_flops
+from transformer.model.flops import peak_flops, train_flops_per_token
 from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS, Objective
 
 # Wall-clock metrics, which differ between runs that are otherwise bit-identical.
@@ -26,16 +26,16 @@ class Meter:
     self,
     sums: Mapping[str, float],
     positions: int,
-    utilization: tuple[float, float] | None = None,
+    utilization_per_token_rate: tuple[float, float] | None = None,
   ):
     """Starts from earlier sums, or {}.
 
     Args:
       positions: target positions per batch.
-      utilization: the return value of the function `utilization`.
+      utilization_per_token_rate: the return value of the function of this name.
     """
     self._positions = positions
-    self._utilization = utilization
+    self._utilization_per_token_rate = utilization_per_token_rate
     self._clock: float | None = None
     self._waiting = 0.0
     self.sums = Counter(sums)
@@ -94,8 +94,8 @@ class Meter:
       target_speed = self._timed['target_tokens'] / seconds
       values['train/data_wait'] = self._timed['waited'] / seconds
       values['tokens_per_second'] = target_speed
-      if self._utilization is not None:
-        of_source, of_target = self._utilization
+      if self._utilization_per_token_rate is not None:
+        of_source, of_target = self._utilization_per_token_rate
         values['flops_utilization'] = (
           of_source * source_speed + of_target * target_speed
         )
@@ -109,7 +109,7 @@ def perplexity(loss: float) -> float:
   return math.exp(loss) if not loss >= 700 else math.inf
 
 
-def utilization(
+def utilization_per_token_rate(
   model: Model, devices: int, objective: Objective
 ) -> tuple[float, float] | None:
   """Returns the fractions of peak FLOP/s that one source and one target token per second use.
@@ -117,7 +117,7 @@ def utilization(
   Returns None if the peak of the devices, or the FLOPs of the model, are unknown.
   """
   peak = peak_flops(jax.devices()[0].device_kind)
-  by_token = train_step_flops(model, objective.passes, objective.extra_models)
+  by_token = train_flops_per_token(model, objective.passes, objective.extra_models)
   if peak is None or by_token is None:
     return None
   of_source, of_target = by_token

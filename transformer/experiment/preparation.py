@@ -30,7 +30,7 @@ from transformer.experiment.init_from import (
 from transformer.experiment.open_run import RunState, read_run_state
 from transformer.experiment.validation import check_metrics
 from transformer.model.building import build_model
-from transformer.model.flops import train_step_flops
+from transformer.model.flops import train_flops_per_token
 from transformer.runs import record, resuming, run_directory
 from transformer.runs.checkpoints import Checkpoints
 from transformer.runs.loading import Run
@@ -155,7 +155,7 @@ def _flops(setup: TrainingSetup, shape: BatchShape) -> float | None:
   """Returns the FLOPs of a training step, including padded positions; None if unknown."""
   rows, source_length, target_length = shape
   objective = setup.objective
-  by_token = train_step_flops(
+  by_token = train_flops_per_token(
     setup.model, objective.passes, objective.extra_models, source_length, target_length
   )
   if by_token is None:

@@ -18,7 +18,7 @@ from transformer.data.batch import Batch
 from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import warn_on_error
 from transformer.experiment.divergence import check_finite_step
-from transformer.experiment.meter import Meter, utilization
+from transformer.experiment.meter import Meter, utilization_per_token_rate
 from transformer.experiment.tensorboard import TENSORBOARD, TensorBoard
 from transformer.experiment.trackers import Trackers
 from transformer.experiment.validation import Evaluation
@@ -56,7 +56,7 @@ class RunLogger:
     self._workdir = workdir
     self._config = config
     self._schedule = setup.schedule
-    speed = utilization(setup.model, setup.mesh.size, setup.objective)
+    speed = utilization_per_token_rate(setup.model, setup.mesh.size, setup.objective)
     self.meter = Meter(history.get('meter', {}), rows * length, speed)
     self._first = processes.is_first()
     processes.broadcast_from_first(
@@ -154,7 +154,7 @@ class RunLogger:
     )
 
   def _write(self, step: int, values: Mapping[str, float], shown: Mapping[str, str]):
-    """Writes numbers to `metrics.jsonl` and the trackers; shows some as text at the bar."""
+    """Writes numbers to `metrics.jsonl` and the trackers; shows some in the progress bar."""
     # JSON has neither NaN nor infinity.
     numbers = {
       name: value if math.isfinite(value) else None for name, value in values.items()

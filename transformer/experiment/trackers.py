@@ -1,4 +1,4 @@
-"""Trackers of a run in training: TensorBoard, and the plugins of `train.trackers`."""
+"""Trackers of a training run: TensorBoard, and the plugins of `train.trackers`."""
 
 import copy
 import queue

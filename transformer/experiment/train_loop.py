@@ -28,7 +28,7 @@ from transformer.runs.evaluations import (
 )
 from transformer.system import processes
 from transformer.system.bfloat16 import advise_bfloat16
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 from transformer.system.jax_backend import check_backend
 from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
@@ -183,8 +183,8 @@ def _check_machine(config: Config):
     missing := missing_for_fused_attention(config.model.head_key_dim)
   ):
     raise UserError(
-      f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for it as the '
-      'README says; elsewhere, set --config.model.attention=reference'
+      f'model.attention=cudnn needs {missing}; with such a GPU, install JAX for that platform '
+      '(see the README); elsewhere, set --config.model.attention=reference'
     )
   check_even_sharding(
     config.mesh,
@@ -208,5 +208,5 @@ def _log_end(config: TrainConfig, workdir: Path, step: int, evaluations: Evaluat
       name,
       score,
     )
-  command = spell_commands('score it with: python eval.py --workdir=')
+  command = rewrite_commands('score it with: python eval.py --workdir=')
   logging.info('%s%s', command, shlex.quote(str(workdir)))

@@ -17,7 +17,7 @@ from transformer.system import processes
 from transformer.system.progress import log_warning
 from transformer.training.config import STANDARD_METRICS
 
-_SHOWN = 5  # Number of sentences that TensorBoard shows, evenly spaced over the split.
+_SHOWN = 5  # Maximum number of samples for the trackers, evenly spaced over the split.
 
 
 class Evaluation(NamedTuple):
@@ -120,8 +120,8 @@ def check_metrics(
 ):
   """Computes a custom metric once, so that its errors are raised before training.
 
-  As translations, the sources of a few pairs get the target of the next pair. Raises `UserError` if
-  the metric fails, or if no metric has the name in `train.best_by`.
+  Scores a few sources, using the next pair's target as a stand-in for each translation. Raises
+  `UserError` if the metric fails, or if no metric has the name in `train.best_by`.
   """
   names = set(STANDARD_METRICS)
   if metric:

@@ -106,9 +106,8 @@ class MultiHeadAttention(nn.Module):
       context.mask_BTS,
       context.bias_HTS,
     )
-    initializing = (
-      self.is_initializing()
-    )  # Parameters are initialized without a GPU, too.
+    # Parameters are initialized without a GPU, too.
+    initializing = self.is_initializing()
     if self.is_mutable_collection(WEIGHTS_COLLECTION) and not initializing:
       if self._custom:
         raise UserError(

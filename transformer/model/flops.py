@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer.model.config import ModelConfig
 
-# The forward pass as a fraction of a training step: two of six operations per weight.
+# The forward pass as a fraction of a training step: two of six FLOPs per weight.
 _FORWARD = 1 / 3
 
 
@@ -17,7 +17,7 @@ def train_flops(
 ) -> tuple[float, float]:
   """Returns the FLOPs of a Transformer training step per source token and per target token.
 
-  A multiply-add with a weight is two operations in the forward pass and four in the backward pass.
+  A multiply-add with a weight is two FLOPs in the forward pass and four in the backward pass.
   Norms, softmax and recomputation by `remat` are not counted. Frozen parameters count as trained.
   The keys and values of cross-attention count for source tokens.
 
@@ -41,7 +41,7 @@ def train_flops(
   return 6.0 * source, 6.0 * target
 
 
-def train_step_flops(
+def train_flops_per_token(
   model: Any,
   passes: int = 1,
   extra_models: Sequence[Any] = (),

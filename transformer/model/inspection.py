@@ -36,9 +36,8 @@ class Embeddings(NamedTuple):
 class HiddenStates(NamedTuple):
   """Encoder or decoder outputs for lines of at most T tokens, EOS included."""
 
-  output: (
-    Any  # float32 [line, T, D], zero at padding; or a dict of such arrays by layer name
-  )
+  # float32 [line, T, D], zero at padding; or a dict of such arrays by layer name
+  output: Any
   mask: Any  # boolean [line, T], True at tokens
 
 
@@ -83,7 +82,7 @@ def layer_outputs(model: Model, params, *inputs, layers: bool) -> Any:
 
 
 def hidden_states(model: Model, params, *inputs, layers: bool) -> HiddenStates:
-  """Returns `layer_outputs` on the host, with positions that are padding in all lines removed."""
+  """Computes `layer_outputs`; returns them on the host, without positions that are only padding."""
   found = jax.device_get(layer_outputs(model, params, *inputs, layers=layers))
   mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the source, or of the target.
   used_T = np.any(mask_BT, axis=0)

@@ -11,7 +11,7 @@ from transformer.ops.search import StateArray
 
 
 class KVCache(NamedTuple):
-  """Keys [..., H, K, S] and values [..., H, S, V], in the layout of the products of decoding."""
+  """Keys [..., H, K, S] and values [..., H, S, V], laid out as the decoding matmuls read them."""
 
   keys: Any
   values: Any

@@ -135,7 +135,7 @@ def _scores(q_BTHK, k_BSHK):
 
 @jax.custom_vjp
 def _scores_in_16_bits(q_BTHK, k_BSHK):
-  """Returns `_scores`; the matrix products of its gradient also have 16-bit factors."""
+  """Computes `_scores`; the matrix products of its gradient also have 16-bit factors."""
   return _scores(q_BTHK, k_BSHK)
 
 

@@ -9,7 +9,10 @@ from transformer.ops.attention import check_arrays
 def fused_attention(
   q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
 ) -> jax.Array:
-  """Returns `dot_product_attention` from cuDNN's kernel for NVIDIA GPUs: 16-bit floats, K = V."""
+  """Computes `dot_product_attention` with cuDNN's fused kernel.
+
+  It requires an NVIDIA GPU, 16-bit floats and K = V.
+  """
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   *leading, queries, heads, _ = q_BTHK.shape
   shape = (queries, k_BSHK.shape[-3])

@@ -51,7 +51,7 @@ def softmax_sums(logits_BTN) -> tuple:
 
 @jax.custom_jvp
 def softmax_sums_in_one_pass(logits_BTN) -> tuple:
-  """Returns `softmax_sums` from a single reduction, so that a GPU reads the logits once."""
+  """Computes `softmax_sums` in a single reduction, so that a GPU reads the logits once."""
   lowest = jnp.array(jnp.finfo(logits_BTN.dtype).min)
   zero = jnp.zeros_like(lowest)
   # Combining two groups whose maximum is -inf would yield NaN.

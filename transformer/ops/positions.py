@@ -11,7 +11,7 @@ _MAX_DISTANCE = 128
 
 
 def sinusoidal_positions(length, dim) -> np.ndarray:
-  """Returns `sinusoidal_encoding` of the positions from 0 to `length` − 1, [T, D]."""
+  """Computes `sinusoidal_encoding` for the positions from 0 to `length` − 1, [T, D]."""
   return sinusoidal_encoding(np.arange(length), dim)
 
 

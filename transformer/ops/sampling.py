@@ -32,6 +32,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
     cache: the cache of the step function before the first token.
     limits_B: int32, maximum tokens per hypothesis of each input, EOS included. An input with
       limit 0 gets no hypothesis and costs nothing.
+    options: the length of the token arrays, BOS and EOS, and the length penalty of the scores.
 
   Returns:
     The search, whose `Hypotheses` have W = 1.

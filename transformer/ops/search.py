@@ -163,7 +163,7 @@ class Search(NamedTuple):
 def run_search(search: Search) -> Hypotheses:
   """Adds tokens until the search for every input is done, and returns the hypotheses.
 
-  When the cache is full, its length doubles, so that short hypotheses cost less.
+  When the cache is full, it grows to the next of `cache_lengths`: short hypotheses cost less.
   """
   state = search.initial_state
   for length in cache_lengths(search.options.max_length):
@@ -179,7 +179,11 @@ def add_tokens(search: Search, state, t) -> Any:
 
 
 def cache_lengths(max_length) -> list[int]:
-  """Returns the lengths of a growing cache, each twice the previous one, up to `max_length`."""
+  """Returns the lengths of a growing cache.
+
+  Each length is twice the previous one, but the last is `max_length`, less than four times the
+  previous one.
+  """
   lengths = [_FIRST_LENGTH]
   while 2 * lengths[-1] <= max_length:
     lengths.append(2 * lengths[-1])

@@ -125,7 +125,7 @@ class Checkpoints:
         raise
       if not folder.exists():
         raise UserError(
-          f'{folder} was removed in the meantime, as a run in training removes old checkpoints; '
+          f'{folder} was deleted in the meantime: a run deletes old checkpoints while it trains; '
           'rerun, or choose a different checkpoint'
         ) from error
       if isinstance(error, UserError):

@@ -73,7 +73,7 @@ def load_run(
   """
   check_backend()
   workdir = files.as_path(workdir)
-  config = run_directory.read_settings(workdir)
+  config = run_directory.read_config(workdir)
   if batch_size is not None:
     config = dataclasses.replace(
       config, decode=dataclasses.replace(config.decode, batch_size=batch_size)

@@ -17,7 +17,7 @@ from transformer.runs.run_directory import (
   check_path,
   has_begun,
   is_unused,
-  read_config,
+  read_config_dict,
   read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
@@ -52,7 +52,7 @@ _MAY_DIFFER = (
 def check_workdir(workdir: Path, config: Config):
   """Raises `UserError` if a directory holds a run that cannot resume, or unrelated files."""
   check_path(workdir)
-  saved = read_config(workdir)
+  saved = read_config_dict(workdir)
   if saved is None:
     if workdir.exists() and not is_unused(workdir):
       raise UserError(
@@ -69,8 +69,8 @@ def check_workdir(workdir: Path, config: Config):
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
-  """Returns `check_same_settings` of the run in a directory; {} if there is no run."""
-  saved = read_config(workdir)
+  """Returns the result of `check_same_settings` for a directory's run; {} without a run."""
+  saved = read_config_dict(workdir)
   if saved is None:
     return {}
   old = Config.from_dict(saved)

@@ -35,7 +35,8 @@ _PACKAGES = (
   'sacrebleu',
   'tensorflow-datasets',
 )
-# The format of a run's files, recorded in `run.json`.
+# The format of a run's files, recorded in `run.json`. It rises only with a new major version: runs
+# of 1.x open, score and resume with every later 1.y.
 FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
 RECORD_FILES = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
@@ -46,7 +47,7 @@ UNFINISHED = 'unfinished'
 WEIGHTS_ONLY = 'weights_of_steps'
 
 
-def read_config(workdir: Path) -> dict | None:
+def read_config_dict(workdir: Path) -> dict | None:
   """Returns the settings of a run as nested dicts; None if the directory holds no run.
 
   Raises `UserError` if the settings are corrupt, or the run has a different format.
@@ -59,12 +60,12 @@ def read_config(workdir: Path) -> dict | None:
   return files.read_sealed(path, "the run's config")
 
 
-def read_settings(workdir: str | os.PathLike) -> Config:
+def read_config(workdir: str | os.PathLike) -> Config:
   """Returns the settings of a run, or of a copy of its `config.json` whose name ends in `.json`."""
   workdir = files.as_path(workdir)
   if workdir.suffix == '.json' and not workdir.is_dir():
     return Config.from_dict(files.read_sealed(workdir, "a run's config"))
-  settings = read_config(workdir)
+  settings = read_config_dict(workdir)
   if settings is None:
     raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
   return Config.from_dict(settings)
@@ -87,7 +88,10 @@ def read_record(workdir: str | os.PathLike) -> dict:
 
 
 def has_begun(workdir: Path) -> bool:
-  """Returns whether a run has begun in the directory: `run.json`, written last, exists."""
+  """Returns whether a run has begun in the directory: `run.json`, written last, exists.
+
+  Raises `UserError` if there are checkpoints without `run.json`.
+  """
   begun = (workdir / RUN).exists()
   if not begun and (workdir / CHECKPOINTS).exists():
     raise UserError(

@@ -54,7 +54,8 @@ def find_damage(folder: Path, step: int) -> str | None:
 def digest_of(folder: Path) -> str | None:
   """Returns the SHA-256 of a checkpoint's `digests.json`, which covers all other files.
 
-  Returns None if the checkpoint does not exist: a run in training deletes old checkpoints.
+  Returns None if the checkpoint does not exist: a run deletes old checkpoints while it
+  trains.
   """
   path = folder / DIGESTS
   return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -42,7 +42,7 @@ def run(
   main: Callable[[Sequence[str]], None],
   takes_arguments: bool = False,
   hint: str = '',
-  launches: bool = False,
+  use_compilation_cache: bool = True,
 ):
   """Parses flags and calls `main`; a user's error becomes one line and exit status 1.
 
@@ -50,7 +50,8 @@ def run(
     main: receives the command's name and its positional arguments.
     takes_arguments: whether positional arguments are allowed.
     hint: appended to the error about an unknown flag.
-    launches: whether `main` starts other commands, or measures: no compiled programs are cached.
+    use_compilation_cache: whether compiled programs are cached on disk; False for a command that
+      starts other commands, or measures.
   """
   status = None
 
@@ -68,7 +69,7 @@ def run(
         raise UserError(
           f'unexpected argument {short_repr(argv[1])}; flags begin with --, and come before any --'
         )
-      if not launches:
+      if use_compilation_cache:
         machine.enable_compilation_cache(os.environ)
       main(argv)
       sys.stdout.flush()
@@ -92,7 +93,7 @@ def run(
   gc.set_threshold(100_000)
   # --help prints the docstring and the flags of the module, also in a script installed by pip.
   module = sys.modules[main.__module__]
-  sys.modules['__main__'].__doc__ = module.__doc__ and installation.spell_commands(
+  sys.modules['__main__'].__doc__ = module.__doc__ and installation.rewrite_commands(
     module.__doc__
   )
   for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
@@ -112,7 +113,7 @@ def _ending(error: BaseException) -> tuple | None:
   if isinstance(error, BrokenPipeError):
     return 0, ''
   if is_out_of_memory(error):
-    return 1, installation.spell_commands(_OUT_OF_MEMORY)
+    return 1, installation.rewrite_commands(_OUT_OF_MEMORY)
   if isinstance(error, OSError):
     name = error.filename or 'a file'
     return 1, one_line(f'error: {name} cannot be used: {error.strerror or error}')

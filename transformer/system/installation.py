@@ -33,7 +33,7 @@ def is_project_file(path: Path) -> bool:
   return any(path.is_relative_to(TOP / name) for name in _OURS)
 
 
-def spell_commands(text: str) -> str:
+def rewrite_commands(text: str) -> str:
   """Returns a text with its commands as the user types them: `attention-eval` if installed."""
   # A checkout may be installed, too.
   started_installed = Path(sys.argv[0]).name.startswith('attention-')

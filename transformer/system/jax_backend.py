@@ -29,11 +29,11 @@ def check_backend():
       raise
     raise UserError(
       f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)}; '
-      f'install the JAX for it as the README says, or unset JAX_PLATFORMS'
+      f'install JAX for that platform (see the README), or unset JAX_PLATFORMS'
     ) from error
   if platform == 'cpu' and jaxlib.__version__ in _WRONG_VERSIONS:
     raise UserError(
-      f'the installed jaxlib {jaxlib.__version__} computes wrong numbers on a CPU; '
+      f'the installed jaxlib {jaxlib.__version__} gives incorrect results on CPU; '
       f"install a different release: pip install 'jax!={jaxlib.__version__}'"
     )
 

@@ -150,7 +150,7 @@ def check_same(content: bytes, what: str):
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
       f'all processes must read the same {what}; processes {others} differ from process 0; put '
-      'it on storage that all hosts share, or make its copies equal'
+      'it on storage that all hosts share, or make the copies identical'
     )
 
 

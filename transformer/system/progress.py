@@ -1,4 +1,4 @@
-"""A progress bar at a terminal; without a terminal, it is disabled."""
+"""A progress bar, disabled unless stderr is a terminal."""
 
 import shutil
 import sys

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
+from transformer import plugins
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -24,7 +25,8 @@ _CONFIG = shared_flags.define_config()
 _MODEL = flags.DEFINE_string(
   'model',
   None,
-  'The class of the model, MODULE:CLASS; its settings are in --config.model.module.',
+  'The class of the model, MODULE:CLASS. If --config.model.module names the same class, its '
+  'settings are used.',
 )
 
 
@@ -38,7 +40,7 @@ def main(_):
 
   config = Config.from_dict(_CONFIG.value.to_dict() if _CONFIG.value else {})
   model = config.model
-  if _MODEL.value:
+  if _MODEL.value and plugins.name_of(model.module) != _MODEL.value:
     model = dataclasses.replace(model, module=_MODEL.value)
   os.environ['JAX_PLATFORMS'] = 'cpu'  # Before JAX is imported.
   os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = (

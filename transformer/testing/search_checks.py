@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.decoding.batching import padded
 from transformer.decoding.config import DecodeOptions
-from transformer.decoding.model_search import ModelSearch, SearchInputs
-from transformer.decoding.teacher_forcing import padded
+from transformer.decoding.decoder_search import DecoderSearch, SearchInputs
 from transformer.ops.beam_search import beam_search
 from transformer.ops.search import (
   Hypotheses,
@@ -35,7 +35,7 @@ from transformer.testing.random_batches import (
 )
 
 # The initial capacity of the search state, in target positions; it grows to T.
-_FIRST_ROOM = 7
+_INITIAL_CAPACITY = 7
 # The number of source positions before padding.
 _SHORTER = 17
 _SEARCH = DecodeOptions(beam_size=W, max_extra_length=T - S)
@@ -75,10 +75,10 @@ def _steps(subject, reorders: bool):
   rows = teacher_forced_inputs(sources, no_targets_BT)
   source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
   source = plain_arrays(pad_sources(source, S))
-  state = grow_state(state, _FIRST_ROOM)
+  state = grow_state(state, _INITIAL_CAPACITY)
   tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
   for index in range(T):
-    if index == _FIRST_ROOM:
+    if index == _INITIAL_CAPACITY:
       state = grow_state(state, T)
     if index and reorders:
       origin_BW = rng.integers(0, W, (B, W))
@@ -165,7 +165,7 @@ def _sources():
 def _search(subject, config: DecodeOptions) -> Hypotheses:
   """Returns the hypotheses of a search for B sources of different lengths."""
   nbest = dataclasses.replace(config, nbest=config.beam_size)
-  search = ModelSearch([subject.model], nbest)
+  search = DecoderSearch([subject.model], nbest)
   source_BS = padded(_sources(), S, B)
   limits_B = np.full(B, T, np.int32)
 

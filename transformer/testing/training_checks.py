@@ -53,8 +53,8 @@ def sharded_training_equals_one_device(subject: ModelUnderTest):
     require(
       np.allclose(found, wanted, rtol=1e-4),
       f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
-      f'device {wanted.tolist()}: results would depend on the number of devices; no row may '
-      f'depend on others or on its number, and no random number on the device',
+      f'device {wanted.tolist()}: results would depend on the number of devices; a row must not '
+      f'depend on other rows or on its index, and random numbers must not depend on the device',
     )
 
 

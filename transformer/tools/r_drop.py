@@ -52,8 +52,8 @@ def check_alpha(model, alpha: float):
     raise UserError(f'alpha of R-Drop must be above 0 and finite; got {alpha}')
   if not any((model.dropout, model.attention_dropout, model.activation_dropout)):
     logging.warning(
-      'R-Drop compares two passes that differ by dropout, so model.dropout must be above 0; set '
-      'model.dropout'
+      'R-Drop compares two passes that differ by dropout, so at least one of model.dropout, '
+      'model.attention_dropout and model.activation_dropout must be above 0; set model.dropout'
     )
 
 

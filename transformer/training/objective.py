@@ -71,7 +71,11 @@ def make_objective(config: Config, vocabulary) -> Objective:
   spec = plugins.name_of(setting)
   objective = plugins.build(setting, 'objective', config)
   if callable(objective):
-    objective = objective(vocabulary)
+    failure = (
+      f'the objective {spec} must return an Objective, or a function of the vocabulary that '
+      'does; calling the function with the vocabulary failed'
+    )
+    objective = plugins.as_user_error(failure)(objective)(vocabulary)
   if not isinstance(objective, Objective):
     raise UserError(
       f'the objective {spec} must return an Objective, or a function of the '

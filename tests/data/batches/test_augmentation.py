@@ -115,7 +115,7 @@ def epoch(batches, number):
   return range(number * size, (number + 1) * size)
 
 
-def test_an_epoch_says_every_pair_once_in_other_pieces(batches, vocabulary):
+def test_each_epoch_resegments_every_pair_once(batches, vocabulary):
   epochs = [segmentations(batches, epoch(batches, number)) for number in (0, 1)]
   for pieces in epochs:
     assert texts(pieces, vocabulary) == collections.Counter(PAIRS)

@@ -1,4 +1,4 @@
-"""TFDS sets return the pairs that were written, or an error of one line."""
+"""TFDS datasets return the pairs that were written, or an error of one line."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def copied(prepared, tmp_path):
   return shutil.copytree(prepared, tmp_path / 'copied')
 
 
-def test_a_prepared_set_is_read_by_its_name_and_numbers(prepared, monkeypatch):
+def test_a_prepared_dataset_is_read_by_its_name_and_numbers(prepared, monkeypatch):
   corpus = open_corpus(config(prepared), 'train')
   pairs = corpus[:]
   assert dict(pairs) == TRAIN and len(corpus) == len(TRAIN)
@@ -67,7 +67,7 @@ def test_a_prepared_set_is_read_by_its_name_and_numbers(prepared, monkeypatch):
   assert dict(open_corpus(config(f'~/{prepared.name}'), 'train')[:]) == TRAIN
 
 
-def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
+def test_the_fingerprint_of_a_dataset(prepared, tmp_path, write_wmt14):
   def fingerprint(folder, split='train', *languages):
     return open_corpus(config(folder, NAME, *languages), split).fingerprint
 
@@ -108,7 +108,7 @@ def test_the_fingerprint_of_a_set(prepared, tmp_path, write_wmt14):
     f'{NAME}:9.9.9',
   ],
 )
-def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
+def test_a_name_of_no_prepared_dataset_is_one_line(prepared, name):
   with pytest.raises(
     UserError, match=r'the name of a TFDS dataset must be like|is not prepared'
   ) as caught:
@@ -116,7 +116,7 @@ def test_a_name_of_no_prepared_set_is_one_line(prepared, name):
   assert '\n' not in str(caught.value)
 
 
-def test_a_set_that_is_not_prepared_says_what_to_do(tmp_path):
+def test_a_dataset_that_is_not_prepared_says_what_to_do(tmp_path):
   folder = tmp_path / 'with space'
   with pytest.raises(UserError) as caught:
     open_corpus(config(folder), 'train')
@@ -126,7 +126,7 @@ def test_a_set_that_is_not_prepared_says_what_to_do(tmp_path):
   assert not folder.exists()
 
 
-def test_a_set_that_can_only_be_streamed_or_lacks_a_file_is_an_error(copied):
+def test_a_dataset_that_can_only_be_streamed_or_lacks_a_file_is_an_error(copied):
   info = copied / NAME / '1.0.0' / 'dataset_info.json'
   whole = info.read_text()
   info.write_text(json.dumps(json.loads(whole) | {'fileFormat': 'tfrecord'}))
@@ -159,7 +159,7 @@ def rename(folder, name):
   info.write_text(json.dumps(json.loads(info.read_text()) | {'name': name}))
 
 
-def test_sets_of_other_code_and_older_versions_are_read_from_their_files(
+def test_datasets_of_other_code_and_older_versions_are_read_from_their_files(
   copied, prepared
 ):
   shutil.copytree(copied, copied.parent / 'older')
@@ -179,7 +179,7 @@ def test_sets_of_other_code_and_older_versions_are_read_from_their_files(
     assert corpus.fingerprint != open_corpus(config(prepared), 'train').fingerprint
 
 
-def test_text_needs_no_tfds_and_a_set_neither_tensorflow_nor_jax(prepared):
+def test_text_needs_no_tfds_and_a_dataset_neither_tensorflow_nor_jax(prepared):
   code = (
     'import sys; from transformer.data.text.sources import open_corpus; '
     'from transformer.data.config import DataConfig; '
@@ -208,7 +208,7 @@ def test_an_encoding_is_stored_in_its_dataset_and_deleted_with_it(copied):
   assert corpus.folder.is_relative_to(copied / NAME)
 
 
-def test_a_set_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
+def test_a_dataset_from_a_stranger_runs_nothing(copied, tmp_path, monkeypatch):
   (tmp_path / 'planted.py').write_text(
     f'import os\nos.mkdir({str(tmp_path / "mark")!r})\n'
   )

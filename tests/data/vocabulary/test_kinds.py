@@ -101,7 +101,7 @@ def test_the_usual_vocabulary_has_the_bytes_that_it_always_had(vocabularies):
   assert vocabularies['usual'].model_bytes == model.getvalue()
 
 
-def test_text_is_normalized_once_and_comes_back(vocabularies, kind):
+def test_text_is_normalized_once_and_round_trips(vocabularies, kind):
   vocabulary, normalization = (
     vocabularies[kind],
     KINDS[kind].get('normalization', 'identity'),

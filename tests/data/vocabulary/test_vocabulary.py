@@ -73,7 +73,7 @@ def vocabulary() -> Vocabulary:
     'a man ' * 3_000,
   ],
 )
-def test_a_line_comes_back_exactly(vocabulary, line):
+def test_a_line_round_trips_exactly(vocabulary, line):
   ids = vocabulary.encode(line)
   assert vocabulary.decode(ids) == line
   assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
@@ -81,7 +81,7 @@ def test_a_line_comes_back_exactly(vocabulary, line):
 
 @given(line=LINE)
 @settings(max_examples=50, deadline=None)
-def test_any_line_comes_back_exactly(vocabulary, line):
+def test_any_line_round_trips_exactly(vocabulary, line):
   assert vocabulary.decode(vocabulary.encode(line)) == line
 
 

@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.tools.architectures.grouped_query import GroupedQueryTransformer
 
 MODULE = 'transformer.tools.architectures.grouped_query:GroupedQueryTransformer'
-SETTINGS = {'kv_heads': 2, 'position_scale': 2.0}
+SETTINGS = {'kv_heads': 2, 'position_divisor': 2.0}
 
 
 @pytest.fixture(scope='module')
@@ -27,7 +27,7 @@ def test_with_all_heads_it_is_the_transformer():
   wanted = tiny_models.logits(model, params, batch)
   np.testing.assert_array_equal(tiny_models.logits(grouped, params, batch), wanted)
   scaled, _ = tiny_models.build(
-    GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0}
+    GroupedQueryTransformer, {'kv_heads': 4, 'position_divisor': 2.0}
   )
   assert not np.allclose(tiny_models.logits(scaled, params, batch), wanted, atol=1e-2)
 
@@ -35,7 +35,7 @@ def test_with_all_heads_it_is_the_transformer():
 def test_query_heads_share_the_heads_that_copies_would_have(tiny):
   model, params = tiny
   full, _ = tiny_models.build(
-    GroupedQueryTransformer, {'kv_heads': 4, 'position_scale': 2.0}
+    GroupedQueryTransformer, {'kv_heads': 4, 'position_divisor': 2.0}
   )
 
   def copied(path, leaf):
@@ -52,7 +52,7 @@ def test_query_heads_share_the_heads_that_copies_would_have(tiny):
   )
 
 
-def test_a_scale_of_two_halves_the_rotation_angles(tiny):
+def test_a_divisor_of_two_halves_the_rotation_angles(tiny):
   model, params = tiny
   plain, _ = tiny_models.build(GroupedQueryTransformer, {'kv_heads': 2})
   batch = tiny_models.packed()
@@ -78,7 +78,7 @@ def test_neighbors_and_padding_change_nothing(tiny):
   tiny_models.check_neighbors_and_padding_change_nothing(*tiny)
 
 
-def test_operations_are_counted_without_the_missing_heads():
+def test_flops_are_counted_without_the_missing_heads():
   config = ModelConfig(**tiny_models.SIZES)
   counts = [
     GroupedQueryTransformer(config, 37, kv_heads=heads).flops() for heads in (4, 1)
@@ -93,8 +93,8 @@ def test_operations_are_counted_without_the_missing_heads():
   ('settings', 'positions', 'message'),
   [
     ({'kv_heads': 3}, 'rotary', 'kv_heads must divide num_heads'),
-    ({'position_scale': 0.0}, 'rotary', 'must be above 0'),
-    ({'position_scale': 2.0}, 'sinusoidal', 'set model.positions=rotary'),
+    ({'position_divisor': 0.0}, 'rotary', 'must be above 0'),
+    ({'position_divisor': 2.0}, 'sinusoidal', 'set model.positions=rotary'),
   ],
 )
 def test_settings_without_an_effect_are_rejected(settings, positions, message):
@@ -116,6 +116,6 @@ def test_a_run_is_trained_resumed_and_searched(train, evaluate, folder, tmp_path
     tmp_path,
     {
       'positions': 'rotary',
-      'module': f'({MODULE!r}, {{"kv_heads": 1, "position_scale": 2.0}})',
+      'module': f'({MODULE!r}, {{"kv_heads": 1, "position_divisor": 2.0}})',
     },
   )

@@ -61,7 +61,7 @@ def test_a_target_that_equals_its_source_is_distinguished_from_it(tiny):
   )
 
 
-def test_there_is_one_stack_and_its_operations_are_counted(tiny):
+def test_there_is_one_stack_and_its_flops_are_counted(tiny):
   model, params = tiny
   assert {name.partition('_')[0] for name in params} == {'decoder', 'source', 'target'}
   weights = sum(

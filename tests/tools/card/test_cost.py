@@ -52,7 +52,7 @@ def test_only_sessions_that_train_have_a_part_in_the_cost(run):
   assert cost_of(run, record, CONFIG) == '3.00e+14 FLOPs on 1 × cpu'
 
 
-def test_a_run_without_speeds_or_operations_says_less(run):
+def test_a_run_without_speeds_or_flops_says_less(run):
   assert cost_of(run, {**RECORD, 'flops_per_step': None}, CONFIG) == ''
   (run / 'metrics.jsonl').write_text('{"step": 50, "train/fill": 0.9}\n', 'utf-8')
   assert cost_of(run, RECORD, CONFIG) == '5.00e+13 FLOPs on 2 × H100'

@@ -134,8 +134,8 @@ def runs(tmp_path_factory):
       'systems, and the seeds of a system, must be different results;',
     ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
-    ('{a} {e} --text=val', "result for 'val'; it holds test.step5.beam4"),
-    ('{a},gs://b {a}', 'must be a path on this machine'),
+    ('{a} {e} --eval_set=val', "result for 'val'; it holds test.step5.beam4"),
+    ('{a},gs://b {a}', 'must be a local path'),
     ('{a} {b}', 'is incomplete: it lacks'),
     (
       '{a} {d}',

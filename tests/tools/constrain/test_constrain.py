@@ -57,6 +57,13 @@ def test_required_words_appear_and_have_separate_results(
     ),
     (['--sample', '--require={folder}/test.de'], ['remove --sample']),
     (
+      [
+        '--search=transformer.ops.beam_search:beam_search',
+        '--require={folder}/test.de',
+      ],
+      ['pass --search=default'],
+    ),
+    (
       ['--require={folder}/unequal.de'],
       [
         '--require must have one line per source sentence',

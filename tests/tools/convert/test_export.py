@@ -117,8 +117,12 @@ def test_an_export_carries_the_card_and_the_report_of_its_run(
   for name in ('README.md', 'report.html'):
     (run / name).write_text(f'my {name}', 'utf-8')
   export('ctranslate2', run, tmp_path / 'carried')
-  for name in ('README.md', 'report.html'):
-    assert (tmp_path / 'carried' / name).read_text('utf-8') == f'my {name}'
+  copied = tmp_path / 'carried'
+  assert (copied / 'report.html').read_text('utf-8') == 'my report.html'
+  card = (copied / 'README.md').read_text('utf-8')
+  assert (
+    card.startswith('my README.md\n') and 'A CTranslate2 model, float32, step' in card
+  )
 
 
 @pytest.mark.long
@@ -161,7 +165,7 @@ def check_equal(params, others, rtol=0.0):
 
 @pytest.mark.long
 @pytest.mark.parametrize('kind', ['trained', 'separate'])
-def test_a_run_comes_back(export, evaluate, train, folder, request, tmp_path, kind):
+def test_a_run_round_trips(export, evaluate, train, folder, request, tmp_path, kind):
   workdir, there, back = (
     request.getfixturevalue(kind),
     tmp_path / 'there',

@@ -65,7 +65,7 @@ def exported(export):
   but=('biases of outputs', 'separate tables', 'bias of the logits', 'norms before')
 )
 @pytest.mark.parametrize('settings', KINDS.values(), ids=KINDS)
-def test_a_model_comes_back(export, vocabulary, settings):
+def test_a_model_round_trips(export, vocabulary, settings):
   folder, config, params = export(**settings)
   about = json.loads((folder / 'config.json').read_bytes())
   assert about['model_type'] == ('pegasus' if config.model.norm == 'pre' else 'marian')
@@ -234,7 +234,7 @@ def test_positions_that_the_library_has_trained_are_rejected(export):
     read_model(folder)
 
 
-def test_a_bias_that_the_library_has_trained_comes_back_and_other_tensors_are_rejected(
+def test_a_bias_that_the_library_has_trained_round_trips_and_other_tensors_are_rejected(
   exported, tmp_path
 ):
   folder = shutil.copytree(exported[0], tmp_path / 'model')

@@ -105,7 +105,7 @@ def logits(model, params, sources, targets):
 
 @pytest.mark.long(but=('published', 'norms before'))
 @pytest.mark.parametrize('kind', KINDS)
-def test_logits_are_the_same_and_what_the_library_saves_comes_back(
+def test_logits_are_the_same_and_a_model_that_the_library_saves_round_trips(
   export, vocabulary, tmp_path, kind
 ):
   rng = np.random.default_rng(0)

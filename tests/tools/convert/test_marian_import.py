@@ -104,7 +104,7 @@ def test_every_piece_has_its_row_and_bias_and_settings_match_the_folder(
 
 
 @pytest.mark.parametrize('kind', ['unigram', 'bpe'])
-def test_text_comes_back_and_has_no_unknown_token(tmp_path, kind):
+def test_text_round_trips_and_has_no_unknown_token(tmp_path, kind):
   folder = write_folder(tmp_path, codes=CODES, kind=kind)
   vocabulary = read_model(folder).vocabulary
   sources, targets = known_text(folder)
@@ -188,7 +188,7 @@ def test_half_precision_older_settings_and_a_padding_token_that_begins_are_read(
   }
 
 
-def test_two_vocabularies_and_the_search_come_back_each_on_its_side(tmp_path):
+def test_two_vocabularies_and_the_search_round_trip_each_on_its_side(tmp_path):
   sides = SeparateVocabularies(
     Vocabulary.train(['a man in a red shirt'] * 3, 273),
     Vocabulary.train(['ein mann in rotem hemd'] * 3, 277),

@@ -60,7 +60,7 @@ class Both:
     )
 
   def encoded(self):
-    """Returns `encode_batch` of sources and of targets."""
+    """Encodes sources and targets with `encode_batch`."""
     return (
       self.vocabulary.source.encode_batch(self.sources),
       self.vocabulary.target.encode_batch(self.targets),

@@ -64,14 +64,27 @@ def test_the_points_of_the_curves_match_the_metrics(tmp_path):
     for n in range(1, 31)
   ]
   rows[10:10] = [
-    {'step': 31, 'valid/loss': 3.25, 'valid/bleu': 7.0, 'valid/a/talks/bleu': 3.0}
+    {
+      'step': 31,
+      'valid/loss': 3.25,
+      'valid/bleu': 7.0,
+      'valid/chrf': 9.0,
+      'valid/loss_rank': 5.0,
+      'valid/a/talks/bleu': 3.0,
+      'valid/a/talks/comet': 0.5,
+    }
   ]
   rows += [
     {
       'step': 92 + n,
       'valid/loss': 2.5 - n,
+      'valid/perplexity': math.exp(2.5 - n),
       'valid/bleu': 11.0 - n,
+      'valid/chrf': 13.0 - n,
+      'valid/loss_rank': 7.0 - n,
+      'valid/a/talks/perplexity': math.exp(3.0 - n),
       'valid/a/talks/bleu': 1.0 * n,
+      'valid/a/talks/comet': 0.25 * n,
     }
     for n in (1, 3)
   ]
@@ -84,7 +97,10 @@ def test_the_points_of_the_curves_match_the_metrics(tmp_path):
     'train/nll',
     'valid/loss',
     'valid/bleu',
+    'valid/chrf',
+    'valid/loss_rank',
     'valid/a/talks/bleu',
+    'valid/a/talks/comet',
     'train/learning_rate',
     'tokens_per_second',
   }

@@ -20,7 +20,7 @@ def test_samples_are_weighed(rerank, evaluate, trained, tmp_path):
     f'--output={tmp_path}/nbest',
   )
   assert status == 0, err
-  status, _, err = rerank(f'--nbest={tmp_path}/nbest', f'--output={tmp_path}/out')
+  status, _, err = rerank(f'--candidates={tmp_path}/nbest', f'--output={tmp_path}/out')
   assert status == 0, err
   lists = read_lists(tmp_path / 'nbest')
   assert [len(texts) for texts in lists] == [4, 4]
@@ -40,22 +40,22 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
     ''.join(f'0 ||| {text} ||| -1.5\n' for text in texts) + '1 |||  ||| 0.000000\n',
     'utf-8',
   )
-  status, out, err = rerank(f'--nbest={tmp_path}/nbest')
+  status, out, err = rerank(f'--candidates={tmp_path}/nbest')
   assert (status, out) == (0, 'the cat sat on the mat\n\n'), err
 
 
 @pytest.mark.parametrize(
   ('flags', 'fact'),
   [
-    ([], '--nbest is missing; pass'),
+    ([], '--candidates is missing; pass'),
     (
-      ['--nbest={folder}/config'],
+      ['--candidates={folder}/config'],
       'line 1 of {folder}/config should be NUMBER ||| TEXT',
     ),
-    (['--nbest={folder}/other'], 'line 2 of {folder}/other should be'),
-    (['--nbest={folder}/none'], 'it is empty'),
+    (['--candidates={folder}/other'], 'line 2 of {folder}/other should be'),
+    (['--candidates={folder}/none'], 'it is empty'),
     (
-      ['--nbest={folder}/other', '--output={folder}/other'],
+      ['--candidates={folder}/other', '--output={folder}/other'],
       'would overwrite',
     ),
   ],

@@ -102,16 +102,16 @@ def _fillings(
 
 def _fill(size, lengths, left, capacities) -> list[int]:
   """Returns the kinds that fill one row, and subtracts them from `left`, the pairs per kind."""
-  room = capacities
+  capacity = capacities
   kinds = []
   fits = [0]
   while len(fits):
-    best = fits[np.argmax(room @ np.take(lengths, fits, axis=1))]
+    best = fits[np.argmax(capacity @ np.take(lengths, fits, axis=1))]
     kinds.append(best)
     left[best] -= 1
-    room = room - lengths[:, best]
+    capacity = capacity - lengths[:, best]
     # Skips kinds that are too large for the remaining capacity of either side.
-    first = np.searchsorted(size, -(room / capacities).max())
-    fit = (lengths[:, first:] <= room[:, None]).all(axis=0)
+    first = np.searchsorted(size, -(capacity / capacities).max())
+    fit = (lengths[:, first:] <= capacity[:, None]).all(axis=0)
     fits = first + np.flatnonzero(fit & (left[first:] > 0))
   return kinds

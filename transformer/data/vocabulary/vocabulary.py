@@ -181,7 +181,7 @@ class Vocabulary:
     return self._processor.encode(_escape(sentence))
 
   def encode_batch(self, sentences: Sequence[str]) -> list[list[int]]:
-    """Returns `encode` of each sentence, computed on all cores."""
+    """Returns the ids of each sentence, as `encode` does; uses all cores."""
     check_lines(sentences)
     return self._processor.encode([_escape(sentence) for sentence in sentences])
 
@@ -191,9 +191,8 @@ class Vocabulary:
     if EOS_ID in ids:
       ids = ids[: ids.index(EOS_ID)]
     text = self._processor.decode(ids).replace('\n', ' ')
-    for character, escaped in reversed(
-      ESCAPED.items()
-    ):  # Unescapes the escape character last.
+    # Unescapes the escape character last.
+    for character, escaped in reversed(ESCAPED.items()):
       text = text.replace(escaped, character)
     return text
 

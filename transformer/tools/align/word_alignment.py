@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer.data.vocabulary.vocabulary import Vocabulary
-from transformer.decoding.teacher_forcing import max_lengths, truncated
+from transformer.decoding.batching import max_lengths, truncated
 from transformer.errors import UserError
 from transformer.runs.loading import check_finite_scores
 from transformer.tools.align.links import Link, piece_bytes, token_word_overlap

@@ -2,7 +2,7 @@
 
   --config.model.positions=rotary --config.model.module="(
       'transformer.tools.architectures.grouped_query:GroupedQueryTransformer',
-      {'kv_heads': 2, 'position_scale': 2.0})"
+      {'kv_heads': 2, 'position_divisor': 2.0})"
 
 Several query heads share one key and value head (Ainslie et al., 2023, "GQA"), so caches are
 smaller. Rotary positions are divided by a factor (Chen et al., 2023, "Extending Context Window of
@@ -23,7 +23,7 @@ class GroupedQueryAttention(MultiHeadAttention):
   """Multi-head attention with `kv_heads` heads of keys, values and caches."""
 
   kv_heads: int = 1
-  position_scale: float = 1.0
+  position_divisor: float = 1.0
 
   @property
   def key_value_heads(self):
@@ -55,18 +55,18 @@ class GroupedQueryAttention(MultiHeadAttention):
 
   def _scaled(self, context):
     """Divides the positions; rotary positions can be fractional."""
-    return context._replace(positions_BT=context.positions_BT / self.position_scale)
+    return context._replace(positions_BT=context.positions_BT / self.position_divisor)
 
 
 class GroupedQueryLayer(Layer):
   """A layer with grouped-query attention."""
 
   kv_heads: int = 1
-  position_scale: float = 1.0
+  position_divisor: float = 1.0
 
   def make_attention(self, cross):
     """Returns self-attention, or with `cross` cross-attention."""
-    return GroupedQueryAttention(self.config, self.kv_heads, self.position_scale)
+    return GroupedQueryAttention(self.config, self.kv_heads, self.position_divisor)
 
 
 class GroupedQueryTransformer(Transformer):
@@ -75,14 +75,14 @@ class GroupedQueryTransformer(Transformer):
   Attributes:
     kv_heads: number of key and value heads; it divides `num_heads`. 1 is multi-query attention
       (Shazeer, 2019), and `num_heads` is multi-head attention.
-    position_scale: the divisor of rotary positions.
+    position_divisor: the divisor of rotary positions.
 
   Raises:
-    UserError: `kv_heads` does not divide `num_heads`, or `position_scale` has no effect.
+    UserError: `kv_heads` does not divide `num_heads`, or `position_divisor` has no effect.
   """
 
   kv_heads: int = 1
-  position_scale: float = 1.0
+  position_divisor: float = 1.0
 
   def __post_init__(self):
     heads = self.config.num_heads
@@ -90,18 +90,18 @@ class GroupedQueryTransformer(Transformer):
       raise UserError(
         f'kv_heads must divide num_heads; got kv_heads={self.kv_heads}, num_heads={heads}'
       )
-    if not self.position_scale > 0.0:
-      raise UserError(f'position_scale must be above 0; got {self.position_scale}')
-    if self.position_scale != 1.0 and self.config.positions != 'rotary':
+    if not self.position_divisor > 0.0:
+      raise UserError(f'position_divisor must be above 0; got {self.position_divisor}')
+    if self.position_divisor != 1.0 and self.config.positions != 'rotary':
       raise UserError(
-        f'position_scale scales rotary positions; set model.positions=rotary; '
+        f'position_divisor divides rotary positions; set model.positions=rotary; '
         f'got {self.config.positions}'
       )
     super().__post_init__()
 
   def make_layer(self, cross):
     """Returns an encoder layer, or with `cross` a decoder layer."""
-    return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_scale)
+    return GroupedQueryLayer(self.config, cross, self.kv_heads, self.position_divisor)
 
   def flops(self, source_length=0, target_length=0):
     """Counts as `Transformer.flops` does, minus the projections of removed key and value heads.

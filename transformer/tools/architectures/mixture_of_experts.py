@@ -5,9 +5,9 @@
 
 A router chooses `top_k` experts per token: one as in Fedus et al., 2022, "Switch Transformers", or
 more as in Shazeer et al., 2017, "Outrageously Large Neural Networks". In this implementation, every
-expert processes every token, and unchosen experts have a gate of 0. So no token is dropped because
-of capacity, and tokens do not affect each other; but a training step costs the compute of all
-experts.
+expert processes every token, and unchosen experts have a gate of 0. There is no capacity limit, so
+no token is dropped, and tokens do not affect each other; but a training step costs the compute of
+all experts.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ from transformer import files
 from transformer.config_fields import check_range
 from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'The folder to write into (default: RUN).'
@@ -37,7 +37,7 @@ def main(argv):
   """Writes the card and the report of the run given by the command line."""
   if len(argv) != 2:
     raise UserError(
-      spell_commands('pass one run: python -m transformer.tools.card RUN')
+      rewrite_commands('pass one run: python -m transformer.tools.card RUN')
     )
   check_range('--examples', _EXAMPLES.value, min=0)
   from transformer.tools.card import model_card, report, run_facts

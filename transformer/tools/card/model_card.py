@@ -21,6 +21,9 @@ from transformer.tools.card.run_facts import RunFacts, read_facts
 
 CARD = 'README.md'
 REPORT = 'report.html'
+_INTERVALS = (
+  'Intervals are 95 % confidence intervals from bootstrap resampling over sentences.'
+)
 _NOT_SCORED = """Not scored yet. Score the run, then create the card again:
 
 ```sh
@@ -30,6 +33,11 @@ python -m transformer.tools.card RUN --overwrite
 _CONVERTED = (
   'Its weights were converted from another format, and the commit, the command and the machine '
   'below describe the conversion. **To fill in:** how it was trained.'
+)
+_EXPORTED = (
+  'Commands and digests above are of the run from which it was exported. A score above holds for '
+  'these weights only if it is of the same checkpoint, or of the same average of checkpoints, and '
+  'the weights are not quantized.'
 )
 _USE = """```sh
 python eval.py --workdir=RUN --source=FILE --output=FILE2
@@ -70,7 +78,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     f'the run, `{REPORT}` has curves, examples with attention, and the settings.',
     '## Intended use',
     f'Translation of single sentences {direction}, of text like the [training data](#data).',
-    _to_fill_in('for whom the model is, and what it should not be used for'),
+    _to_fill_in('who the model is for, and what it should not be used for'),
     'With the directory of the run as RUN:',
     _USE,
     '## Scores',
@@ -95,20 +103,24 @@ def card_text(facts: RunFacts, license: str = '') -> str:
   return front_matter(facts, license) + '\n' + '\n\n'.join(sections) + '\n\n'
 
 
-def copy_card(workdir: Path, steps: Sequence[int], folder: Path):
+def copy_card(workdir: Path, steps: Sequence[int], folder: Path, export: str):
   """Copies the card and the report of a run into the folder of an export.
 
-  If the run has no card, a new one is written. `steps` are the exported checkpoints, whose mean is
-  the model.
+  If the run has no card, a new one is written. In both cases, a section about the export is added.
+
+  Args:
+    steps: the exported checkpoints, whose mean is the model.
+    export: a description of the exported model.
   """
-  if not (workdir / CARD).exists():
-    facts = read_facts(workdir)._replace(steps=steps)
-    text = card_text(facts)
-    files.write(folder / CARD, text.encode('utf-8', 'backslashreplace'))
-    return
-  for name in (CARD, REPORT):
-    if (workdir / name).exists():
-      shutil.copyfile(workdir / name, folder / name)
+  if (workdir / CARD).exists():
+    card = (workdir / CARD).read_bytes()
+    if (workdir / REPORT).exists():
+      shutil.copyfile(workdir / REPORT, folder / REPORT)
+  else:
+    text = card_text(read_facts(workdir)._replace(steps=steps))
+    card = text.encode('utf-8', 'backslashreplace')
+  section = f'\n## About this export\n\n{export[0].upper()}{export[1:]}. {_EXPORTED}\n'
+  files.write(folder / CARD, card.rstrip() + b'\n' + section.encode())
 
 
 def check_license(license: str):
@@ -133,7 +145,7 @@ def _scores(facts: RunFacts) -> str:
   if not scores:
     return _NOT_SCORED
   table = as_markdown(score_table(scores))
-  return f'{table}\n\nThe intervals are of bootstrap samples of the sentences.'
+  return f'{table}\n\n{_INTERVALS}'
 
 
 def _origin_of_data(facts: RunFacts) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer.config import Config
 from transformer.errors import UserError, one_line
 from transformer.evaluation.results import FIELDS, Result
-from transformer.runs.run_directory import EVALUATIONS, read_record, read_settings
+from transformer.runs.run_directory import EVALUATIONS, read_config, read_record
 
 # A file in eval/ with these keys holds the scores of translations of one text.
 _KEYS = FIELDS | {'metrics'}
@@ -50,7 +50,7 @@ def read_facts(workdir: Path) -> RunFacts:
 
   Raises `UserError` if the directory is not a run, or a file is corrupt.
   """
-  config = read_settings(workdir)
+  config = read_config(workdir)
   record = read_record(workdir)
   scores = []
   for path in (workdir / EVALUATIONS).glob('*.json'):

@@ -8,7 +8,7 @@ from transformer import files
 from transformer.errors import UserError, short_repr
 from transformer.evaluation import results
 from transformer.runs import run_directory
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 
 
 class ScoredRun(NamedTuple):
@@ -79,8 +79,8 @@ def _result_of(name: str, text: str) -> results.Result:
     others = sorted(other.stem for other in folder.glob('*.step*.json'))
     raise UserError(
       f'{folder} should hold a result for {short_repr(text)}; it holds '
-      f'{", ".join(others) or "nothing"}; {spell_commands("score the run with eval.py")}, or name '
-      f'another text by --text'
+      f'{", ".join(others) or "nothing"}; {rewrite_commands("score the run with eval.py")}, or '
+      f'select another set with --eval_set'
     )
   if len(found) > 1:
     known = ', '.join(result.name for result in found)

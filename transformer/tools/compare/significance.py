@@ -30,7 +30,7 @@ def p_values(
 
   Returns:
     For each system after the first, the p-value of paired bootstrap resampling (Koehn, 2004): the
-    probability of a difference this large by chance.
+    probability, under the null hypothesis, of a difference at least this large.
   """
   joined = [tuple(itertools.chain(*seeds)) for seeds in systems]
   repeated = [list(lines) * len(systems[0]) for lines in references]

@@ -53,6 +53,7 @@ _FLAGS = shared_flags.define(
   'beam_size',
   'alpha',
   'nbest',
+  'search',
   'sample',
   'seed',
 )

@@ -29,8 +29,9 @@ def build_automaton(
   the phrase is allowed if one piece extends beyond the end of the phrase. Otherwise a search would
   start the forbidden word and could not finish it.
 
-  Returns next_ZN, int32, the state after each of Z states and each token; the initial state is 0.
-  And forbidden_ZN, boolean, the tokens that must not follow in each state.
+  Returns:
+    next_ZN: int32, the state after each of Z states and each token; the initial state is 0.
+    forbidden_ZN: boolean, the tokens that must not follow in each state.
   """
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
   wanted = [phrase.strip().encode() for phrase in phrases]

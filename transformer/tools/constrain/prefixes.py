@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.data.batch import PAD_ID
-from transformer.decoding.teacher_forcing import padded
+from transformer.decoding.batching import padded
 from transformer.errors import UserError
 
 

@@ -35,7 +35,7 @@ from transformer.data.config import NORMALIZATIONS
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError, warn_on_error
 from transformer.system import command_line, outputs
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 from transformer.tools.convert.vocabulary_pieces import pieces_of
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The directory of the run.')
@@ -142,9 +142,10 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
-    _copy_card(run.workdir, run.steps, path)
     name = huggingface_format.MODELS[run.config.model.norm][1]
-    return f'a {name} model for transformers, {origin}'
+    export = f'a {name} model for transformers, {origin}'
+    _copy_card(run.workdir, run.steps, path, export)
+    return export
   from transformer.tools.convert import ctranslate2_format
 
   quantization = _QUANTIZATION.value or 'float32'
@@ -153,16 +154,17 @@ def _export(path: Path) -> str:
   ctranslate2_format.write_model(
     path, run.config.model, run.params, pieces, longest, quantization
   )
-  _copy_card(run.workdir, run.steps, path)
-  return f'a CTranslate2 model, {quantization}, {origin}'
+  export = f'a CTranslate2 model, {quantization}, {origin}'
+  _copy_card(run.workdir, run.steps, path, export)
+  return export
 
 
-def _copy_card(workdir: Path, steps: list[int], folder: Path):
+def _copy_card(workdir: Path, steps: list[int], folder: Path, export: str):
   """Copies the card of the run to an export; if there is none, the card tool writes one."""
   with warn_on_error('the export has no card', logging.warning):
     from transformer.tools.card.model_card import copy_card
 
-    copy_card(workdir, steps, folder)
+    copy_card(workdir, steps, folder, export)
 
 
 def _to_run(folder: Path) -> str:
@@ -185,7 +187,7 @@ def _to_run(folder: Path) -> str:
     vocabulary = vocabularies.from_model_files(models, str(path))
   save_run(folder, config, vocabulary, params, steps)
   return (
-    f'a run with only weights, {origin}; {spell_commands("python eval.py")} '
+    f'a run with only weights, {origin}; {rewrite_commands("python eval.py")} '
     f'--workdir={shlex.quote(_OUTPUT.value)}'
   )
 

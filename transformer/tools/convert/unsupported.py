@@ -11,7 +11,8 @@ def check_supported(program: str, rules: Iterable[tuple[object, str, str]]):
   for fits, part, reason in rules:
     if not fits:
       raise UserError(
-        f'{program} does not support {part}: {reason}; export to --format=safetensors'
+        f'{program} does not support {part}: {reason}; choose a different --format, such as '
+        'safetensors'
       )
 
 

@@ -15,7 +15,7 @@ from transformer.errors import UserError
 from transformer.experiment.init_from import describe_origin, load_to_host
 from transformer.ops import linear
 from transformer.ops.losses import chunked_loss, token_losses
-from transformer.runs.run_directory import read_settings
+from transformer.runs.run_directory import read_config
 from transformer.training.objective import (
   Objective,
   add_auxiliary_losses,
@@ -48,7 +48,7 @@ def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
     )
   length = config.data.max_length
   for workdir in config.train.objective_runs:
-    model = read_settings(workdir).model
+    model = read_config(workdir).model
     if model.positions == 'learned' and model.max_positions < length:
       raise UserError(
         f'{workdir} of train.objective_runs must have positions for data.max_length={length} '

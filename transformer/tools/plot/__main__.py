@@ -14,7 +14,7 @@ from transformer import files
 from transformer.errors import UserError, short_repr
 from transformer.runs.run_directory import METRICS
 from transformer.system import command_line, outputs
-from transformer.system.installation import spell_commands
+from transformer.system.installation import rewrite_commands
 from transformer.tools._requirements import requirements
 from transformer.tools.plot.curves import FORMATS, plot_runs
 
@@ -31,7 +31,7 @@ def main(argv):
   workdirs = list(map(files.as_path, argv[1:]))
   if not workdirs:
     raise UserError(
-      spell_commands(
+      rewrite_commands(
         'no run; pass the directory of one or more: python -m transformer.tools.plot RUN [RUN …]'
       )
     )

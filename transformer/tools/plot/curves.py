@@ -20,7 +20,7 @@ NLL = 'train/nll'
 # The title of each panel, with a pattern for the names of its metrics.
 _PANELS = {
   'cross entropy per token, without label smoothing': rf'{NLL}|valid/(.+/)?loss',
-  'score': r'valid/(.+/)?(bleu|f1)',
+  'score': r'valid/(.+/)?(?!(loss|perplexity)$)[^/]+',
   'learning rate': 'train/learning_rate',
   'target tokens per second': 'tokens_per_second',
 }

@@ -10,7 +10,7 @@ from transformer.config import Config
 from transformer.errors import UserError
 from transformer.experiment.preparation import PreparedRun
 from transformer.model.building import build_model
-from transformer.model.flops import train_step_flops
+from transformer.model.flops import train_flops_per_token
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import check_even_sharding, make_mesh
 from transformer.training.setup import TrainingSetup, make_training_setup
@@ -112,7 +112,9 @@ def _setup_without_text(config: Config) -> TrainingSetup:
 def _with_model(job: Job, setup: TrainingSetup) -> Job:
   """Adds the facts of a training step to a job."""
   objective = setup.objective
-  by_token = train_step_flops(setup.model, objective.passes, objective.extra_models)
+  by_token = train_flops_per_token(
+    setup.model, objective.passes, objective.extra_models
+  )
   flops = None
   # A custom objective can be built only with the vocabulary.
   if by_token is not None and (job.text or not job.config.train.objective):

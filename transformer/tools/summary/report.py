@@ -89,7 +89,7 @@ def as_text(summary: dict[str, Any]) -> list[str]:
   for row in summary['chips']:
     time = 'unknown'
     if row['seconds']:
-      time = f'{row["seconds"] / 3600:,.2f} hours'
+      time = _hours(row['seconds'])
     fits = _FITS[row['fits']]
     lines.append(f'{row["chip"]:<12}{fits:<12}{time:<16}{row["time_is_from"]}')
 
@@ -99,3 +99,10 @@ def as_text(summary: dict[str, Any]) -> list[str]:
     if warning['usual']:
       lines.append(f'  usual: {warning["usual"]}')
   return lines if summary['warnings'] else [*lines, 'no questionable settings']
+
+
+def _hours(seconds: float) -> str:
+  """Returns a time in hours, or in minutes if it is short."""
+  if seconds < 3600:
+    return f'{seconds / 60:,.1f} minutes'
+  return f'{seconds / 3600:,.2f} hours'

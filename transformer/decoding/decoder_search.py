@@ -12,9 +12,9 @@ import numpy as np
 
 from transformer import plugins
 from transformer.data.batch import BOS_ID, EOS_ID
+from transformer.decoding.batching import encoder_inputs
 from transformer.decoding.config import DecodeOptions
 from transformer.decoding.constraint import Constraint, apply_constraint
-from transformer.decoding.teacher_forcing import encoder_inputs
 from transformer.errors import UserError, short_repr
 from transformer.model.building import Model
 from transformer.ops.beam_search import beam_search
@@ -33,7 +33,7 @@ class SearchInputs(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelSearch:
+class DecoderSearch:
   """A search with models whose probabilities are averaged; its methods are pure functions."""
 
   models: Sequence[Model]
@@ -87,8 +87,8 @@ class ModelSearch:
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
     if policy is not None and (decoding.sample or custom):
       raise UserError(
-        'this constraint requires the default beam search; remove --sample and --search, or '
-        'pass --nosample'
+        'this constraint requires the default beam search; remove --sample, and pass '
+        '--search=default'
       )
     if decoding.sample:
       return sample_search(

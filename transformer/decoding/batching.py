@@ -1,4 +1,4 @@
-"""Texts and given translations as arrays for teacher forcing: all positions in parallel."""
+"""Batches of sentences and of sentence pairs: limits of lengths, buckets and padding."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
