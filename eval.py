@@ -101,7 +101,7 @@ def _check_references(
   for eval_set in eval_sets:
     if all(is_blank(line) for lines in eval_set.references for line in lines):
       logging.warning(
-        '%s: every reference is empty, so scores compare nothing', eval_set.name
+        '%s: every reference is empty, so the scores are meaningless', eval_set.name
       )
 
 

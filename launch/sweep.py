@@ -6,8 +6,8 @@ r"""Hyperparameter search with Optuna: many short runs, and bad runs are pruned.
 
 A trial is a run of train.py in DIR/trials/NUMBER. The search space samples some settings, as
 launch/sweeping/space.py explains; --config sets all others. A trial's value is its best evaluation
-on the validation split. All evaluations except the last are reported to the pruner, which may stop
-the trial. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
+on the validation split. Evaluations are reported to the pruner, which may stop the trial after any
+but the last. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
 --format=markdown, latex or csv prints the table of trials in this format, also after the sweep has
 finished. --mean_over_seeds prints the mean and standard deviation over trials that differ only in

@@ -1,4 +1,4 @@
-"""Packages import only earlier packages, and one file imports each library."""
+"""Packages import only earlier packages, and one package imports each library."""
 
 import ast
 import pathlib

@@ -93,8 +93,8 @@ def run_trial(
 class Evaluations:
   """The evaluations of a run, reported to the pruner in order.
 
-  The run's last evaluation is not reported, so the pruner's decision does not depend on when the
-  evaluations are read.
+  The pruner does not decide on the run's last evaluation, so its decisions do not depend on when
+  the evaluations are read.
   """
 
   def __init__(self, trial: Trial, run: Path, objective: str, train: TrainConfig):

@@ -92,7 +92,7 @@ def test_noise_depends_only_on_text_and_key(vocabulary):
 
 @pytest.mark.parametrize('shares', [(0.5, 0.4, 0.2), (-0.1,), (0, 0, 1.1)])
 def test_impossible_fractions_are_rejected(vocabulary, shares):
-  with pytest.raises(UserError, match='at least 0, and at most 1 together; got '):
+  with pytest.raises(UserError, match='at least 0, and sum to at most 1; got '):
     source_noise(None, vocabulary, *shares)
 
 

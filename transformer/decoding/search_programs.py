@@ -128,7 +128,7 @@ class SearchPrograms:
     return BatchState(inputs, search), t, done_B, best
 
   def compile_largest(self, params, inputs: SearchInputs) -> Any:
-    """Compiles ahead of time the program that needs most memory: the last tokens of a batch.
+    """Compiles the program that needs the most memory: the last tokens of a batch.
 
     `params` are the parameters of later calls, or their shapes and shardings; there is no
     constraint. The state is an argument of the program, which reuses its memory.

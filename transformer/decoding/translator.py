@@ -140,7 +140,7 @@ class Translator:
   def compile_longest(
     self, params: Sequence, sentences: Sequence[str], decoding: DecodeOptions
   ) -> tuple:
-    """Compiles ahead of time the program that needs most memory, for the longest sentence.
+    """Compiles the program that needs the most memory, the one for the longest sentence.
 
     Returns:
       The padded length of this sentence, and the program. `params` may be arrays or their shapes.

@@ -136,7 +136,7 @@ def train(
 
 
 def _validation(config: Config, prepared: PreparedRun) -> Validation:
-  """Returns the validation sets of a run, which greedy search translates.
+  """Returns what evaluates a run: its validation sets, and greedy search that translates them.
 
   Greedy search is fast; `eval.py` uses the beam size of `config.decode`.
   """

@@ -58,7 +58,8 @@ def dot_product_attention(
 ) -> jax.Array:
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
-  More than 256 queries are processed in chunks, so that memory is linear in the number of queries.
+  More than 256 queries are processed in chunks, so that the scores of at most 256 queries are in
+  memory at once. Mask and bias are not chunked.
   For forward-mode differentiation in 16 bits, see `transformer.ops`.
 
   Args:
@@ -172,7 +173,7 @@ def _biased_softmax(scores_BHTS, mask_BTS, bias_BHTS):
 
 
 def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
-  """Returns equation 1 in chunks of queries, also in the backward pass; memory is linear in T."""
+  """Returns equation 1 in chunks of queries, in the backward pass, too."""
   length = q_BTHK.shape[-3]
   parts = -(-length // _QUERIES_AT_ONCE)
   size = -(-length // parts)

@@ -31,7 +31,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
     step: a step function (see `ops.search`), called with W = 1.
     cache: the cache of the step function before the first token.
     limits_B: int32, maximum tokens per hypothesis of each input, EOS included. An input with
-      limit 0 gets no hypothesis and costs nothing.
+      limit 0 gets no hypothesis and does not prolong the search.
     options: the length of the token arrays, BOS and EOS, and the length penalty of the scores.
 
   Returns:

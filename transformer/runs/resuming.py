@@ -146,6 +146,6 @@ def check_same_start(workdir: Path, facts: Mapping):
   ):
     if facts[name] is not None and about[name] != facts[name]:
       raise UserError(
-        f'{workdir} was started with a different {setting}, or its best step has changed; choose '
-        'a different --workdir to use the current ones'
+        f'{workdir} was started with a different {setting}, or the best checkpoint of a run that '
+        'it names has changed since; to use the current weights, choose a different --workdir'
       )

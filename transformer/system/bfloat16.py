@@ -9,7 +9,7 @@ from absl import logging
 _SIZE = 512
 _RUNS = 5
 _WORTH_A_LINE = 1.5
-_WIDE = 256  # At 128, a training step gains nothing or a fifth (benchmarks/README.md).
+_WIDE = 256  # At 128, a training step is at most 20% faster (benchmarks/README.md).
 
 
 def advise_bfloat16(dtype: str, model_dim: int):
@@ -28,7 +28,7 @@ def advise_bfloat16(dtype: str, model_dim: int):
 def bfloat16_speedup() -> float:
   """Returns the time of a matrix product in float32 divided by its time in bfloat16.
 
-  The measurement takes some tenths of a second. The speedup depends on the CPU and on the version
+  The measurement takes a few tenths of a second. The speedup depends on the CPU and on the version
   of JAX: with AMX or AVX512-BF16 instructions, bfloat16 is 2 to 4 times as fast in JAX 0.12, and no
   faster in JAX 0.10.
   """

@@ -20,7 +20,7 @@ _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 
 def check_backend():
-  """Raises `UserError` if JAX lacks a backend, is a broken version, or has unsupported switches."""
+  """Raises `UserError` if JAX lacks a backend, is a broken version, or has unsupported options."""
   check_switches(_WANTED)
   try:
     platform = jax.default_backend()

@@ -97,8 +97,8 @@ class ModelUnderTest:
     """Returns whether float32 rounding explains the difference between two results.
 
     The tolerance counts the terms of consecutive sums over all layers of both stacks: in each
-    layer, the number of terms depends on widths and positions. It also allows for norms and
-    softmax, which may amplify a rounding error by up to ten.
+    layer, widths, and the size of the vocabulary as a bound of the positions. It also allows for
+    norms and softmax, which may amplify a rounding error by up to ten.
     """
     config = self.config
     layers = config.num_layers + config.decoder_depth

@@ -42,8 +42,8 @@ def source_noise(
   shares = (upper_case, title_case, typing_errors)
   if min(shares) < 0 or sum(shares) > 1:
     raise UserError(
-      'the shares of upper case, title case and typing errors must be at least 0, '
-      f'and at most 1 together; got {", ".join(map(str, shares))}'
+      'the fractions of upper case, title case and typos must be at least 0, and sum to '
+      f'at most 1; got {", ".join(map(str, shares))}'
     )
   ways = (lambda text, _: text.upper(), lambda text, _: title_cased(text), misspelled)
   symbols = _pattern_of(vocabulary.source.user_defined_symbols)

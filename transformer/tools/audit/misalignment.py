@@ -10,7 +10,7 @@ _LEAST_CORRELATION = 0.3
 
 
 def line_shifts(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-  """Returns by how many lines the translation of each line comes later, int64 [lines].
+  """Returns, for each source line, how many lines later its translation is, int64 [lines].
 
   A non-zero shift means that the lengths in a window of lines correlate better with this shift, for
   example after a missing line.

@@ -30,7 +30,7 @@ def read_lists(path: Path) -> list[list[str]]:
     except (AttributeError, ValueError) as error:
       raise UserError(
         f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
-        f'{len(lists) - 1} or {len(lists)}, as eval.py --nbest=N writes it; got '
+        f'{max(len(lists) - 1, 0)} or {len(lists)}, as eval.py --nbest=N writes it; got '
         f'{short_repr(line)}'
       ) from error
   if not lists:

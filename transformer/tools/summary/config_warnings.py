@@ -114,7 +114,7 @@ def _about_rate(config: Config) -> _Warnings:
     is_scale = config.optimizer.ignored_rate_key == 'peak_learning_rate'
     yield (
       'optimizer.noam_scale' if is_scale else 'optimizer.peak_learning_rate',
-      f'sets a highest learning rate of {peak:.2g}',
+      f'sets a peak learning rate of {peak:.2g}',
       f'about {usual:.2g} at width {width:,}',
     )
 
