@@ -15,7 +15,7 @@ from transformer.model.transformer import Transformer
 from transformer.runs.evaluations import best_evaluation
 from transformer.training.config import OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.setup import CompiledSteps, make_training_setup
+from transformer.training.training_setup import CompiledSteps, make_training_setup
 
 VOCABULARY = 23
 ROWS, SOURCE_LENGTH, TARGET_LENGTH = 4, 13, 11

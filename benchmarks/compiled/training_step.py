@@ -16,7 +16,7 @@ from transformer.model.flops import train_flops_per_token
 from transformer.runs.run_directory import commit
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 
 class Compiled(NamedTuple):

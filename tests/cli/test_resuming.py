@@ -255,4 +255,4 @@ def test_run_json_records_whether_the_run_is_reproducible(
     '--xla_gpu_autotune_level=0',
   ]
   assert rows_of(tmp_path / 'run') == rows_of(trained)  # On a CPU it changes nothing.
-  assert 'train.reproducible was True, is False' in train.rejects(*flags[:2])
+  assert 'train.reproducible was True, is now False' in train.rejects(*flags[:2])

@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.ops.dropout import random_bits, random_key
 from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 MESHES = [(1, 1, 1), (8, 1, 1), (2, 2, 2)]
 STEPS = 3

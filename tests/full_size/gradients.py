@@ -6,7 +6,7 @@ import numpy as np
 from tests.full_size import reference, tiny
 from transformer.model.transformer import Transformer
 from transformer.training.mesh import make_mesh
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 _B1, _EPS = 0.9, 1e-9  # Of Adam.
 

@@ -11,7 +11,7 @@ from transformer.model.transformer import Transformer
 from transformer.system.processes import to_global
 from transformer.training.mesh import batch_sharding, make_mesh, replicated
 from transformer.training.objective import shift_right
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 
 def measure(folder):

@@ -27,7 +27,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 DEVICES = 8
 ROWS, LENGTHS = 8, (13, 11)

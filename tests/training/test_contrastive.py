@@ -15,7 +15,7 @@ from transformer.model.transformer import Transformer, init_params
 from transformer.training.config import TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 SETTINGS = Config(
   model=ModelConfig(num_layers=1, model_dim=10, ff_dim=14, num_heads=2),

@@ -22,7 +22,11 @@ from transformer.training.config import MeshConfig
 from transformer.training.memory_check import compile_within_memory, device_memory
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, cross_entropy
-from transformer.training.setup import CompiledSteps, TrainingSetup, make_training_setup
+from transformer.training.training_setup import (
+  CompiledSteps,
+  TrainingSetup,
+  make_training_setup,
+)
 
 LENGTHS, MODEL = (SOURCE_LENGTH, TARGET_LENGTH), Bigrams()
 

@@ -26,7 +26,7 @@ from transformer.training.objective import (
   make_objective,
   token_weights,
 )
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 
 def settings(*objective):

@@ -21,8 +21,8 @@ from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh, sentence_mesh, state_shardings
 from transformer.training.objective import Objective, cross_entropy, shift_right
 from transformer.training.optimizer import make_optimizer, make_schedule
-from transformer.training.setup import make_training_setup
 from transformer.training.step import init_state, make_eval_step, make_train_step
+from transformer.training.training_setup import make_training_setup
 
 CONSTANT = OptimizerConfig(schedule='constant', peak_learning_rate=0.01, warmup_steps=1)
 # Rows of unequal weight, so that a mean of means would differ.

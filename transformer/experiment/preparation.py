@@ -39,7 +39,7 @@ from transformer.system.bfloat16 import advise_bfloat16
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
-from transformer.training.setup import TrainingSetup, make_training_setup
+from transformer.training.training_setup import TrainingSetup, make_training_setup
 
 _TRIED = 5  # Number of pairs on which a custom metric is tried.
 

@@ -31,7 +31,7 @@ from transformer.runs.metrics_file import MetricsFile
 from transformer.runs.run_directory import EVALUATIONS, METRICS
 from transformer.system import processes
 from transformer.system.progress import log_info, log_warning, progress_bar
-from transformer.training.setup import TrainingSetup
+from transformer.training.training_setup import TrainingSetup
 
 
 class RunLogger:

@@ -34,8 +34,8 @@ from transformer.system.signals import Signals
 from transformer.training.config import TrainConfig
 from transformer.training.memory_check import compile_within_memory
 from transformer.training.mesh import check_even_sharding, make_mesh
-from transformer.training.setup import CompiledSteps
 from transformer.training.step import TrainState
+from transformer.training.training_setup import CompiledSteps
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):

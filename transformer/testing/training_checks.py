@@ -19,7 +19,7 @@ from transformer.testing.model_under_test import CheckFailed, ModelUnderTest, re
 from transformer.testing.random_batches import pack, random_pair
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.setup import TrainingSetup, make_training_setup
+from transformer.training.training_setup import TrainingSetup, make_training_setup
 
 _ROWS = 8
 _SOURCE_LENGTH = 13

@@ -9,7 +9,7 @@ from absl import logging
 from transformer.data.batches.training_batches import BatchShape
 from transformer.errors import UserError, is_out_of_memory
 from transformer.system import processes
-from transformer.training.setup import CompiledSteps, TrainingSetup
+from transformer.training.training_setup import CompiledSteps, TrainingSetup
 
 _ADVICE = (
   'set --config.model.remat=True, lower decode.batch_size, or use more devices; a new run may '

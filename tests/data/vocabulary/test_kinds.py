@@ -178,7 +178,7 @@ def test_the_same_text_returns_the_same_bytes_and_a_model_is_used_unchanged(
   vocabulary.save(path)
   assert Vocabulary.load(path).model_bytes == vocabulary.model_bytes
   for cut in range(1, len(vocabulary.model_bytes), 2003):
-    with pytest.raises(UserError, match='damaged'):
+    with pytest.raises(UserError, match='corrupt'):
       Vocabulary(vocabulary.model_bytes[:-cut])
 
 

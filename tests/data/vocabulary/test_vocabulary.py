@@ -187,7 +187,7 @@ def test_a_damaged_or_missing_file_is_named(vocabulary, tmp_path):
     *(whole[:-cut] for cut in range(1, 20)),
   ]:
     path.write_bytes(damaged)
-    with pytest.raises(UserError, match=r'vocabulary\.model .*damaged'):
+    with pytest.raises(UserError, match=r'vocabulary\.model .*corrupt'):
       Vocabulary.load(path)
   with pytest.raises(UserError, match=r'none\.model cannot be read: No such file'):
     Vocabulary.load(tmp_path / 'none.model')

@@ -9,7 +9,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.transformer import init_params
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import make_mesh
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 MESHES = [(1, 1, 1), (2, 2, 2)]
 ROWS = 8

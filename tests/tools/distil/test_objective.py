@@ -22,7 +22,7 @@ from transformer.tools.distil.objective import distillation_loss, token_loss
 from transformer.training.config import MeshConfig, OptimizerConfig, TrainConfig
 from transformer.training.mesh import make_mesh
 from transformer.training.objective import Objective, cross_entropy
-from transformer.training.setup import make_training_setup
+from transformer.training.training_setup import make_training_setup
 
 STUDENT = Transformer(
   ModelConfig(

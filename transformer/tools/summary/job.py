@@ -13,7 +13,7 @@ from transformer.model.building import build_model
 from transformer.model.flops import train_flops_per_token
 from transformer.training.config import MeshConfig
 from transformer.training.mesh import check_even_sharding, make_mesh
-from transformer.training.setup import TrainingSetup, make_training_setup
+from transformer.training.training_setup import TrainingSetup, make_training_setup
 
 
 @dataclasses.dataclass(frozen=True)
