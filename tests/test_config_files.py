@@ -124,7 +124,7 @@ def test_parsing_is_the_papers_or_sized_for_two_cores():
     ('tatoeba', 'gpu or cpu'),
     ('multi30k', 'student, forward or back'),
     ('architectures', 'transformer, grouped_query, mixture_of_experts or prefix_lm'),
-    ('text', 'small with a folder of text'),
+    ('text', 'languages and a folder of text'),
   ],
 )
 def test_another_argument_of_a_config_is_rejected(name, kinds):
