@@ -62,6 +62,8 @@ def get_config(which: str = ''):
       'configs/text.py:en-de:mytext, or for a small model '
       f'configs/text.py:small,en-de:mytext; got {which!r}'
     )
+  small = 'small,' if choice.partition(',')[0] == 'small' else ''
+  direction = choice[len(small) :]
   config = base.get_config()
   config.data.source = 'text'
   config.data.dir = 'data/text'
@@ -92,18 +94,13 @@ def get_config(which: str = ''):
   config.train.checkpoint_every = 1000
   config.train.patience = 5
   if which:
-    source, target = _languages(folder, choice)
+    source, target = _languages(folder, direction, small)
     config.data.dir = folder
     config.data.source_language = source
     config.data.target_language = target
-  if _is_small(choice):
+  if small:
     _shrink(config)
   return config
-
-
-def _is_small(choice: str) -> bool:
-  """Whether `choice` is `small` or `small,SOURCE-TARGET`."""
-  return choice.partition(',')[0] == 'small'
 
 
 def _shrink(config):
@@ -138,8 +135,11 @@ def _shrink(config):
   config.train.patience = 3
 
 
-def _languages(folder: str, choice: str) -> tuple[str, str]:
-  """Returns the source and target language of the training files in `folder`."""
+def _languages(folder: str, direction: str, small: str) -> tuple[str, str]:
+  """Returns the source and target language of the training files in `folder`.
+
+  `small`: what precedes a direction in the argument of the config, for the error message.
+  """
   path = Path(folder).expanduser()
   if not path.is_dir():
     raise UserError(
@@ -158,13 +158,11 @@ def _languages(folder: str, choice: str) -> tuple[str, str]:
       f'{folder} must hold training files of two languages, such as train.en and train.de; '
       f'found: {found}'
     )
-  prefix = 'small,' if _is_small(choice) else ''
-  direction = choice.removeprefix('small').removeprefix(',') if prefix else choice
   if not direction and len(languages) == 2:
     direction = f'{languages[0]}-{languages[1]}'
   if direction not in directions:
     raise UserError(
       f'{folder} has training files of {found}; choose two of them, such as '
-      f'configs/text.py:{prefix}{next(iter(directions))}:{folder}'
+      f'configs/text.py:{small}{next(iter(directions))}:{folder}'
     )
   return directions[direction]
