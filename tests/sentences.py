@@ -2,6 +2,20 @@
 
 import random
 
+# English and German words, for text that need not be learned.
+MIXED_WORDS = [
+  'man',
+  'dog',
+  'red',
+  'shirt',
+  'mann',
+  'hund',
+  'rot',
+  'hemd',
+  'läuft',
+  'runs',
+  'über',
+]
 WORDS = {
   'the': 'le',
   'man': 'homme',

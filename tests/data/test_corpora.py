@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.data.batches.test_training_batches import recover
+from tests.sentences import MIXED_WORDS
 from transformer.data import corpora as corpora_module
 from transformer.data.batches.augmentation import replace_sentences
 from transformer.data.config import DataConfig
@@ -12,21 +13,8 @@ from transformer.data.corpora import encode_corpora, open_corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
-WORDS = [
-  'man',
-  'dog',
-  'red',
-  'shirt',
-  'mann',
-  'hund',
-  'rot',
-  'hemd',
-  'läuft',
-  'runs',
-  'über',
-]
 MAX_LENGTH = 19
-LONG = ' '.join(WORDS * 3)
+LONG = ' '.join(MIXED_WORDS * 3)
 
 
 def backwards(data, vocabulary):
@@ -45,7 +33,7 @@ def backwards(data, vocabulary):
 
 def text(count, seed):
   rng = np.random.default_rng(seed)
-  return [' '.join(rng.choice(WORDS, rng.integers(1, 4))) for _ in range(count)]
+  return [' '.join(rng.choice(MIXED_WORDS, rng.integers(1, 4))) for _ in range(count)]
 
 
 def write(folder, prefix, source, target):

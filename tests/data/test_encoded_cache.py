@@ -9,6 +9,7 @@ import chex
 import numpy as np
 import pytest
 
+from tests.sentences import MIXED_WORDS
 from transformer.data import encoded_cache, encoding
 from transformer.data.batches.training_batches import BatchShape, TrainingBatches
 from transformer.data.config import DataConfig
@@ -18,25 +19,12 @@ from transformer.data.text.text_files import TextCorpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 
-WORDS = [
-  'man',
-  'dog',
-  'red',
-  'shirt',
-  'mann',
-  'hund',
-  'rot',
-  'hemd',
-  'läuft',
-  'runs',
-  'über',
-]
 NAMES = ['source.tokens', 'source.lengths', 'target.tokens', 'target.lengths']
 
 
 def text(count, seed):
   rng = np.random.default_rng(seed)
-  return [' '.join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(count)]
+  return [' '.join(rng.choice(MIXED_WORDS, rng.integers(1, 9))) for _ in range(count)]
 
 
 def write(folder, source, target):

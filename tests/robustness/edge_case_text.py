@@ -4,18 +4,10 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.sentences import MIXED_WORDS
+
 WORDS = (
-  'man',
-  'dog',
-  'red',
-  'shirt',
-  'mann',
-  'hund',
-  'rot',
-  'hemd',
-  'läuft',
-  'runs',
-  'über',
+  *MIXED_WORDS,
   'grass',
   'gras',
   'women',

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.robustness.damage import DAMAGES, damaged, files_of
+from tests.sentences import MIXED_WORDS
 from transformer.config import Config
 from transformer.data.config import SHARED_VOCABULARY
 from transformer.errors import UserError
@@ -21,19 +22,6 @@ from transformer.runs.loading import load_run
 
 pytestmark = pytest.mark.long
 POSITIONS = int(os.environ.get('DAMAGE_POSITIONS', '1'))
-WORDS = [
-  'man',
-  'dog',
-  'red',
-  'shirt',
-  'mann',
-  'hund',
-  'rot',
-  'hemd',
-  'läuft',
-  'runs',
-  'über',
-]
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +30,7 @@ def config(tmp_path_factory):
   folder, rng = tmp_path_factory.mktemp('words'), np.random.default_rng(0)
   for split, count in (('train', 40), ('valid', 2)):
     for language in ('en', 'de'):
-      lines = (' '.join(rng.choice(WORDS, 5)) for _ in range(count))
+      lines = (' '.join(rng.choice(MIXED_WORDS, 5)) for _ in range(count))
       (folder / f'{split}.{language}').write_text(
         ''.join(f'{line}\n' for line in lines), 'utf-8'
       )
