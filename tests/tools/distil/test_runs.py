@@ -69,7 +69,7 @@ def test_a_run_learns_from_teachers_and_resumes_with_the_same_ones(
   assert status == 0 and 'the run is done' in err, err
   message = train.rejects_alike(*flags(trained, steps=3))
   assert re.search(
-    r'was started with a different train\.objective_runs.*; choose a different --workdir',
+    r'was started with a different train\.objective_runs.*choose a different --workdir',
     message,
   )
 
