@@ -71,18 +71,16 @@ def main(_):
     try:
       run = request.load(checkpoint)
       for eval_set in eval_sets:
-        _, of_text = translate_and_score(
-          request, run, eval_set, decoding, custom_metrics
-        )
-        scored.setdefault(eval_set.name, []).append(of_text)
+        _, row = translate_and_score(request, run, eval_set, decoding, custom_metrics)
+        scored.setdefault(eval_set.name, []).append(row)
     except UserError as error:
       if not every:
         raise
       logging.warning('%s', error)
       failed += 1
   if every:
-    for of_text in scored.values():
-      report.print_table(of_text)
+    for row in scored.values():
+      report.print_table(row)
   if failed:
     raise UserError(
       f'{failed} checkpoints could not be scored, as the warnings above say'

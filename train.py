@@ -39,10 +39,10 @@ _CHECK = flags.DEFINE_bool(
   False,
   'Run all the checks that training does before compiling, print a summary, and exit.',
 )
-_CHECK_FILES = flags.DEFINE_bool(
-  'check_files',
+_READ_DATA = flags.DEFINE_bool(
+  'read_data',
   True,
-  'With --check: also check the files that the config names; --nocheck_files if they are on '
+  'With --check: also read the data that the config names; --read_data=false if they are on '
   'another machine.',
 )
 _DEVICES = flags.DEFINE_integer(
@@ -85,7 +85,7 @@ def main(_):
     state = 'is available for a new run'
     if run_directory.has_begun(workdir):
       state = 'contains this run, which would resume'
-    if _CHECK_FILES.value:
+    if _READ_DATA.value:
       from transformer.experiment.preparation import check_run
 
       prepared = check_run(config, workdir)
@@ -94,7 +94,7 @@ def main(_):
     _summarize(config, workdir, prepared)
     logging.info(
       '%s are valid; --workdir=%s %s; devices were not checked',
-      'flags, config and files' if _CHECK_FILES.value else 'flags and config',
+      'flags, config and files' if _READ_DATA.value else 'flags and config',
       workdir,
       state,
     )

@@ -8,7 +8,7 @@ for the compiled layer; times are measured on this machine. In each turn all lay
 one after another. Growth is the slope of a least-squares line through the logarithms:
 
 - of FLOPs, with the smallest and the largest slope between adjacent sizes,
-- of median times, with the interval that contains 95 % of bootstrap samples of turns,
+- of median times, with the interval that contains 95% of bootstrap samples of turns,
 - of the fastest times, which depend least on other load of the machine.
 
 The line uses sizes from --fit_from_length and --fit_from_width on, where the term of the layer's
@@ -222,7 +222,7 @@ def _growth(layers, cells, counted: Mapping, timed: Mapping):
 
 
 def _spread(sizes, times) -> str:
-  """Returns the exponents of the medians, with its 95 % interval, and of the fastest times."""
+  """Returns the exponents of the medians, with its 95% interval, and of the fastest times."""
   if not times[0]:
     return ''
   # [size, sample, turn]: a bootstrap sample has the same turns for all sizes.

@@ -59,8 +59,8 @@ _HEADS = (
   'other',
   'collectives',
   'TFLOP a chip',
-  'arithmetic',
-  'wire',
+  'compute',
+  'communication',
   'utilization',
   'commit',
 )
@@ -242,8 +242,8 @@ def _line(cell: Cell, result: dict[str, Any], fastest: bool) -> tuple[str, ...]:
     *(f'{size / 1e6:,.0f} MB' for size in (reduced, gathered, sum(sizes.values()))),
     f'{count}',
     f'{result["flops"]["model"] / 1e12:.3g}',
-    f'{1e3 * seconds["arithmetic"]:.2f} ms',
-    f'{1e3 * seconds["wire"]:.2f} ms',
+    f'{1e3 * seconds["compute"]:.2f} ms',
+    f'{1e3 * seconds["communication"]:.2f} ms',
     f'{result["utilization"]:.1%}',
     result['commit'][:7],
   )

@@ -5,7 +5,7 @@ r"""Multi30k English to German: four architectures with the same number of param
   python eval.py --workdir=runs/prefix_lm
 
 The others are `grouped_query`, `mixture_of_experts` and `transformer`, the default. All use
-rotary positions and have 1.76 million parameters, within 0.4 %. docs/architectures.md describes
+rotary positions and have 1.76 million parameters, within 0.4%. docs/architectures.md describes
 them; configs/multi30k.py explains how to get the data. Expected: BLEU 33 to 34 on the test split,
 after 10 minutes on two CPU cores.
 """

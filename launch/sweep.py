@@ -164,7 +164,7 @@ def _sweep(sweep: Sweep):
   if sweep.best() is None:
     reasons = [
       trial.user_attrs['reason']
-      for trial in sweep.all()
+      for trial in sweep.started_trials()
       if 'reason' in trial.user_attrs
     ]
     reason = f'all were pruned; {_SEARCH_SPACE.value} needs a pruner() that lets some trials finish'

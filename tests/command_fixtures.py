@@ -164,7 +164,7 @@ def _write_text(folder, prefix, english, german):
 
 
 @pytest.fixture
-def hearing():
+def default_signal_handlers():
   """Lets a test, and the commands that it starts, hear Ctrl-C and a terminal that closes.
 
   A process ignores them, and so do those that it starts, if a shell started it in its background.

@@ -263,7 +263,7 @@ def test_installed_in_place_it_takes_the_configs_of_the_checkout(
     assert (status, err) == (0, '') and re.search(
       rf'^ *{spelled(value)} ', out, re.MULTILINE
     )
-  check = ['attention-train', '--workdir=run', '--check', '--nocheck_files']
+  check = ['attention-train', '--workdir=run', '--check', '--read_data=false']
   pathlib.Path('mine.py').write_text(
     'from configs.multi30k_tiny import get_config\n', 'utf-8'
   )

@@ -86,7 +86,7 @@ train.start()
   done = subprocess.run(
     [
       *(sys.executable, '-c', code, '--config=configs/quickstart.py', '--check'),
-      *('--nocheck_files', f'--workdir={tmp_path}/run', *flags),
+      *('--read_data=false', f'--workdir={tmp_path}/run', *flags),
     ],
     cwd=ROOT,
     check=False,

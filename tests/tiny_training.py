@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
   step: int
   resumed_from: int | None
   evaluations: list
-  worked: bool
+  did_train: bool
 
   @property
   def best(self):
@@ -147,7 +147,7 @@ def train_tiny(
     if run.step is None:
       state = setup.first_state(params)
     else:
-      state = checkpoints.restore(run.step, setup.state)
+      state = checkpoints.restore(run.step, setup.abstract_state)
     step, evaluations = train(
       run, checkpoints, compiled, state, batches, validation, **options
     )
@@ -183,7 +183,7 @@ def compiled_once(setup, shape):
     valid_metric='',
     trackers=(),
   )
-  leaves, structure = jax.tree.flatten(setup.state)
+  leaves, structure = jax.tree.flatten(setup.abstract_state)
   key = (
     settings.optimizer,
     train,

@@ -343,7 +343,7 @@ def _count(value: float) -> str:
 
 
 def _share(value: float | None) -> str:
-  return _NONE if value is None else f'{100 * value:.1f} %'
+  return _NONE if value is None else f'{100 * value:.1f}%'
 
 
 def _gigabytes(value: float) -> str:

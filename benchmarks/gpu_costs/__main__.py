@@ -80,7 +80,7 @@ def main(_):
 
 
 _FITS = (
-  'into 75 % of the memory of a GPU; lower train.tokens_per_batch, split more by '
+  'into 75% of the memory of a GPU; lower train.tokens_per_batch, split more by '
   'config.mesh, or set --config.model.remat=True'
 )
 

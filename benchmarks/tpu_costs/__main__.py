@@ -81,8 +81,8 @@ def table(result: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [
       ('FLOPs of the model', f'{result["flops"]["model"] / 1e9:,.0f} G'),
       ('FLOPs that XLA counts', f'{result["flops"]["xla"] / 1e9:,.0f} G'),
-      ('estimated arithmetic', f'{1e3 * result["seconds"]["arithmetic"]:.2f} ms'),
-      ('estimated wire', f'{1e3 * result["seconds"]["wire"]:.2f} ms'),
+      ('estimated compute', f'{1e3 * result["seconds"]["compute"]:.2f} ms'),
+      ('estimated communication', f'{1e3 * result["seconds"]["communication"]:.2f} ms'),
       ('utilization, estimated', f'{result["utilization"]:.1%}'),
     ]
   return [*rows, ('compiled in', f'{result["compile_seconds"]:.0f} s')]

@@ -47,7 +47,7 @@ class Chip(NamedTuple):
 
   memory: float  # Bytes.
   clock: float  # In Hz, at which its multipliers reach the peak.
-  wire: float  # Bytes per second that all its links can send.
+  link_bandwidth: float  # Bytes per second that all its links can send.
 
 
 # By JAX's `device_kind`. Memory and links are from https://cloud.google.com/tpu/docs/v5e
@@ -107,8 +107,8 @@ def training_step_cost(settings: Config, devices: Sequence[Any]) -> dict[str, An
   collectives = totals(hlo.collectives(program, len(devices)))
   sent = sum(total['sent'] for total in collectives.values())
   seconds = {
-    'arithmetic': hlo.cycles(program) / chip.clock,
-    'wire': sent / chip.wire,
+    'compute': hlo.cycles(program) / chip.clock,
+    'communication': sent / chip.link_bandwidth,
   }
   return {
     **result,

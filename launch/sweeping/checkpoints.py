@@ -92,7 +92,7 @@ def summary(sweep: Sweep) -> str:
 
 def _ended(sweep: Sweep) -> Iterator[tuple[int, Path]]:
   """Yields the numbers and runs of the trials that have a value or a reason for failing."""
-  for trial in sweep.all():
+  for trial in sweep.started_trials():
     if trial.state.is_finished() and not is_abandoned(trial):
       yield trial.number, sweep.folder / TRIALS / str(trial.number)
 

@@ -18,7 +18,7 @@ def means(sweep: Sweep, style: str) -> list[list[Any]]:
   """
   values: dict[str, list[float]] = {}
   names = {}
-  for trial in sweep.all():
+  for trial in sweep.started_trials():
     if trial.state == TrialState.COMPLETE:
       settings = dict(trial.user_attrs.get('settings', {}))
       settings.pop('seed', None)

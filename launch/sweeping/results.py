@@ -43,7 +43,9 @@ def write(sweep: Sweep, command: str):
   the command that started the sweep, as a user types it.
   """
   ended = None
-  while ended != (ended := sum(trial.state.is_finished() for trial in sweep.all())):
+  while ended != (
+    ended := sum(trial.state.is_finished() for trial in sweep.started_trials())
+  ):
     best = sweep.best()
     if best is not None:
       files.write(sweep.folder / BEST, _best_config(sweep, best))
@@ -122,7 +124,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   present only if some were deleted.
   """
   show = exact_cell if exact else rounded_cell
-  trials = sweep.all()
+  trials = sweep.started_trials()
   best = sweep.best()
   kept = {}
   names = {}
@@ -180,7 +182,7 @@ def align_columns(rows: Sequence[Sequence[str]]) -> str:
 
 def summary(sweep: Sweep) -> str:
   """Returns one line: trial counts by state, the best trial, and whose checkpoints exist."""
-  states = [trial.state for trial in sweep.all()]
+  states = [trial.state for trial in sweep.started_trials()]
   states += [TrialState.WAITING] * sweep.num_unstarted()
   counts = ', '.join(
     f'{states.count(state)} {name}'
@@ -202,7 +204,9 @@ def summary(sweep: Sweep) -> str:
 def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
   """Returns the config of the best trial, with a docstring that describes its origin."""
   run = sweep.folder / TRIALS / str(best.number)
-  completed = sum(trial.state == TrialState.COMPLETE for trial in sweep.all())
+  completed = sum(
+    trial.state == TrialState.COMPLETE for trial in sweep.started_trials()
+  )
   path = shlex.quote(str(sweep.folder / BEST))
   objective = sweep.space.objective
   docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.

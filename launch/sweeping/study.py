@@ -43,7 +43,7 @@ class Sweep:
     folder: Path,
     space: Space,
     config: Config,
-    trials: int,
+    num_trials: int,
     url: str | None = None,
     keep_best: int | None = None,
   ):
@@ -53,14 +53,14 @@ class Sweep:
       folder: the directory of the runs and, without `url`, of the trials.
       space: the search space.
       config: the settings that trials change.
-      trials: the total number of trials.
+      num_trials: the total number of trials.
       url: a database; the folder's name is the name of the study there.
       keep_best: the number of trials whose checkpoints are kept; None keeps all.
     """
     self.folder = folder
     self.space = space
     self.config = config
-    self.trials = trials
+    self.num_trials = num_trials
     self.url = url
     self.keep_best = keep_best
     self.study: Study | None = None
@@ -92,9 +92,9 @@ class Sweep:
     self.study.set_user_attr('about', identity.sweep_identity(self.config, self.space))
     self.study.requeue_abandoned()
     ended = sum(record.state.is_finished() for record in self.study.records())
-    if self.trials < ended:
+    if self.num_trials < ended:
       raise UserError(
-        f'--trials={self.trials} is fewer than the {ended} that {self._place} has finished; '
+        f'--trials={self.num_trials} is fewer than the {ended} that {self._place} has finished; '
         f'pass at least {ended}, or choose a different --workdir'
       )
 
@@ -111,19 +111,21 @@ class Sweep:
       ) from error
     self._check_same_sweep()
 
-  def all(self) -> list[FrozenTrial]:
+  def started_trials(self) -> list[FrozenTrial]:
     """Returns the started trials in order, each as its last record.
 
     Records beyond the last trial are omitted: two machines may add the last one at the same time.
     """
-    trials = [copy.copy(record) for record in self.study.records()[: self.trials]]
+    trials = [copy.copy(record) for record in self.study.records()[: self.num_trials]]
     for number, trial in enumerate(trials):
       trial.number = number
     return trials
 
   def ranked(self) -> list[FrozenTrial]:
     """Returns the complete trials, best first; ties are broken by the lower number."""
-    complete = [trial for trial in self.all() if trial.state == TrialState.COMPLETE]
+    complete = [
+      trial for trial in self.started_trials() if trial.state == TrialState.COMPLETE
+    ]
     return sorted(
       complete,
       key=lambda trial: trial.value,
@@ -137,7 +139,8 @@ class Sweep:
   def num_unfinished(self) -> int:
     """Returns the number of unfinished trials."""
     return self.num_unstarted() + sum(
-      is_abandoned(trial) or not trial.state.is_finished() for trial in self.all()
+      is_abandoned(trial) or not trial.state.is_finished()
+      for trial in self.started_trials()
     )
 
   def run_next(self, train: Callable[[Trial], float]) -> FrozenTrial | None:
@@ -157,7 +160,7 @@ class Sweep:
         if not self.url:
           held.enter_context(storage.claim(self._claims, number))
         turn.close()
-        if number >= self.trials:
+        if number >= self.num_trials:
           raise UpdateFinishedTrialError
         self.study.sampler = self._sampler(number)
         trial.set_user_attr('host', socket.gethostname())
@@ -180,7 +183,7 @@ class Sweep:
         if not gone:
           raise
         logging.warning('trial %d: another worker has it', number)
-    begun = self.all()
+    begun = self.started_trials()
     return begun[number] if number < len(begun) else None
 
   def _open(self, creates: bool = False):
@@ -212,7 +215,7 @@ class Sweep:
     """Returns the number of trials that have not been started."""
     if self.study.user_attrs.get('exhausted'):
       return 0
-    return max(0, self.trials - len(self.study.records()))
+    return max(0, self.num_trials - len(self.study.records()))
 
   def _is_free(self, host: str | None = None) -> bool:
     """Returns whether a trial is available, including trials of dead workers on `host` (None: any).
@@ -221,7 +224,7 @@ class Sweep:
     """
     self._release(host)
     return self.num_unstarted() > 0 or any(
-      trial.state == TrialState.WAITING for trial in self.all()
+      trial.state == TrialState.WAITING for trial in self.started_trials()
     )
 
   def _release(self, host: str | None):

@@ -78,12 +78,12 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
       child_process.start_child(children, signals, worker, stdin=subprocess.DEVNULL)
     states = None
     while any(child.poll() is None for child in children):
-      if states != (states := [trial.state for trial in sweep.all()]):
+      if states != (states := [trial.state for trial in sweep.started_trials()]):
         results.write(sweep, command)
       time.sleep(_POLL_SECONDS)
   checkpoints.delete_all_but_best(sweep)
   results.write(sweep, command)
-  left = f'{sweep.num_unfinished()} of {sweep.trials} trials are left'
+  left = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
   if signals:
     raise Preempted(f'stopped by {signals[0]}, {left}; rerun the command to resume')
   if sweep.num_unfinished():

@@ -201,7 +201,7 @@ def test_tables_have_the_numbers_of_both_systems():
   }
   text = tables({'size': 'full', 'sections': found})
   assert (
-    '| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0 % | 2.0 GB | 13 ms | – | 1.30 × |'
+    '| base | 8 × 16 | 10 ms | 9 … 12 ms | 12,800 | 40.0% | 2.0 GB | 13 ms | – | 1.30 × |'
     in text
   )
   assert '| base | 8 × 16 | 10 ms | 20 ms | 2.00 × |' in text

@@ -170,7 +170,7 @@ def shortened(block):
     if line.startswith(('python train.py', 'python launch/local.py')):
       line = line if '--check' in line else f'{line} {CUT}'
     elif line.startswith('python launch/slurm.py'):
-      line = line.replace(' -- ', ' --dry_run -- --nocheck_files ')
+      line = line.replace(' -- ', ' --dry_run -- --read_data=false ')
     lines[place] = line
   return '\n'.join(lines)
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_a_pipe_is_answered_line_by_line_and_a_terminal_with_a_prompt(
-  hearing, evaluate, folder, trained, tmp_path
+  default_signal_handlers, evaluate, folder, trained, tmp_path
 ):
   shutil.copytree(trained, tmp_path / 'run')
   command = [

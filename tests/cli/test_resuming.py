@@ -99,7 +99,9 @@ def test_starting_a_finished_run_leaves_its_record_unchanged(train, trained, tmp
 
 
 @pytest.mark.long
-def test_a_terminal_that_closes_leaves_a_saved_run(hearing, folder, tmp_path):
+def test_a_terminal_that_closes_leaves_a_saved_run(
+  default_signal_handlers, folder, tmp_path
+):
   run = tmp_path / 'run'
   terminal = subprocess.Popen(
     [

@@ -293,7 +293,7 @@ def test_a_check_reports_the_same_errors_as_a_start(
   ]
   start = f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', *flags
   assert fact in train.rejects_alike(*start)
-  status, _, err = train(*start, '--check', '--nocheck_files')
+  status, _, err = train(*start, '--check', '--read_data=false')
   assert status == 0 and 'flags and config are valid' in err, err
 
 

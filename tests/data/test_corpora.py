@@ -216,7 +216,7 @@ def test_limits_of_the_config_are_honoured_and_counted(
     pairs_in(encoded.valid_batches['valid']) == encoded.counts['valid']['kept'] == 3
   )
   (warning,) = caplog.messages
-  assert '33.3 % of the training pairs are dropped' in warning
+  assert '33.3% of the training pairs are dropped' in warning
   caplog.clear()
   write(tmp_path, 'two', ['dog'] * 20, ['hund'] * 19 + ['rot hemd rot hemd'])
   encode(config_of(tmp_path, train=('two',), max_length_ratio=2.0), vocabulary)

@@ -129,7 +129,9 @@ def test_the_last_batches_begin_and_threads_work_side_by_side():
 
 
 @pytest.mark.parametrize('error', [FloatingPointError, KeyboardInterrupt])
-def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(hearing, error):
+def test_an_error_and_ctrl_c_end_the_work_after_the_batches_in_hand(
+  default_signal_handlers, error
+):
   begun = []
 
   def finish(batch, pause_for_refill):

@@ -80,7 +80,7 @@ def assert_same(workdir, whole):
   ],
 )
 def test_a_signal_saves_the_step_in_progress(
-  hearing, model, whole, tmp_path, number, step
+  default_signal_handlers, model, whole, tmp_path, number, step
 ):
   with pytest.raises(
     Preempted, match=rf'stopped by {number.name} after step {step} \(saved'
@@ -148,11 +148,11 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(
   with pytest.raises(Preempted, match='after step 7'):
     run(model, tmp_path, batches=Signalled(6), **start)
   outcome = run(model, tmp_path, **start | fewer)
-  assert outcome.worked and outcome.step == 7
+  assert outcome.did_train and outcome.step == 7
   assert steps_in(tmp_path / 'checkpoints')[-1] == 7
   assert [row['step'] for row in rows_of(tmp_path) if 'valid/bleu' in row] == [3, 6, 7]
   again = run(model, tmp_path, fatal=0, **start | fewer)
-  assert not again.worked and again.step == 7
+  assert not again.did_train and again.step == 7
 
 
 def test_a_signal_before_the_first_step_saves_nothing(model, tmp_path):

@@ -37,7 +37,7 @@ def logging_to(workdir, step=0, steps=99, **settings):
     config=types.SimpleNamespace(train=config),
     model=None,
     objective=Objective(None),
-    state=state,
+    abstract_state=state,
     schedule=lambda updates: updates + 0.5,
     mesh=types.SimpleNamespace(size=1),
   )

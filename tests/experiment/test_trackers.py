@@ -155,7 +155,9 @@ def test_trackers_are_closed_if_another_one_raises_a_user_error(tmp_path):
   assert RECORDED[-1] == ('close', caught.value)
 
 
-def test_trackers_are_closed_if_a_signal_comes_while_another_is_made(hearing, tmp_path):
+def test_trackers_are_closed_if_a_signal_comes_while_another_is_made(
+  default_signal_handlers, tmp_path
+):
   class Interrupting(Deaf):
     def __init__(self, *_):
       _thread.interrupt_main()

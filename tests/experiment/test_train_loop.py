@@ -173,8 +173,10 @@ def test_the_speed_of_a_run_counts_only_its_training_steps(
 def test_a_finished_run_is_unchanged(model, uninterrupted):
   workdir, outcome = uninterrupted
   before = rows_of(workdir), final_state(workdir)
-  assert outcome.worked
-  assert run(model, workdir, fatal=0) == outcome._replace(resumed_from=12, worked=False)
+  assert outcome.did_train
+  assert run(model, workdir, fatal=0) == outcome._replace(
+    resumed_from=12, did_train=False
+  )
   assert rows_of(workdir) == before[0]
   chex.assert_trees_all_equal(final_state(workdir), before[1])
 
@@ -200,7 +202,7 @@ def test_patience_ends_a_run_for_good(model, tmp_path):
   outcome = run(model, tmp_path, patience=2, scores=[5, 6, 3, 4, 9, 9], **options)
   assert (outcome.step, outcome.best['step']) == (8, 4)
   again = run(model, tmp_path, patience=2, fatal=0, **options)
-  assert (again.step, again.worked) == (8, False)
+  assert (again.step, again.did_train) == (8, False)
   more = run(model, tmp_path, patience=3, scores=[7, 8], **options)
   assert (more.step, more.best['step'], more.resumed_from) == (12, 12, 8)
 

@@ -38,7 +38,9 @@ except errors.Preempted as stop:
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, number):
+def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(
+  default_signal_handlers, number
+):
   with subprocess.Popen(
     [sys.executable, '-c', PARENT],
     cwd=ROOT,
@@ -59,7 +61,9 @@ def test_a_signal_reaches_the_child_once_and_its_end_is_waited_for(hearing, numb
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_between_or_after_children_stops_the_command(hearing, number):
+def test_a_signal_between_or_after_children_stops_the_command(
+  default_signal_handlers, number
+):
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
     with (

@@ -144,7 +144,7 @@ def test_a_trial_too_many_that_two_machines_add_at_once_is_not_run(begin, monkey
 
   assert here.run_next(meanwhile).number == 0
   assert ran == [] and here.num_unfinished() == there.num_unfinished() == 0
-  assert [trial.number for trial in here.all()] == [0] and begin(
+  assert [trial.number for trial in here.started_trials()] == [0] and begin(
     'there', 2
   ).num_unfinished() == 1
 

@@ -242,7 +242,7 @@ def test_a_sweep_on_slurm_is_one_array_job(launch, folder, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize('function', ['write', 'align_columns'])
 def test_ctrl_c_after_the_last_trial_ends_a_sweep_as_the_page_says(
-  hearing, launch, folder, tmp_path, function
+  default_signal_handlers, launch, folder, tmp_path, function
 ):
   """The search space sends it when the sweep writes its page, or prints its table."""
   (tmp_path / 'space.py').write_text(f"""

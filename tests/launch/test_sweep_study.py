@@ -118,14 +118,18 @@ def test_the_settings_of_a_trial_do_not_depend_on_interruptions(begin, tmp_path)
       run(begin(number=14), end)
   assert begin(number=14).num_unfinished() == 2
   assert sorted(run(begin(number=14))) == [12, 13]
-  assert [trial.params for trial in begin(number=14).all()] == [*whole.values()]
+  assert [trial.params for trial in begin(number=14).started_trials()] == [
+    *whole.values()
+  ]
 
 
 def test_the_best_trial_has_the_star(begin):
   sweep = begin()
   run(sweep)
   stars = [row[0].endswith(' *') for row in results.table(sweep)[1:]]
-  assert stars == [trial.number == sweep.best().number for trial in sweep.all()]
+  assert stars == [
+    trial.number == sweep.best().number for trial in sweep.started_trials()
+  ]
 
 
 def test_another_seed_of_the_config_samples_other_trials(begin, tmp_path):

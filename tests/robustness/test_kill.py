@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 
 def test_a_run_that_is_killed_and_stopped_ends_like_an_uninterrupted_one(
-  hearing, tmp_path
+  default_signal_handlers, tmp_path
 ):
   kills, signals = (
     int(os.environ.get('KILLS', '2')),

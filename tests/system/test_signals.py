@@ -11,7 +11,7 @@ import pytest
 
 from transformer.system.signals import EXIT_STATUS, SIGNALS, Signals
 
-pytestmark = pytest.mark.usefixtures('hearing')
+pytestmark = pytest.mark.usefixtures('default_signal_handlers')
 ROOT = Path(__file__).parents[2]
 # Keeps the main thread busy for ever without an instruction of Python.
 BUSY = """

@@ -37,7 +37,7 @@ def test_a_training_step_needs_the_state_once_the_batch_and_temporaries():
   batch = 3 * sum(LENGTHS) * 4 * ROWS // 4  # On one of four devices.
   whole, params = (
     4 * sum(leaf.size for leaf in jax.tree.leaves(tree))
-    for tree in (setup.state, setup.state.params)
+    for tree in (setup.abstract_state, setup.abstract_state.params)
   )
   # The new state takes the memory of the old one, and the gradient is temporary.
   assert whole + batch + params < memory_check._bytes_of(train_step) < 5 * whole
@@ -113,7 +113,7 @@ def test_a_search_takes_the_parameters_of_the_state_unless_they_are_split(
 ):
   fakes = Fakes(monkeypatch, 1, has=10**6)
   fakes.run(mesh=mesh)
-  state = make_training_setup(Settings(), MODEL, make_mesh(mesh, 40)).state
+  state = make_training_setup(Settings(), MODEL, make_mesh(mesh, 40)).abstract_state
   beside = memory_check._bytes_on_device(
     state._replace(params=None) if mesh.fsdp == 1 else state
   )

@@ -108,7 +108,7 @@ def encode_corpora(
   dropped = total - sum(map(len, train.values()))
   if dropped > _MANY * total:
     logging.warning(
-      '%.1f %% of the training pairs are dropped; docs/data.md shows how to list them',
+      '%.1f%% of the training pairs are dropped; docs/data.md shows how to list them',
       100 * dropped / total,
     )
   pairs = list(train.values())

@@ -63,9 +63,9 @@ register_named_tuples(
 _grow = jax.jit(grow_state, static_argnums=1)
 
 
-def encoded_length(length: int, longest: int) -> int:
+def encoded_length(length: int, max_source_length: int) -> int:
   """Returns the padded length of encoded sources, given the padded length of their ids."""
-  return min(max(length, _SHORTEST), longest)
+  return min(max(length, _SHORTEST), max_source_length)
 
 
 class SearchPrograms:
@@ -76,17 +76,17 @@ class SearchPrograms:
   """
 
   def __init__(
-    self, search: DecoderSearch, longest: int, batch_sharding: NamedSharding
+    self, search: DecoderSearch, max_source_length: int, batch_sharding: NamedSharding
   ):
-    """Plans the programs for sources of at most `longest` tokens.
+    """Plans the programs for sources of at most `max_source_length` tokens.
 
     `batch_sharding` splits the sentences of a batch over devices.
     """
     self._search = search
-    self._longest = longest
+    self._max_source_length = max_source_length
     self._batch_sharding = batch_sharding
     self._everywhere = replicated(batch_sharding.mesh)
-    self._about = repr((search, longest, PAD_ID, BOS_ID, EOS_ID))
+    self._about = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
     self._modules = [search.constraint.__module__]
     for model in search.models:
       self._modules += python_modules(model)
@@ -98,7 +98,7 @@ class SearchPrograms:
   def begin(self, params, tables, inputs: SearchInputs) -> BatchState:
     """Encodes padded source ids, EOS included; returns the state before the first token."""
     inputs = processes.to_global(inputs, self._batch_sharding)
-    length = encoded_length(inputs.sources.shape[1], self._longest)
+    length = encoded_length(inputs.sources.shape[1], self._max_source_length)
     arguments = params, inputs, (), (tables, np.int32(0))
     _, program = self._program(self._begin, length, arguments)
     state, _ = program(*arguments)
@@ -133,7 +133,7 @@ class SearchPrograms:
     `params` are the parameters of later calls, or their shapes and shardings; there is no
     constraint. The state is an argument of the program, which reuses its memory.
     """
-    length = encoded_length(inputs.sources.shape[1], self._longest)
+    length = encoded_length(inputs.sources.shape[1], self._max_source_length)
     shared = (), np.int32(0)
 
     def largest(params, inputs):

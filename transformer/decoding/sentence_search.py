@@ -33,7 +33,7 @@ class Bucket(NamedTuple):
 
 
 def batch_sentences(
-  sentences: Iterable[Sentence], size: int, longest: int
+  sentences: Iterable[Sentence], size: int, max_source_length: int
 ) -> list[SearchBatch]:
   """Returns batches of sentences of similar length, the shortest first.
 
@@ -45,17 +45,20 @@ def batch_sentences(
     leaves, tree = jax.tree.flatten(sentence.constraint_arrays)
     constraint_shapes = tree, *map(np.shape, leaves)
     keyed.append(
-      ((padded_length(len(sentence.source), longest), constraint_shapes), sentence)
+      (
+        (padded_length(len(sentence.source), max_source_length), constraint_shapes),
+        sentence,
+      )
     )
   batches = []
   for (length, constraint_shapes), several in batched(keyed, size):
-    bucket = Bucket(encoded_length(length, longest), constraint_shapes)
+    bucket = Bucket(encoded_length(length, max_source_length), constraint_shapes)
     batches.append(SearchBatch(bucket, 0, dict(enumerate(several))))
   return batches
 
 
 def search_inputs(
-  sentences: Sequence[Sentence], decoding: DecodeOptions, longest: int
+  sentences: Sequence[Sentence], decoding: DecodeOptions, max_source_length: int
 ) -> SearchInputs:
   """Returns the inputs of a search for the sentences of a new batch."""
   size = decoding.batch_size
@@ -65,7 +68,7 @@ def search_inputs(
   rows = [*sentences, *[unused] * (size - len(sentences))]
   indices, sources, limits, arrays = zip(*rows, strict=True)
   return SearchInputs(
-    padded(sources, padded_length(len(sources[0]), longest), size),
+    padded(sources, padded_length(len(sources[0]), max_source_length), size),
     np.array(limits, np.int32),
     random_keys(decoding, indices),
     jax.tree.map(lambda *leaves: np.stack(leaves), *arrays),
@@ -96,7 +99,7 @@ class SentenceSearch:
     tables: the constraint's arrays that all sentences share, on the devices.
     decoding: how to search or sample.
     target: the vocabulary of the translations.
-    longest: maximum tokens of a source, EOS included.
+    max_source_length: maximum tokens of a source, EOS included.
   """
 
   programs: SearchPrograms
@@ -104,13 +107,15 @@ class SentenceSearch:
   tables: Any
   decoding: DecodeOptions
   target: Vocabulary
-  longest: int
+  max_source_length: int
 
   def search(self, batch: SearchBatch, pause_for_refill: bool) -> SearchResult:
     """Adds tokens to a batch; returns its unfinished part, and (text, score) lists by number."""
     state = batch.state
     if state is None:
-      inputs = search_inputs(list(batch.rows.values()), self.decoding, self.longest)
+      inputs = search_inputs(
+        list(batch.rows.values()), self.decoding, self.max_source_length
+      )
       state = self.programs.begin(self.params, self.tables, inputs)
     state, t, done_B, hypotheses = self.programs.advance(
       self.params, self.tables, state, batch.bucket.length, batch.t, pause_for_refill

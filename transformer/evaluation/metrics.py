@@ -34,7 +34,7 @@ def score_with_intervals(
   references: Sequence[Sequence[str]],
   tokenize: str,
 ) -> Score:
-  """Returns the corpus score of a metric, its 95 % interval, and the score of each sentence.
+  """Returns the corpus score of a metric, its 95% interval, and the score of each sentence.
 
   Sentence BLEU uses only n-gram orders for which the sentence is long enough (effective order).
   """

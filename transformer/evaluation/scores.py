@@ -1,4 +1,4 @@
-"""Scores with 95 % intervals by bootstrap resampling, and custom metrics."""
+"""Scores with 95% intervals by bootstrap resampling, and custom metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Score(NamedTuple):
   signature: str  # how it was computed
   # sacreBLEU's output line; for BLEU: precisions, brevity penalty and lengths.
   details: str = ''
-  interval: tuple | None = None  # both ends of the 95 % interval
+  interval: tuple | None = None  # both ends of the 95% interval
   sentences: Sequence[float] = ()  # the score of each sentence
 
 
@@ -38,7 +38,7 @@ def bootstrap_sums(counts: Sequence[Any]) -> np.ndarray:
 
 
 def interval_95(scores: Sequence[float]) -> tuple[float, float]:
-  """Returns the 95 % interval: sample scores nearest to the 2.5th and 97.5th percentiles."""
+  """Returns the 95% interval: sample scores nearest to the 2.5th and 97.5th percentiles."""
   return tuple(np.percentile(scores, (2.5, 97.5), method='nearest').tolist())
 
 

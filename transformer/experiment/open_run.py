@@ -22,7 +22,7 @@ class RunState(NamedTuple):
     changes: the settings that have changed since the last start, by dotted name: `from` and `to`.
     step: the step of the latest intact checkpoint; None if there is none.
     history: the history of that checkpoint; for a new run, it has no evaluations.
-    unfinished: whether a signal stopped the run at that step, perhaps before its evaluation.
+    interrupted: whether a signal stopped the run at that step, perhaps before its evaluation.
     training_done: whether no training step remains.
   """
 
@@ -31,13 +31,13 @@ class RunState(NamedTuple):
   changes: dict
   step: int | None
   history: Mapping
-  unfinished: bool
+  interrupted: bool
   training_done: bool
 
   @property
   def is_finished(self) -> bool:
     """Whether neither a training step nor an evaluation remains."""
-    return self.training_done and not self.unfinished
+    return self.training_done and not self.interrupted
 
 
 @contextlib.contextmanager
@@ -64,12 +64,12 @@ def read_run_state(workdir: Path, config: Config, checkpoints: Checkpoints) -> R
     changes = resuming.changed_settings(workdir, config)
     begun = run_directory.has_begun(workdir)
     step = checkpoints.latest_intact()
-    unfinished = step is not None and checkpoints.is_unfinished(step)
-    return begun, changes, step, unfinished
+    interrupted = step is not None and checkpoints.is_interrupted(step)
+    return begun, changes, step, interrupted
 
   # On a network file system, processes may see different folders for a while: use process 0's.
-  begun, changes, step, unfinished = processes.broadcast_from_first(look)
+  begun, changes, step, interrupted = processes.broadcast_from_first(look)
   history = {'evaluations': []} if step is None else checkpoints.history(step)
   is_last = step is not None and step >= config.train.steps
   done = is_last or is_out_of_patience(history['evaluations'], config.train.patience)
-  return RunState(workdir, begun, changes, step, history, unfinished, done)
+  return RunState(workdir, begun, changes, step, history, interrupted, done)

@@ -144,7 +144,7 @@ def record_start(run: RunState, prepared: PreparedRun):
   record.write_record(
     run.workdir,
     reproducible,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params)),
     counts=prepared.encoded.counts,
     flops_per_step=_flops(setup, prepared.encoded.batches.shape),
     **prepared.facts,

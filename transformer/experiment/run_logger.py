@@ -65,7 +65,7 @@ class RunLogger:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(setup.state.params))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params))
     log_info(
       f'step {step} of {config.steps}: {setup.mesh.size} {jax.devices()[0].device_kind} '
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'

@@ -51,7 +51,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     batches = prepared.encoded.batches
     validation = _validation(config, prepared)
     setup = prepared.setup
-    name, search = _compile_search(validation, setup.state.eval_params)
+    name, search = _compile_search(validation, setup.abstract_state.eval_params)
     compiled = compile_within_memory(setup, batches.shape, name, search)
     processes.broadcast_from_first(lambda: record_start(run, prepared))
     if not run.begun:
@@ -62,7 +62,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     if run.step is None:
       state = setup.first_state(prepared.origin and prepared.origin.params)
     else:
-      state = checkpoints.restore(run.step, setup.state)
+      state = checkpoints.restore(run.step, setup.abstract_state)
     step, evaluations = train(
       run, checkpoints, compiled, state, batches, validation, signals
     )
@@ -88,7 +88,7 @@ def train(
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.training_done
-  unfinished = run.unfinished  # The evaluation of this step may be missing.
+  interrupted = run.interrupted  # The evaluation of this step may be missing.
   agreement = processes.StopAgreement(setup.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
@@ -97,18 +97,18 @@ def train(
   with RunLogger(run.workdir, setup, step, run.history, batches.shape) as logger:
     signals.defer()
     arriving = logger.meter.measure_wait(batches.iterate(step, config.steps))
-    while unfinished or not done:
-      if not unfinished:
+    while interrupted or not done:
+      if not interrupted:
         batch = next(arriving)
         placed = setup.shard_batch(batch)
         state, metrics = compiled.train_step(state, placed, *setup.objective.arguments)
         step += 1
         logger.log_step(step, batch, metrics)
         done = step >= config.steps
-      unfinished = False
+      interrupted = False
       checkpoints.check_for_errors()
       if agreement.should_stop(bool(signals.requested)):
-        checkpoints.save(state, logger.history(evaluations), unfinished=True)
+        checkpoints.save(state, logger.history(evaluations), interrupted=True)
         raise Preempted(
           f'stopped by {signals.requested or "another process"} after step {step} (saved); '
           'rerun the command to resume'
@@ -122,7 +122,7 @@ def train(
           evaluations = [*evaluations, _history_entry(step, evaluation, config.best_by)]
         except (Exception, Preempted):
           if is_alone:
-            checkpoints.save(state, logger.history(evaluations), unfinished=True)
+            checkpoints.save(state, logger.history(evaluations), interrupted=True)
           raise
         logger.log_evaluation(step, evaluation, evaluations)
         done = done or is_out_of_patience(evaluations, config.patience)

@@ -94,7 +94,7 @@ def cached_attention(
   """Equation 1 on cached keys and values of S slots, which the T hypotheses of an input share.
 
   The cache is stored in the layout of the matrix products, so no step transposes it. With
-  `dot_product_attention`, which transposes, a search takes 7 to 24 % longer on a CPU.
+  `dot_product_attention`, which transposes, a search takes 7 to 24% longer on a CPU.
   """
   scores_BHTS = jnp.einsum(
     '...THK,...HKS->...HTS',
@@ -106,7 +106,7 @@ def cached_attention(
     values_BHSV.dtype
   )
   # One einsum to [..., T, H, V] would multiply values by weights instead, a product that XLA
-  # computes slowly on a CPU: a search would take 30 % longer.
+  # computes slowly on a CPU: a search would take 30% longer.
   out_BHTV = jnp.einsum('...HTS,...HSV->...HTV', weights_BHTS, values_BHSV)
   return jnp.swapaxes(out_BHTV, -3, -2)
 

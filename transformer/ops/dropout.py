@@ -36,7 +36,7 @@ def random_bits(key, shape) -> jax.Array:
   index, one 32-bit word. They depend only on the key and the index, not on the sharding. On a CPU,
   JAX compiles `jax.random.bits` to a loop over whole arrays. This version computes each element
   where it is used, and stores nothing. With `jax.random.bits`, a training step on two cores takes
-  8 % longer for the phrasebook's model, and 5 % for the base model.
+  8% longer for the phrasebook's model, and 5% for the base model.
   """
   key_high, key_low = jax.random.key_data(key)
   keys = (key_high, key_low, key_high ^ key_low ^ jnp.uint32(_PARITY))

@@ -38,7 +38,7 @@ def _kernel_gradient(x_PI, gradient_PO) -> jax.Array:
   """Returns xᵀ · gradient, [I, O]; transposes the smaller factor.
 
   By default, XLA transposes the product, and then cannot use its fastest kernels on a CPU: a
-  training step on two cores takes 10 % longer for the phrasebook's model, and 6 % for the base
+  training step on two cores takes 10% longer for the phrasebook's model, and 6% for the base
   model.
   """
   # The barriers keep XLA from folding the transposes into the product.

@@ -39,7 +39,7 @@ class CheckpointWriter(Checkpoints):
   def __init__(self, directory: Path, *, keep: int = 1):
     """Opens a directory; the first checkpoint creates it.
 
-    The directory holds the latest `keep` checkpoints and the best one. An unfinished checkpoint
+    The directory holds the latest `keep` checkpoints and the best one. An interrupted checkpoint
     does not count toward `keep`, and the next checkpoint replaces it.
     """
     if processes.is_first():
@@ -70,27 +70,27 @@ class CheckpointWriter(Checkpoints):
       )
     return whole
 
-  def save(self, state: TrainState, history: dict, unfinished: bool = False):
+  def save(self, state: TrainState, history: dict, interrupted: bool = False):
     """Starts to write a checkpoint; returns once `state` may be overwritten.
 
     The `evaluations` of the history decide which checkpoint is the best. The history is JSON data;
     a thread reads it later, so it must not be modified.
 
-    The evaluation of an `unfinished` step may be missing; the finished checkpoint of the same step
-    replaces it. An unfinished checkpoint is written before this returns.
+    The evaluation of an `interrupted` step may be missing; the finished checkpoint of the same step
+    replaces it. An interrupted checkpoint is written before this returns.
     """
     self.wait()
     step = int(state.step)
     parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
     parts[HISTORY] = ocp.args.JsonSave(history)
-    if unfinished:
+    if interrupted:
       parts[UNFINISHED] = ocp.args.JsonSave({})
     unsealed = self._directory / f'{step}{_UNSEALED}'
     with _one_line_errors(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
-    if unfinished:
+    if interrupted:
       self.wait()
 
   def _finish(self, step: int, unsealed: Path, history: Mapping):
@@ -133,7 +133,7 @@ class CheckpointWriter(Checkpoints):
 
   def _remove_superfluous(self, history: Mapping):
     """Deletes all checkpoints except the latest, the latest `keep` finished ones and the best."""
-    finished = [step for step in self.steps if not self.is_unfinished(step)]
+    finished = [step for step in self.steps if not self.is_interrupted(step)]
     kept = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
       kept.add(best['step'])

@@ -44,7 +44,7 @@ class Checkpoints:
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
 
-  def is_unfinished(self, step: int) -> bool:
+  def is_interrupted(self, step: int) -> bool:
     """Returns whether a signal stopped training at this step, perhaps before its evaluation."""
     return (self._directory / str(step) / UNFINISHED).is_dir()
 

@@ -89,7 +89,7 @@ def load_run(
   steps = [
     step
     for step in checkpoints.steps
-    if step == chosen or (step < chosen and not checkpoints.is_unfinished(step))
+    if step == chosen or (step < chosen and not checkpoints.is_interrupted(step))
   ][-average:]
   if len(steps) < average:
     raise UserError(

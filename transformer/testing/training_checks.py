@@ -72,7 +72,7 @@ def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
     np.all(np.isfinite(losses)), f'the losses of a run are {losses}: it would not train'
   )
   half, _ = _trained(step, setup.first_state(), 0, 1)
-  restored = _restored(half, setup.state)
+  restored = _restored(half, setup.abstract_state)
   require(
     _equal(half, restored),
     'the parameters of a restored checkpoint differ from the saved ones: a trained run could not '

@@ -48,9 +48,9 @@ def compile_within_memory(
       'memory is not checked: the memory of a device or of the programs is unknown'
     )
     return compiled
-  whole_state = _bytes_on_device(setup.state)
+  whole_state = _bytes_on_device(setup.abstract_state)
   # The part of the training state that is not an argument of an evaluation or a search.
-  beside = whole_state - _bytes_on_device(setup.state.eval_params)
+  beside = whole_state - _bytes_on_device(setup.abstract_state.eval_params)
   # The frozen arrays are already on the device, so its free memory excludes them.
   needs['training step'] -= _bytes_on_device(setup.objective.arguments)
   needs['evaluation'] += beside

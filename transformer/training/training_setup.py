@@ -32,7 +32,7 @@ class TrainingSetup(NamedTuple):
     objective: the training objective; its frozen arrays are on all devices.
     schedule: the learning rate as a function of the number of completed steps.
     optimizer: the optimizer with this schedule.
-    state: shapes and shardings of the training state.
+    abstract_state: shapes and shardings of the training state.
   """
 
   config: Config
@@ -41,7 +41,7 @@ class TrainingSetup(NamedTuple):
   objective: Objective
   schedule: optax.Schedule
   optimizer: optax.GradientTransformation
-  state: TrainState
+  abstract_state: TrainState
 
   def shard_batch(self, batch: Batch) -> Batch:
     """Returns the batch as global arrays, sharded over all processes; unchanged with only one."""
@@ -55,7 +55,7 @@ class TrainingSetup(NamedTuple):
         params = init_params(self.model, self.config.seed)
       return init_state(params, self.optimizer, self.config.train)
 
-    return jax.jit(make, out_shardings=_shardings(self.state))(params)
+    return jax.jit(make, out_shardings=_shardings(self.abstract_state))(params)
 
   def compile(self, shape: BatchShape) -> 'CompiledSteps':
     """Compiles the training and evaluation step for batches of `shape`."""
@@ -63,7 +63,7 @@ class TrainingSetup(NamedTuple):
       make_eval_step(self.model, self.mesh, self.config.optimizer.num_microbatches),
       out_shardings=replicated(self.mesh),
     )
-    lowered = eval_step.lower(self.state.eval_params, self._batch(shape))
+    lowered = eval_step.lower(self.abstract_state.eval_params, self._batch(shape))
     return CompiledSteps(self, self.lower(shape).compile(), lowered.compile())
 
   def lower(self, shape: BatchShape) -> jax.stages.Lowered:
@@ -78,12 +78,12 @@ class TrainingSetup(NamedTuple):
         num_microbatches=self.config.optimizer.num_microbatches,
         mesh=self.mesh,
       ),
-      out_shardings=(_shardings(self.state), replicated(self.mesh)),
+      out_shardings=(_shardings(self.abstract_state), replicated(self.mesh)),
       donate_argnums=0,
     )
     is_mixed = len(self.config.data.train) > 1
     return train_step.lower(
-      self.state, self._batch(shape, is_mixed), *self.objective.arguments
+      self.abstract_state, self._batch(shape, is_mixed), *self.objective.arguments
     )
 
   def _batch(self, shape: BatchShape, is_mixed: bool = False) -> Batch:

@@ -27,7 +27,7 @@ SETTINGS = Config.from_dict(
 def chips(monkeypatch):
   """Adds memory, a clock and links to this machine's devices."""
   monkeypatch.setitem(
-    estimate.CHIPS, 'cpu', estimate.Chip(memory=1e6, clock=1e9, wire=1e3)
+    estimate.CHIPS, 'cpu', estimate.Chip(memory=1e6, clock=1e9, link_bandwidth=1e3)
   )
   monkeypatch.setattr(estimate, 'peak_flops', lambda kind: {'cpu': 1e6}[kind])
   monkeypatch.setattr(
@@ -53,12 +53,12 @@ def test_a_training_step_on_four_devices():
     costs['collectives']['all-reduce'],
   )
   assert gathered['count'] > 0 and reduced['bytes'] > 271 * 12 * 4
-  wire = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
+  communication = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
   flops = sum(train_flops(SETTINGS.model, 271)) * 56 / 4
   assert costs['flops']['model'] == flops and costs['flops']['xla'] > flops / 2
   # The compiler for CPUs reports no cycles.
-  assert costs['seconds'] == {'arithmetic': 0.0, 'wire': wire}
-  assert costs['utilization'] == pytest.approx(flops / 1e6 / wire)
+  assert costs['seconds'] == {'compute': 0.0, 'communication': communication}
+  assert costs['utilization'] == pytest.approx(flops / 1e6 / communication)
 
 
 @pytest.mark.parametrize(

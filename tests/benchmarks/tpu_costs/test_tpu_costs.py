@@ -30,12 +30,12 @@ def test_the_table_has_a_row_for_each_number():
     'utilization': 0.2345,
     'collectives': {'all-reduce': {'count': 1234, 'bytes': 5_600_000_000, 'sent': 7e9}},
     'flops': {'model': 1.5e12, 'xla': 1.25e12},
-    'seconds': {'arithmetic': 0.0075, 'wire': 0.0025},
+    'seconds': {'compute': 0.0075, 'communication': 0.0025},
   }
   rows = dict(compile_for.table(result))
   assert rows['mesh'] == 'data 2 × tensor 2' and rows['memory, of 16 GB'] == '2.50 GB'
   assert rows['all-reduce'] == '5,600.0 MB in 1,234'
-  assert (rows['estimated arithmetic'], rows['utilization, estimated']) == (
+  assert (rows['estimated compute'], rows['utilization, estimated']) == (
     '7.50 ms',
     '23.4%',
   )
@@ -95,7 +95,7 @@ def test_a_training_step_is_compiled_for_a_tpu(compile_command, tmp_path):
   (costs,) = json.loads((tmp_path / 'x.json').read_text(encoding='utf-8'))['meshes']
   assert costs['mesh'] == {'data': 4, 'fsdp': 1, 'tensor': 1}
   assert costs['device_kind'] == 'TPU v5 lite' and estimate.fits(costs)
-  assert costs['seconds']['arithmetic'] > 0 and 0 < costs['utilization'] < 1
+  assert costs['seconds']['compute'] > 0 and 0 < costs['utilization'] < 1
   # 0.4 million parameters; the embedding table is reduced twice, in 32 bits.
   assert 1e6 < costs['collectives']['all-reduce']['bytes'] < 3e6
   assert costs['collectives']['all-gather']['bytes'] == 0

@@ -47,7 +47,7 @@ LINES = """
 
 
 def lines_of(weights, heads, queries):
-  """The lines of heads [H, T, S] that are at least 2 %: query, key, color and opacity."""
+  """The lines of heads [H, T, S] that are at least 2%: query, key, color and opacity."""
   result = thousandths(weights)
   return sorted(
     (t, s, COLORS[h], result[h, t, s] / 1000)

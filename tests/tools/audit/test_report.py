@@ -124,7 +124,7 @@ def test_sound_text_has_no_finding(tmp_path, vocabulary, caplog):
     assert len(audited.corpus) == (1000 if name == 'train/train' else 120)
     table = table_of(name, audited)
     assert 'NOT ALIGNED' not in table
-    assert 'en: 100.00 % Latin; tokens of a sentence: ' in table
+    assert 'en: 100.00% Latin; tokens of a sentence: ' in table
   config = config_of(tmp_path, test='', valid=('valid', 'gone'))
   assert list(dict(audit(config, vocabulary))) == ['train/train', 'valid']
   assert 'valid/gone is not audited: ' in caplog.text

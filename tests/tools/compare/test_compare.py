@@ -134,7 +134,7 @@ def runs(tmp_path_factory):
       'systems, and the seeds of a system, must be different results;',
     ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
-    ('{a} {e} --eval_set=val', "result for 'val'; it holds test.step5.beam4"),
+    ('{a} {e} --split=val', "result for 'val'; it holds test.step5.beam4"),
     ('{a},gs://b {a}', 'must be a local path'),
     ('{a} {b}', 'is incomplete: it lacks'),
     (

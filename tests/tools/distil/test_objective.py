@@ -37,7 +37,7 @@ TEACHER = Transformer(
 )
 
 
-def lessons():
+def teacher_outputs():
   """Returns what two teachers of other widths give: outputs and projections."""
   rng = np.random.default_rng(1)
   return [
@@ -93,7 +93,7 @@ def naive_distillation(teachers, smoothing, teacher_weight, temperature):
 def test_the_loss_and_its_gradients_match_all_logits(monkeypatch, count, terms):
   positions_at_once(monkeypatch, count)
   chunked, wanted = (
-    jax.jit(jax.value_and_grad(make(lessons(), *terms), (0, 1)))(*arrays())
+    jax.jit(jax.value_and_grad(make(teacher_outputs(), *terms), (0, 1)))(*arrays())
     for make in (distilled, naive_distillation)
   )
   chex.assert_trees_all_close(chunked, wanted, rtol=1e-5, atol=1e-5)

@@ -203,7 +203,7 @@ def test_slurm_prints_the_summary_with_the_job(tmp_path):
   job = [
     '--config=configs/quickstart.py',
     f'--workdir={tmp_path}/run',
-    '--nocheck_files',
+    '--read_data=false',
   ]
   done = subprocess.run(
     [*launcher, *job], cwd=ROOT, check=True, text=True, capture_output=True

@@ -83,13 +83,15 @@ def _fillings(
   `capacities` [2]. The largest remaining pair opens a row. The pair with the largest dot product
   with the remaining capacity comes next (Panigrahy et al., "Heuristics for Vector Bin Packing").
   """
-  size = -(lengths / capacities[:, None]).max(axis=0)
-  order = np.argsort(size, kind='stable')  # Largest kinds first.
+  negative_size = -(lengths / capacities[:, None]).max(axis=0)
+  order = np.argsort(negative_size, kind='stable')  # Largest kinds first.
   left = counts.copy()
   fillings = []
   while len(order := order[left[order] > 0]):
     kinds = order[
-      _fill(size[order], np.take(lengths, order, axis=1), left[order], capacities)
+      _fill(
+        negative_size[order], np.take(lengths, order, axis=1), left[order], capacities
+      )
     ]
     steps = np.bincount(kinds, minlength=len(counts))
     times = int((left[kinds] // steps[kinds]).min())
@@ -100,7 +102,7 @@ def _fillings(
   return fillings
 
 
-def _fill(size, lengths, left, capacities) -> list[int]:
+def _fill(negative_size, lengths, left, capacities) -> list[int]:
   """Returns the kinds that fill one row, and subtracts them from `left`, the pairs per kind."""
   capacity = capacities
   kinds = []
@@ -111,7 +113,7 @@ def _fill(size, lengths, left, capacities) -> list[int]:
     left[best] -= 1
     capacity = capacity - lengths[:, best]
     # Skips kinds that are too large for the remaining capacity of either side.
-    first = np.searchsorted(size, -(capacity / capacities).max())
+    first = np.searchsorted(negative_size, -(capacity / capacities).max())
     fit = (lengths[:, first:] <= capacity[:, None]).all(axis=0)
     fits = first + np.flatnonzero(fit & (left[first:] > 0))
   return kinds

@@ -149,7 +149,7 @@ def _side(side: Side) -> str:
   tokens = side.columns().tokens
   median, most, longest = np.percentile(tokens, _PERCENTILES, method='inverted_cdf')
   parts.append(
-    f'tokens of a sentence: median {median:,}, 99 % have at most {most:,}, '
+    f'tokens of a sentence: median {median:,}, 99% have at most {most:,}, '
     f'the longest {longest:,}'
   )
   return f'{side.language}: {"; ".join(parts)}'
@@ -186,4 +186,4 @@ def as_json(audited: Mapping[str, AuditedCorpus]) -> dict[str, dict[str, list[in
 
 
 def _percent(part: int, whole: int) -> str:
-  return f'{100 * part / whole:.2f} %'
+  return f'{100 * part / whole:.2f}%'

@@ -30,4 +30,4 @@ def _label(piece: str) -> str:
 
 
 def _cell(weight: float) -> str:
-  return f'<td style="--w:{100 * weight**0.5:.0f}%" title="{100 * weight:.0f} %">'
+  return f'<td style="--w:{100 * weight**0.5:.0f}%" title="{100 * weight:.0f}%">'

@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 def score_table(scores: Iterable[Result]) -> Table:
-  """Returns every score with its 95 % interval and its signature."""
+  """Returns every score with its 95% interval and its signature."""
   rows = []
   for result in scores:
     content = result.content
@@ -40,7 +40,7 @@ def score_table(scores: Iterable[Result]) -> Table:
       score = f'{metric["score"]:.2f}'
       signature = Code(metric['signature'])
       rows.append((text, result.name, metric['name'], score, interval, signature))
-  head = 'text', 'decoding', 'metric', 'score', '95 % interval', 'signature'
+  head = 'text', 'decoding', 'metric', 'score', '95% interval', 'signature'
   return Table(head, rows)
 
 

@@ -22,7 +22,7 @@ from transformer.tools.card.run_facts import RunFacts, read_facts
 CARD = 'README.md'
 REPORT = 'report.html'
 _INTERVALS = (
-  'Intervals are 95 % confidence intervals from bootstrap resampling over sentences.'
+  'Intervals are 95% confidence intervals from bootstrap resampling over sentences.'
 )
 _NOT_SCORED = """Not scored yet. Score the run, then create the card again:
 

@@ -1,8 +1,8 @@
 """Compares the scores of systems, with significance tests.
 
-  python -m transformer.tools.compare --eval_set=test RUN_A RUN_B [RUN_C …]
-  python -m transformer.tools.compare --eval_set=test A1,A2,A3 B1,B2,B3    # three seeds each
-  python -m transformer.tools.compare --eval_set=test A1,A2,A3             # mean and deviation
+  python -m transformer.tools.compare --split=test RUN_A RUN_B [RUN_C …]
+  python -m transformer.tools.compare --split=test A1,A2,A3 B1,B2,B3    # three seeds each
+  python -m transformer.tools.compare --split=test A1,A2,A3             # mean and deviation
   python -m transformer.tools.compare --format=latex RUN_A RUN_B       # or markdown, csv
   python -m transformer.tools.compare --settings RUN_A RUN_B           # or config files
   python -m transformer.tools.compare runs/a/eval/test.step600.beam4.alpha0.6.json \\
@@ -29,8 +29,8 @@ from transformer.tools.compare import comparison, config_diff, scored_runs
 from transformer.tools.compare.formats import FORMATS, format_comparison
 from transformer.tools.compare.scored_runs import ScoredRun
 
-_EVAL_SET = flags.DEFINE_string(
-  'eval_set', 'test', 'The evaluation set: a split, or the prefix of its result files.'
+_SPLIT = flags.DEFINE_string(
+  'split', 'test', 'The split to compare, or the prefix of its result files.'
 )
 _UNEQUAL = flags.DEFINE_bool(
   'allow_unequal_decoding', False, 'Compare systems with different decoding.'
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]):
       'system of several runs'
     )
   shared_flags.check_at_least(0, _EXAMPLES)
-  systems = scored_runs.read(arguments[1:], _EVAL_SET.value)
+  systems = scored_runs.read(arguments[1:], _SPLIT.value)
   read = []
   for seeds in systems.values():
     for scored in seeds:

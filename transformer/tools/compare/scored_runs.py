@@ -80,7 +80,7 @@ def _result_of(name: str, text: str) -> results.Result:
     raise UserError(
       f'{folder} should hold a result for {short_repr(text)}; it holds '
       f'{", ".join(others) or "nothing"}; {rewrite_commands("score the run with eval.py")}, or '
-      f'select another set with --eval_set'
+      f'select another set with --split'
     )
   if len(found) > 1:
     known = ', '.join(result.name for result in found)

@@ -85,22 +85,22 @@ def distillation_loss(
   function = token_loss(smoothing, teacher_weight, temperature)
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
-    lessons = []
-    outputs = []
+    teacher_outputs = []
+    teacher_projections = []
     for teacher, its_params in zip(models, frozen, strict=True):
       # Teachers have no dropout.
       x_BTD, output_ND, _ = forward(teacher, its_params, batch)
-      lessons.append(x_BTD)
-      outputs.append(output_ND)
+      teacher_outputs.append(x_BTD)
+      teacher_projections.append(output_ND)
     x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
-    by_position = (batch.target_tokens, lessons)
+    by_position = (batch.target_tokens, teacher_outputs)
     sums = chunked_loss(
       function,
       x_BTD,
       output_ND,
       token_weights(batch),
       by_position,
-      outputs,
+      teacher_projections,
       num_row_shards=num_row_shards,
     )
     return add_auxiliary_losses(sums, losses)
@@ -115,14 +115,14 @@ def token_loss(smoothing: float, teacher_weight: float, temperature: float):
   the teachers' output projections [N, D'].
   """
 
-  def function(logits, by_position, outputs):
-    targets, lessons = by_position
+  def function(logits, by_position, teacher_projections):
+    targets, teacher_outputs = by_position
     loss, nll = token_losses(logits, targets, smoothing)
     log_probs = jax.nn.log_softmax(logits / temperature)
     wanted = 0.0
-    for x, output_ND in zip(lessons, outputs, strict=True):
+    for x, output_ND in zip(teacher_outputs, teacher_projections, strict=True):
       wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-    wanted /= len(outputs)
+    wanted /= len(teacher_projections)
     distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
     return (1.0 - teacher_weight) * loss + teacher_weight * distance, nll
 

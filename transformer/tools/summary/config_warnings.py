@@ -61,8 +61,8 @@ def config_warnings(
   config = job.config
   found = [*_about_rate(config), *_about_regularization(config), *_about_batches(job)]
   found += _about_intervals(config, step_seconds)
-  if job.text:
-    found += _about_text(config, job.text)
+  if job.dataset:
+    found += _about_text(config, job.dataset)
   if is_full:
     found.append(
       (
@@ -100,7 +100,7 @@ def _about_rate(config: Config) -> _Warnings:
     yield (
       'optimizer.warmup_steps',
       f'of {steps:,} training steps',
-      '4,000 of 100,000 steps; 5 to 25 % of a short run',
+      '4,000 of 100,000 steps; 5 to 25% of a short run',
     )
 
   peak = peak_rate(config)
@@ -173,7 +173,7 @@ def _about_text(config: Config, text: DatasetSize) -> _Warnings:
     yield (
       'data.max_length',
       f'drops {too_long:.1%} of the training pairs',
-      'less than 1 %',
+      'less than 1%',
     )
 
   tokens = text.source_tokens + text.target_tokens
@@ -192,5 +192,5 @@ def _about_text(config: Config, text: DatasetSize) -> _Warnings:
       'train.eval_every',
       f': evaluating {text.validation_pairs:,} pairs takes longer than the training between '
       'evaluations',
-      '2,000 to 3,000 pairs; evaluation at about 10 % of training time',
+      '2,000 to 3,000 pairs; evaluation at about 10% of training time',
     )

@@ -43,7 +43,7 @@ class Job:
   Attributes:
     devices: the number of devices that share a batch.
     shape: rows, source positions and target positions of a batch.
-    text: sizes of the dataset; None if it was not read.
+    dataset: sizes of the dataset; None if it was not read.
     parameters: number of parameters; None if the model cannot be built here.
     state_bytes: bytes of parameters, moments and averages, over all devices; or None.
     flops: FLOPs of a training step, without the attention products; or None.
@@ -52,7 +52,7 @@ class Job:
   config: Config
   devices: int
   shape: tuple[int, int, int]
-  text: DatasetSize | None = None
+  dataset: DatasetSize | None = None
   parameters: int | None = None
   state_bytes: int | None = None
   flops: float | None = None
@@ -117,14 +117,14 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
   )
   flops = None
   # A custom objective can be built only with the vocabulary.
-  if by_token is not None and (job.text or not job.config.train.objective):
+  if by_token is not None and (job.dataset or not job.config.train.objective):
     rows, source_length, target_length = job.shape
     of_source, of_target = by_token
     flops = rows * (of_source * source_length + of_target * target_length)
-  state = jax.tree.leaves(setup.state)
+  state = jax.tree.leaves(setup.abstract_state)
   return dataclasses.replace(
     job,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.state.params)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params)),
     state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
     flops=flops,
   )

@@ -7,7 +7,7 @@ ff_dim = 4 model_dim. In the decoder, cross-attention is added.
 
 from transformer.tools.summary.job import Job
 
-# On an H100, the compiler reports 5 % less for the base model and 7 % less for the big one, as of
+# On an H100, the compiler reports 5% less for the base model and 7% less for the big one, as of
 # 96adc49.
 FORMULA = (
   "analytic estimate; for the compiler's own number, run python -m benchmarks.gpu_costs or "

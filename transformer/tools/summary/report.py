@@ -26,9 +26,9 @@ def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any
   disk = job.state_bytes and checkpoints * job.state_bytes
   free = _free(workdir)
   facts = {'parameters': job.parameters}
-  if job.text:
-    facts |= dataclasses.asdict(job.text)
-    facts['epochs'] = round(train.steps / job.text.steps_per_epoch, 1)
+  if job.dataset:
+    facts |= dataclasses.asdict(job.dataset)
+    facts['epochs'] = round(train.steps / job.dataset.steps_per_epoch, 1)
   facts |= {
     'steps': train.steps,
     'tokens_per_batch': train.tokens_per_batch,

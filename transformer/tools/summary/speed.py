@@ -1,6 +1,6 @@
 """The time of a training step on a chip: from a measured throughput, or an estimate.
 
-chips.json lists the chips. `memory` is in bytes: 75 % of a GPU's memory, the fraction that JAX
+chips.json lists the chips. `memory` is in bytes: 75% of a GPU's memory, the fraction that JAX
 allocates, and all of a TPU's. `rates` has FLOP/s, computed from the target tokens per second of
 trained models, or assumed; each has its source. `flops.train_flops` counts the FLOPs.
 """
