@@ -26,7 +26,7 @@ def dropout(key, x, rate) -> jax.Array:
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
   kept = random_bits(key, x.shape) < jnp.uint32(threshold)
-  return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
+  return jnp.where(kept, x * (1.0 / keep), 0.0)
 
 
 def random_bits(key, shape) -> jax.Array:
