@@ -81,7 +81,7 @@ def get_config(which: str = ''):
   config.model.num_heads = 4
   config.model.attention_bias = 'all'
   config.model.dropout = 0.2
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
 
   config.optimizer.schedule = 'inverse_sqrt'
   config.optimizer.peak_learning_rate = 2e-3

@@ -208,7 +208,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   ]
   data = row.settings.data
   (split,) = resolve_splits(data, ['valid'], '')
-  results = read_results(run / run_directory.EVALUATIONS, split.replace('/', '_'))
+  results = read_results(run / run_directory.RESULTS, split.replace('/', '_'))
   decoding = resolve_decode_options(row.settings.decode, row.settings.seed)
   wanted = Result(
     None,

@@ -46,7 +46,7 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     paper = row['paper']
     data = row['data']
     otherwise = (
-      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, schedule '
+      f'{settings["model.num_layers"]} layers, {settings["model.norm_position"]}-norm, schedule '
       f'{settings["optimizer.schedule"]}, {settings["train.tokens_per_batch"]:,} tokens per '
       f'batch, vocabulary {settings["data.vocabulary_size"]:,}'
     )

@@ -58,16 +58,16 @@ def type_and_message(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def warn_on_error(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
+def warn_on_error(consequence: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work continues.
 
-  `missing`: prefix of the warning, such as `no translations in eval/`.
+  `consequence`: prefix of the warning, such as `no translations in eval/`.
   """
   try:
     yield
   except (Exception, SystemExit) as error:
     reason = error if isinstance(error, UserError) else type_and_message(error)
-    warn(f'{missing}: {reason}')
+    warn(f'{consequence}: {reason}')
 
 
 def is_out_of_memory(error: BaseException) -> bool:

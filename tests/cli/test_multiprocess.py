@@ -188,7 +188,7 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
   ],
 )
-def test_user_error_is_one_line(launch, arguments, fact):
+def test_user_error_is_a_one_line_message(launch, arguments, fact):
   assert fact in launch.rejects(*arguments)
 
 

@@ -67,7 +67,7 @@ def test_the_papers_config_trains_and_scores_its_data_set(
     'data.source_language': 'en',
     'data.target_language': 'de',
     'model.dropout': 0.1,
-    'model.norm': 'post',
+    'model.norm_position': 'post',
     'optimizer.schedule': 'noam',
     'optimizer.warmup_steps': 4000,
     'train.label_smoothing': 0.1,

@@ -9,7 +9,7 @@ from tests.sentences import MIXED_WORDS
 from transformer.data import corpora as corpora_module
 from transformer.data.batches.augmentation import replace_sentences
 from transformer.data.config import DataConfig
-from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.corpora import make_run_batches, open_corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
@@ -78,7 +78,9 @@ def config_of(folder, **changes) -> DataConfig:
 
 
 def encode(config, vocabulary, seed=0):
-  return encode_corpora(config, open_corpora(config), vocabulary, 5 * MAX_LENGTH, seed)
+  return make_run_batches(
+    config, open_corpora(config), vocabulary, 5 * MAX_LENGTH, seed
+  )
 
 
 def pairs_in(batches):

@@ -119,7 +119,7 @@ def returning(value):
     ),
   ],
 )
-def test_user_error_is_one_line_before_anything_is_started(
+def test_user_error_is_a_one_line_message_before_anything_is_started(
   launch, folder, tmp_path, text, flags, facts
 ):
   (tmp_path / 'space.py').write_text(text)

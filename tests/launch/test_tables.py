@@ -106,7 +106,7 @@ def result(seed, perplexity, bleu, **differs):
     'settings': {
       'seed': seed,
       'model.num_layers': 3,
-      'model.norm': 'post',
+      'model.norm_position': 'post',
       'optimizer.schedule': 'noam',
       'train.tokens_per_batch': 2048,
       'data.vocabulary_size': 4000,

@@ -188,7 +188,7 @@ def test_there_is_no_other_row_of_table_3():
     ({'tie_output': False}, {'output'}),
     ({'output_bias': True}, {'output_bias'}),
     (
-      {'norm': 'pre', 'positions': 'learned'},
+      {'norm_position': 'pre', 'positions': 'learned'},
       {'encoder_norm', 'decoder_norm', 'source_position', 'target_position'},
     ),
   ],

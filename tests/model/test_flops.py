@@ -23,7 +23,7 @@ def of_a_row(model, source_length, target_length):
   'changed',
   [
     {},
-    {'norm': 'pre', 'decoder_layers': 3},
+    {'norm_position': 'pre', 'decoder_layers': 3},
     {'tie_output': False},
     {'activation': 'swiglu'},
     {'output_bias': True},

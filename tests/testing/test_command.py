@@ -77,13 +77,13 @@ def test_a_broken_model_fails_with_one_sentence_under_plain_pytest(tmp_path):
     ),
   ],
 )
-def test_user_error_is_one_line(tmp_path, arguments, fact):
+def test_user_error_is_a_one_line_message(tmp_path, arguments, fact):
   done = start(tmp_path, '-m', 'transformer.testing', *arguments)
   assert (done.returncode, done.stdout) == (1, '')
   assert fact in done.stderr and done.stderr.count('\n') == 1
 
 
-def test_without_pytest_the_command_is_one_line(tmp_path):
+def test_without_pytest_the_command_is_a_one_line_error(tmp_path):
   hidden = (
     'import importlib.util, runpy, sys; find = importlib.util.find_spec\n'
     'importlib.util.find_spec = lambda name, *more: None if name == "pytest" '

@@ -314,7 +314,9 @@ def pairs(optimizer, *_):
     ),
   ],
 )
-def test_user_error_is_one_line_that_names_the_part(doc_plugins, settings, fact):
+def test_user_error_is_a_one_line_message_that_names_the_part(
+  doc_plugins, settings, fact
+):
   with pytest.raises(UserError, match=fact) as caught:
     config = Config(optimizer=OptimizerConfig(**settings)).optimizer
     make_optimizer(config, make_schedule(config, 7, 10)).init({})

@@ -16,7 +16,7 @@ class Batch(NamedTuple):
   restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS, because the
   model shifts the target.
 
-  `corpora` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
+  `corpus_ids` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
   padding. It is None if no corpora are mixed: in training on one corpus, in validation, and in
   the result of `run.batch`.
   """
@@ -27,13 +27,13 @@ class Batch(NamedTuple):
   target_tokens: np.ndarray
   target_segments: np.ndarray
   target_positions: np.ndarray
-  corpora: np.ndarray | None = None
+  corpus_ids: np.ndarray | None = None
 
   def arrays(self) -> dict:
-    """Returns the arrays by name, without `corpora` if it is None."""
+    """Returns the arrays by name, without `corpus_ids` if it is None."""
     arrays = self._asdict()
-    if self.corpora is None:
-      del arrays['corpora']
+    if self.corpus_ids is None:
+      del arrays['corpus_ids']
     return arrays
 
 

@@ -101,12 +101,12 @@ class DataConfig:
     }
 
   @property
-  def weights(self) -> tuple[float, ...]:
+  def corpus_weights(self) -> tuple[float, ...]:
     """How many times an epoch uses each corpus of `train`."""
     return self.train_weights or (1.0,) * len(self.train)
 
   @property
-  def sizes(self) -> dict[str, int]:
+  def vocabulary_sizes(self) -> dict[str, int]:
     """The number of pieces of each vocabulary, by the setting that may name its file."""
     if self.shared_vocabulary:
       return {'vocabulary': self.vocabulary_size}
@@ -135,7 +135,7 @@ class DataConfig:
         raise UserError(
           f'data.{key} must name at least one corpus, and each once; got {short_repr(names)}'
         )
-    weights = self.weights
+    weights = self.corpus_weights
     if (
       len(weights) != len(self.train)
       or min(weights) < 0

@@ -60,7 +60,7 @@ class Corpora(NamedTuple):
         stop -= len(corpus)
 
 
-class EncodedCorpora(NamedTuple):
+class RunBatches(NamedTuple):
   """The batches of a run, and the pair counts of each corpus."""
 
   batches: BatchesByStep
@@ -76,21 +76,21 @@ def open_corpora(config: DataConfig) -> Corpora:
   )
 
 
-def encode_corpora(
+def make_run_batches(
   config: DataConfig,
   corpora: Corpora,
   vocabulary: RunVocabulary,
   tokens_per_batch: int,
   seed: int,
-  keep: bool = True,
-) -> EncodedCorpora:
-  """Encodes and packs the corpora of a run; `keep` caches the encoded text on disk.
+  write_cache: bool = True,
+) -> RunBatches:
+  """Encodes and packs the corpora of a run; `write_cache` caches the encoded text on disk.
 
   Raises `UserError` if no training pair is left.
   """
   train = {}
   for key, corpus in corpora.train.items():
-    sides = load_or_encode(corpus, vocabulary, keep)
+    sides = load_or_encode(corpus, vocabulary, write_cache)
     train[key] = filter_for_training(*sides, config.max_length, config.max_length_ratio)
   valid = {
     key: encode_for_validation(corpus, vocabulary, config.max_length)
@@ -113,10 +113,10 @@ def encode_corpora(
     )
   pairs = list(train.values())
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-  batches = TrainingBatches(pairs, config.weights, shape, seed)
+  batches = TrainingBatches(pairs, config.corpus_weights, shape, seed)
   if augmentations := load_augmentations(config, vocabulary):
     batches = AugmentedBatches(batches, augmentations, seed)
   valid_batches = {
     key: validation_batches(scored, shape) for key, scored in valid.items()
   }
-  return EncodedCorpora(batches, valid_batches, counts)
+  return RunBatches(batches, valid_batches, counts)

@@ -28,12 +28,12 @@ _NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 
 
 def load_or_encode(
-  corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
+  corpus: Corpus, vocabulary: RunVocabulary, write_cache: bool = True
 ) -> list[Sentences]:
   """Returns the result of `encode_in_memory`, cached on disk if the corpus has a `folder`.
 
   One process writes the encoding while others wait. A corrupted encoding is rebuilt. If writing
-  fails, encodes the corpus in memory and logs a warning. `keep=False` writes nothing.
+  fails, encodes the corpus in memory and logs a warning. `write_cache=False` writes nothing.
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)
@@ -42,7 +42,7 @@ def load_or_encode(
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / 'encoded' / key
   sides = read_encoding(place, dtype)
-  if keep and not sides:
+  if write_cache and not sides:
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with place.with_name(f'{key}.lock').open('wb') as lock:

@@ -56,11 +56,11 @@ class DecodeConfig:
     '13a', choices=('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
   )
 
-  prefix = 'decode.'  # Precedes names in error messages.
+  error_prefix = 'decode.'  # Precedes names in error messages.
 
   def __post_init__(self):
-    check_ranges(self, self.prefix)
-    plugins.check(f'{self.prefix}search', self.search, ('default',))
+    check_ranges(self, self.error_prefix)
+    plugins.check(f'{self.error_prefix}search', self.search, ('default',))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class DecodeOptions(DecodeConfig):
   top_p: float = config_field(1.0, above=0, max=1)
   seed: int = config_field(0, min=0, below=2**32)
 
-  prefix = ''
+  error_prefix = ''
 
   def __post_init__(self):
     super().__post_init__()

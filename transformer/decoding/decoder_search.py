@@ -44,15 +44,15 @@ class DecoderSearch:
     """Encodes padded source ids, EOS included; `params` has the parameters of each model.
 
     Returns:
-      For each model, the encoded sources that steps read, and the state before the first token.
+      For each model, the state before the first token, and the encoded sources that steps read.
     """
     rows = encoder_inputs(source_BS)
     beams = self.decoding.beam_size
     started = [apply(*rows, beams, method='start') for apply in self._applies(params)]
-    sources, states = zip(*started, strict=True)
-    return sources, states
+    states, sources = zip(*started, strict=True)
+    return states, sources
 
-  def plan(
+  def build_search(
     self,
     params: Sequence,
     inputs: SearchInputs,

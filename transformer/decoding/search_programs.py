@@ -154,17 +154,17 @@ class SearchPrograms:
 
   def _begin(self, length: int, params, inputs: SearchInputs, _, shared):
     tables, _ = shared
-    sources, states = self._search.start(params, inputs.sources)
+    states, sources = self._search.start(params, inputs.sources)
     inputs = inputs._replace(sources=pad_sources(sources, length))
     most = self._max_length(length)
-    search = self._search.plan(params, inputs, states, most, tables)
+    search = self._search.build_search(params, inputs, states, most, tables)
     first, *_ = cache_lengths(most)
     return BatchState(inputs, grow_state(search.initial_state, first)), ()
 
   def _advance(self, length: int, params, inputs: SearchInputs, state, shared):
     tables, until = shared
     most = self._max_length(length)
-    search = self._search.plan(params, inputs, (), most, tables)
+    search = self._search.build_search(params, inputs, (), most, tables)
     state = add_tokens(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))

@@ -19,7 +19,7 @@ Scores = tuple[dict, list[dict]]
 
 def evaluate(
   eval_set: EvalSet,
-  answers: Sequence[Translation],
+  translations: Sequence[Translation],
   seconds: float,
   tokenize: str,
   custom_metrics: Sequence[CustomMetric] = (),
@@ -29,7 +29,7 @@ def evaluate(
   `seconds` is the translation time. A custom metric that fails is omitted with a warning, which is
   also stored in `failed_metrics` of the corpus scores.
   """
-  lines = [answer.text for answer in answers]
+  lines = [translation.text for translation in translations]
   standard = [
     score_with_intervals(name, lines, eval_set.references, tokenize)
     for name in SACREBLEU_METRICS
@@ -42,7 +42,7 @@ def evaluate(
     'metrics': [],
     'failed_metrics': [],
     'sentences': len(lines),
-    'truncated_sources': sum(answer.truncated for answer in answers),
+    'truncated_sources': sum(translation.truncated for translation in translations),
     'seconds': seconds,
     'sentences_per_second': len(lines) / seconds,
   }
@@ -50,11 +50,11 @@ def evaluate(
     {
       'source': source,
       'references': sides,
-      'translation': answer.text,
-      'model_score': answer.score,
+      'translation': translation.text,
+      'model_score': translation.score,
     }
-    for source, answer, *sides in zip(
-      eval_set.sources, answers, *eval_set.references, strict=True
+    for source, translation, *sides in zip(
+      eval_set.sources, translations, *eval_set.references, strict=True
     )
   ]
   _add(scores, sentences, standard)
@@ -141,7 +141,7 @@ def _line(
 
 
 def show_examples(
-  eval_set: EvalSet, answers: Sequence[Translation], count: int, stream: TextIO
+  eval_set: EvalSet, translations: Sequence[Translation], count: int, stream: TextIO
 ):
   """Prints up to `count` translations with sources and references, evenly spaced over the text."""
   count = min(count, len(eval_set.sources))
@@ -150,7 +150,7 @@ def show_examples(
     print(
       f'  source       {eval_set.sources[index]}\n'
       f'  reference    {eval_set.references[0][index]}\n'
-      f'  translation  {answers[index].text}\n',
+      f'  translation  {translations[index].text}\n',
       file=stream,
     )
 

@@ -137,7 +137,7 @@ def metadata(
     'text': eval_set.name,
     'text_sha256': eval_set.digest,
     'workdir': str(run.workdir.resolve()),
-    'steps': run.steps,
+    'steps': run.checkpoint_steps,
     'checkpoints_sha256': _digests_of(run),
     'ensemble': [str(other.workdir.resolve()) for other in others],
     'ensemble_steps': [other.steps for other in others],
@@ -159,9 +159,9 @@ def decode_metadata(decoding: DecodeOptions) -> dict:
 
 
 def _digests_of(run) -> list[str | None]:
-  """Returns the digest of each checkpoint in `run.steps`."""
+  """Returns the digest of each checkpoint in `run.checkpoint_steps`."""
   checkpoints = run.workdir / run_directory.CHECKPOINTS
-  return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]
+  return [sealing.digest_of(checkpoints / str(step)) for step in run.checkpoint_steps]
 
 
 def new_result(folder: Path, content: Mapping, kind: str = '') -> Result:

@@ -54,8 +54,8 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
     )
 
 
-def describe_origin(origin: Run) -> dict:
-  """Returns the entry for `train.init_from` in `run.json`: steps and a digest."""
-  (step,) = origin.steps
+def weights_provenance(origin: Run) -> dict:
+  """Returns what `run.json` records about a run whose weights are used: steps and a digest."""
+  (step,) = origin.checkpoint_steps
   digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
-  return {'steps': origin.steps, 'sha256': digest}
+  return {'steps': origin.checkpoint_steps, 'sha256': digest}

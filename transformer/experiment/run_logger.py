@@ -28,7 +28,7 @@ from transformer.runs.evaluations import (
   selection_metric,
 )
 from transformer.runs.metrics_file import MetricsFile
-from transformer.runs.run_directory import EVALUATIONS, METRICS
+from transformer.runs.run_directory import METRICS, RESULTS
 from transformer.system import processes
 from transformer.system.progress import log_info, log_warning, progress_bar
 from transformer.training.training_setup import TrainingSetup
@@ -136,10 +136,10 @@ class RunLogger:
     """Logs the evaluation of a step, which is the last of `evaluations`."""
     if not self._first:
       return
-    folder = self._workdir / EVALUATIONS
+    folder = self._workdir / RESULTS
     for key, texts in evaluation.translations.items():
       with warn_on_error(
-        f'step {step}, {key}: no translations in {EVALUATIONS}/', log_warning
+        f'step {step}, {key}: no translations in {RESULTS}/', log_warning
       ):
         content = ''.join(f'{text}\n' for text in texts)
         files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())

@@ -48,7 +48,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
       _log_end(config.train, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare_run(config, run, mesh)
-    batches = prepared.encoded.batches
+    batches = prepared.data.batches
     validation = _validation(config, prepared)
     setup = prepared.setup
     name, search = _compile_search(validation, setup.abstract_state.eval_params)
@@ -88,7 +88,7 @@ def train(
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.training_done
-  interrupted = run.interrupted  # The evaluation of this step may be missing.
+  eval_pending = run.eval_pending
   agreement = processes.StopAgreement(setup.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
@@ -97,18 +97,18 @@ def train(
   with RunLogger(run.workdir, setup, step, run.history, batches.shape) as logger:
     signals.defer()
     arriving = logger.meter.measure_wait(batches.iterate(step, config.steps))
-    while interrupted or not done:
-      if not interrupted:
+    while eval_pending or not done:
+      if not eval_pending:
         batch = next(arriving)
         placed = setup.shard_batch(batch)
         state, metrics = compiled.train_step(state, placed, *setup.objective.arguments)
         step += 1
         logger.log_step(step, batch, metrics)
         done = step >= config.steps
-      interrupted = False
+      eval_pending = False
       checkpoints.check_for_errors()
       if agreement.should_stop(bool(signals.requested)):
-        checkpoints.save(state, logger.history(evaluations), interrupted=True)
+        checkpoints.save(state, logger.history(evaluations), eval_pending=True)
         raise Preempted(
           f'stopped by {signals.requested or "another process"} after step {step} (saved); '
           'rerun the command to resume'
@@ -122,7 +122,7 @@ def train(
           evaluations = [*evaluations, _history_entry(step, evaluation, config.best_by)]
         except (Exception, Preempted):
           if is_alone:
-            checkpoints.save(state, logger.history(evaluations), interrupted=True)
+            checkpoints.save(state, logger.history(evaluations), eval_pending=True)
           raise
         logger.log_evaluation(step, evaluation, evaluations)
         done = done or is_out_of_patience(evaluations, config.patience)
@@ -146,9 +146,7 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
   translate = Translator((setup.model,), prepared.vocabulary, length, setup.mesh)
   sets = []
   for key, corpus in prepared.corpora.valid.items():
-    batches = [
-      setup.shard_batch(batch) for batch in prepared.encoded.valid_batches[key]
-    ]
+    batches = [setup.shard_batch(batch) for batch in prepared.data.valid_batches[key]]
     sources, targets = zip(*corpus[:], strict=True)
     sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'

@@ -73,10 +73,10 @@ class Validation(NamedTuple):
     values = {}
     translations = {}
     for each in self.sets:
-      answers = self.translate(
+      outputs = self.translate(
         [params], each.sources, self.decoding, description='evaluating: '
       )
-      translations[each.key] = [answer.text for answer in answers]
+      translations[each.key] = [output.text for output in outputs]
       loss = _loss(eval_step, params, each.batches)
       scores = {'loss': loss, 'perplexity': perplexity(loss)}
       if processes.is_first():

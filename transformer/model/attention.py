@@ -130,7 +130,9 @@ class MultiHeadAttention(nn.Module):
     """Projects inputs [..., S, D] to a cache for all decoding steps."""
     return KVCache.from_keys_values(*self.keys_values(x_BSD, context))
 
-  def attend(self, x_BWD, cache: KVCache, context: AttentionContext) -> jax.Array:
+  def attend_to_cache(
+    self, x_BWD, cache: KVCache, context: AttentionContext
+  ) -> jax.Array:
     """Attends from the W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     query_BWHK = self.project('query', x_BWD, context)
     restrictions = (context.mask_BTS, context.bias_HTS)
@@ -162,7 +164,7 @@ class MultiHeadAttention(nn.Module):
       write(cache.keys, added.keys, start, axis=-1),
       write(cache.values, added.values, start, axis=-2),
     )
-    return self.attend(x_BWD, cache, context), cache
+    return self.attend_to_cache(x_BWD, cache, context), cache
 
   @property
   def _custom(self):

@@ -8,7 +8,7 @@ methods:
   deterministic)` runs teacher forcing on packed rows. It returns the decoder output [B, T, D] and
   the output projection [N, D], whose product is the logits.
 - `start(tokens_BS, segments_BS, positions_BS, beams)` starts a search. It returns two pytrees of
-  `ops.search.StateArray`s: the source arrays, constant over steps, and the initial decoder state.
+  `ops.search.StateArray`s: the initial decoder state, and the source arrays, constant over steps.
 - `step(tokens_BW, index, state, source)` takes the latest token of each hypothesis, its position,
   and the arrays of both pytrees. It returns float32 logits [B, W, N] and the arrays of the new
   state.

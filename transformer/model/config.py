@@ -33,8 +33,8 @@ class ModelConfig:
       (section 5.4).
     attention_dropout: dropout rate of attention weights (section 6.3 uses it in parsing).
     activation_dropout: dropout rate inside the feed-forward sublayer, after the activation.
-    norm: position of the norms. `post` is after the residual sum, as published. `pre` is before
-      each sublayer, with one more norm at the end of each stack.
+    norm_position: position of the norms. `post` is after the residual sum, as published. `pre` is
+      before each sublayer, with one more norm at the end of each stack.
     rms_norm: use RMS norm instead of layer norm (Zhang and Sennrich, 2019).
     query_key_norm: apply RMS norm to the queries and keys of each head before their dot
       product, with a learned scale per dim (after Henry et al., 2020, "Query-Key
@@ -71,7 +71,7 @@ class ModelConfig:
   dropout: float = config_field(0.1, min=0, below=1)
   attention_dropout: float = config_field(0.0, min=0, below=1)
   activation_dropout: float = config_field(0.0, min=0, below=1)
-  norm: str = config_field('post', choices=('post', 'pre'))
+  norm_position: str = config_field('post', choices=('post', 'pre'))
   rms_norm: bool = False
   query_key_norm: bool = False
   positions: str = config_field(

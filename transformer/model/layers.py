@@ -84,7 +84,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-  """LayerNorm(x + Sublayer(x)), section 3.1; with `norm=pre`, x + Sublayer(LayerNorm(x)).
+  """LayerNorm(x + Sublayer(x)), section 3.1; with `norm_position=pre`, x + Sublayer(LayerNorm(x)).
 
   Pre-norm was used by Wang et al., 2019, and Baevski and Auli, 2019, and analyzed by Xiong et al.,
   2020, "On Layer Normalization in the Transformer Architecture". It requires one more norm after
@@ -98,7 +98,7 @@ class Residual(nn.Module):
     self.dropout = Dropout(self.config.dropout)
 
   def __call__(self, x_BTD, sublayer, *, deterministic) -> jax.Array:
-    before = self.config.norm == 'pre'
+    before = self.config.norm_position == 'pre'
     y_BTD = sublayer(self.layer_norm(x_BTD) if before else x_BTD)
     sum_BTD = x_BTD + self.dropout(y_BTD, deterministic=deterministic)
     return sum_BTD if before else self.layer_norm(sum_BTD)
@@ -186,19 +186,19 @@ class Layer(nn.Module):
     self,
     x_BTD,
     context: AttentionContext,
-    memory=None,
-    memory_context: AttentionContext = NO_CONTEXT,
+    source_keys_values=None,
+    source_context: AttentionContext = NO_CONTEXT,
     *,
     deterministic,
   ) -> jax.Array:
-    """Maps [..., T, D] to [..., T, D]; `memory` is the source keys and values."""
+    """Maps [..., T, D] to [..., T, D]; `source_keys_values` is the source keys and values."""
     attend = functools.partial(
       self.self_attention.self_attend, context=context, deterministic=deterministic
     )
     attend_to_source = self.cross and functools.partial(
       self.cross_attention,
-      keys_values=memory,
-      context=memory_context,
+      keys_values=source_keys_values,
+      context=source_context,
       deterministic=deterministic,
     )
     return self.apply_sublayers(x_BTD, context, attend, attend_to_source, deterministic)
@@ -210,8 +210,8 @@ class Layer(nn.Module):
     cache: KVCache,
     context: AttentionContext,
     index,
-    memory: KVCache,
-    memory_context: AttentionContext,
+    source_cache: KVCache,
+    source_context: AttentionContext,
   ) -> tuple[jax.Array, KVCache]:
     """Decodes the latest token of W hypotheses; arguments as for `self_attend_step`."""
 
@@ -221,7 +221,7 @@ class Layer(nn.Module):
       return y_BWD
 
     attend_to_source = functools.partial(
-      self.cross_attention.attend, cache=memory, context=memory_context
+      self.cross_attention.attend_to_cache, cache=source_cache, context=source_context
     )
     x_BWD = self.apply_sublayers(x_BWD, context, attend, attend_to_source, True)
     return x_BWD, cache

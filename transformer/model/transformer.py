@@ -47,9 +47,9 @@ class Transformer(nn.Module):
     self.decoder = [self.make_layer(cross=True) for _ in range(config.decoder_depth)]
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
-    # With `norm=post`, each layer ends with a norm.
-    self.encoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
-    self.decoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
+    is_pre_norm = config.norm_position == 'pre'  # With `post`, layers end with a norm.
+    self.encoder_norm = make_norm(config) if is_pre_norm else lambda x: x
+    self.decoder_norm = make_norm(config) if is_pre_norm else lambda x: x
     shape = (self.vocabulary_size, config.model_dim)
     if not config.tie_output:
       init = nn.initializers.normal(config.model_dim**-0.5)
@@ -82,11 +82,11 @@ class Transformer(nn.Module):
       deterministic: False enables dropout and requires a `dropout` random key.
     """
     length = tokens_BS.shape[-1]
-    places_BSD = self.source_position(positions_BS, length)
-    x_BSD = self.source_embedding(tokens_BS, places_BSD, deterministic=deterministic)
-    places_S = jnp.arange(length)
+    encoding_BSD = self.source_position(positions_BS, length)
+    x_BSD = self.source_embedding(tokens_BS, encoding_BSD, deterministic=deterministic)
+    row_indices_S = jnp.arange(length)
     mask_BSS = segment_mask(segments_BS, segments_BS)
-    bias_HSS = self.encoder_bias(places_S, places_S)
+    bias_HSS = self.encoder_bias(row_indices_S, row_indices_S)
     context = AttentionContext(mask_BSS, positions_BS, bias_HSS)
     call = self.layer_call(deterministic=deterministic)
     for layer in self.encoder:
@@ -111,18 +111,18 @@ class Transformer(nn.Module):
       source_segments_BS: the `segments_BS` of `encode`.
     """
     length = inputs_BT.shape[-1]
-    places_BTD = self.target_position(positions_BT, length)
-    x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
+    encoding_BTD = self.target_position(positions_BT, length)
+    x_BTD = self.target_embedding(inputs_BT, encoding_BTD, deterministic=deterministic)
     same_sentence_BTT = segment_mask(segments_BT, segments_BT)
     mask_BTT = combine_masks(causal_mask(length), same_sentence_BTT)
-    places_T = jnp.arange(length)
-    bias_HTT = self.decoder_bias(places_T, places_T)
+    row_indices_T = jnp.arange(length)
+    bias_HTT = self.decoder_bias(row_indices_T, row_indices_T)
     context = AttentionContext(mask_BTT, positions_BT, bias_HTT)
-    memory_context = AttentionContext(segment_mask(segments_BT, source_segments_BS))
+    source_context = AttentionContext(segment_mask(segments_BT, source_segments_BS))
     call = self.layer_call(deterministic=deterministic)
     for layer in self.decoder:
-      memory = layer.cross_attention.keys_values(memory_BSD)
-      x_BTD = call(layer, x_BTD, context, memory, memory_context)
+      source_keys_values = layer.cross_attention.keys_values(memory_BSD)
+      x_BTD = call(layer, x_BTD, context, source_keys_values, source_context)
     return self.decoder_norm(x_BTD)
 
   def layer_call(self, *, deterministic) -> Callable[..., Any]:
@@ -171,16 +171,16 @@ class Transformer(nn.Module):
 
   def start(
     self, tokens_BS, segments_BS, positions_BS, beams
-  ) -> tuple[EncodedSource, DecoderState]:
-    """Encodes sources for a search; returns source and initial state, pytrees of `StateArray`s.
+  ) -> tuple[DecoderState, EncodedSource]:
+    """Encodes sources for a search; returns initial state and source, pytrees of `StateArray`s.
 
     Args:
       tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence per row.
       beams: number of hypotheses per source, W.
     """
-    memory = self.source_caches(tokens_BS, segments_BS, positions_BS)
+    caches = self.source_caches(tokens_BS, segments_BS, positions_BS)
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
-    source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in memory))
+    source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in caches))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
     shape = (len(tokens_BS), 0, self.config.model_dim)
     nothing_BTD = jnp.zeros(shape, self.config.dtype)
@@ -189,7 +189,7 @@ class Transformer(nn.Module):
       StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
       tuple(cache.target_state(beams) for cache in empty),
     )
-    return source, state
+    return state, source
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS) -> list[KVCache]:
     """Returns the source keys and values of each decoder layer; a subclass may override it."""
@@ -213,8 +213,8 @@ class Transformer(nn.Module):
     lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
-    places_BWD = self.target_position(positions_BW, length)
-    x_BWD = self.target_embedding(tokens_BW, places_BWD, deterministic=True)
+    encoding_BWD = self.target_position(positions_BW, length)
+    x_BWD = self.target_embedding(tokens_BW, encoding_BWD, deterministic=True)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     newest_BW = jnp.broadcast_to(slots_W, tokens_BW.shape)
     lineage_BWT = lineage_BWT.at[..., index].set(newest_BW)
@@ -226,12 +226,12 @@ class Transformer(nn.Module):
     is_token_BS = source.is_token_BS
     shape = (*tokens_BW.shape, is_token_BS.shape[-1])
     mask_BWS = jnp.broadcast_to(is_token_BS[..., None, :], shape)
-    memory_context = AttentionContext(mask_BWS)
+    source_context = AttentionContext(mask_BWS)
     caches = []
-    for layer, cache, memory in zip(
-      self.decoder, state.caches, source.memory, strict=True
-    ):
-      x_BWD, cache = layer.step(x_BWD, cache, context, index, memory, memory_context)
+    by_layer = zip(self.decoder, state.caches, source.caches, strict=True)
+    for layer, cache, source_cache in by_layer:
+      inputs = x_BWD, cache, context, index, source_cache, source_context
+      x_BWD, cache = layer.step(*inputs)
       caches.append(cache)
     return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 

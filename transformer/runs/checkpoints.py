@@ -17,11 +17,11 @@ from absl import logging
 from transformer.errors import UserError, is_out_of_memory, short_repr, type_and_message
 from transformer.runs import sealing
 from transformer.runs.evaluations import best_evaluation
-from transformer.runs.run_directory import UNFINISHED, check_path
+from transformer.runs.run_directory import EVAL_PENDING, check_path
 
 # Checkpoint items that are read outside of training, too.
 PARAMS = 'params'
-AVERAGE = 'average'
+EMA = 'average'
 HISTORY = 'history'
 
 
@@ -44,9 +44,9 @@ class Checkpoints:
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
 
-  def is_interrupted(self, step: int) -> bool:
-    """Returns whether a signal stopped training at this step, perhaps before its evaluation."""
-    return (self._directory / str(step) / UNFINISHED).is_dir()
+  def is_eval_pending(self, step: int) -> bool:
+    """Returns whether training was stopped at this step, perhaps before its evaluation."""
+    return (self._directory / str(step) / EVAL_PENDING).is_dir()
 
   def latest_intact(self) -> int | None:
     """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
@@ -95,7 +95,7 @@ class Checkpoints:
   ) -> Any:
     """Returns parameters with the shapes of `like`: of one step, or the mean of several.
 
-    The mean follows section 6.1 of the paper. `item` is `PARAMS`, or `AVERAGE` for the moving
+    The mean follows section 6.1 of the paper. `item` is `PARAMS`, or `EMA` for the moving
     average of the parameters.
     """
     total = None

@@ -23,7 +23,7 @@ from transformer.model.building import Model, build_model, python_modules
 from transformer.model.transformer import init_params
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
-  AVERAGE,
+  EMA,
   PARAMS,
   Checkpoints,
   leaves_by_name,
@@ -40,7 +40,7 @@ class Run:
   Attributes:
     vocabulary: the shared vocabulary, or one vocabulary per language.
     params: the parameters, or their moving average if the run maintains one.
-    steps: the checkpoints that the parameters are averaged over, ascending.
+    checkpoint_steps: the checkpoints that the parameters are averaged over, ascending.
   """
 
   workdir: Path
@@ -48,7 +48,7 @@ class Run:
   vocabulary: RunVocabulary
   model: Model
   params: Any
-  steps: list[int]
+  checkpoint_steps: list[int]
 
   def __post_init__(self):
     check_params(self.model, self.params)
@@ -89,14 +89,14 @@ def load_run(
   steps = [
     step
     for step in checkpoints.steps
-    if step == chosen or (step < chosen and not checkpoints.is_interrupted(step))
+    if step == chosen or (step < chosen and not checkpoints.is_eval_pending(step))
   ][-average:]
   if len(steps) < average:
     raise UserError(
       f'{workdir} has {len(steps)} checkpoints up to step {chosen}, too few to average '
       f'{average}; average fewer, or train with a larger train.keep'
     )
-  item = AVERAGE if config.train.ema_decay else PARAMS
+  item = EMA if config.train.ema_decay else PARAMS
   devices = replicated(sentence_mesh(config.decode.batch_size))
   params = checkpoints.average_params(steps, _shapes_of(model), devices, item)
   run = Run(workdir, config, vocabulary, model, params, steps)
@@ -109,7 +109,7 @@ def load_run(
 def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
   """Returns a `UserError` that names the diverged runs and suggests a fix."""
   named = ' or '.join(
-    f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs
+    f'{run.workdir}, step {", ".join(map(str, run.checkpoint_steps))},' for run in runs
   )
   return UserError(
     f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
@@ -136,13 +136,13 @@ def save_run(
   config: Config,
   vocabulary: RunVocabulary,
   params,
-  steps: list[int],
+  checkpoint_steps: list[int],
 ):
   """Saves weights as a run that `load_run` can read, but that training cannot resume.
 
   Args:
     workdir: an empty directory.
-    steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
+    checkpoint_steps: the checkpoints that the weights come from; the new checkpoint gets the last.
   """
   # Loading a run needs neither Orbax nor Optax, whose imports take a sixth of the start-up time.
   from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -152,7 +152,7 @@ def save_run(
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(
-    jnp.int32(steps[-1]),
+    jnp.int32(checkpoint_steps[-1]),
     params,
     optimizer={},
     average=params if config.train.ema_decay else None,
@@ -168,7 +168,7 @@ def save_run(
     config.train.reproducible,
     data=vocabularies.fingerprints(vocabulary),
     parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-    **{run_directory.WEIGHTS_ONLY: steps},
+    **{run_directory.WEIGHTS_ONLY: checkpoint_steps},
   )
 
 

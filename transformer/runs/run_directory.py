@@ -19,7 +19,7 @@ CONFIG = 'config.json'
 RUN = 'run.json'
 METRICS = 'metrics.jsonl'
 CHECKPOINTS = 'checkpoints'
-EVALUATIONS = 'eval'
+RESULTS = 'eval'
 # The folder in `CHECKPOINTS` to which a checkpoint is moved before its files are deleted, so that a
 # killed process leaves no partial checkpoint among the others.
 REMOVED = 'removed'
@@ -40,9 +40,9 @@ _PACKAGES = (
 FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
 RECORD_FILES = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
-# An empty checkpoint item that marks an unfinished step: a signal stopped training there, and the
-# evaluation of the step may be missing.
-UNFINISHED = 'unfinished'
+# An empty checkpoint item: a signal or an error stopped training there, and the evaluation of the
+# step may be missing.
+EVAL_PENDING = 'unfinished'
 # The key in `run.json` of a run that has only weights, and no optimizer state.
 WEIGHTS_ONLY = 'weights_of_steps'
 

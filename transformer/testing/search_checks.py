@@ -73,7 +73,7 @@ def _steps(subject, reorders: bool):
   sources = [random_pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
   no_targets_BT = np.zeros((B, T), np.int32)
   rows = teacher_forced_inputs(sources, no_targets_BT)
-  source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
+  state, source = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
   source = plain_arrays(pad_sources(source, S))
   state = grow_state(state, _INITIAL_CAPACITY)
   tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
@@ -171,8 +171,10 @@ def _search(subject, config: DecodeOptions) -> Hypotheses:
 
   @jax.jit
   def run(params, source_BS, limits_B):
-    sources, states = search.start([params], source_BS)
-    return run_search(search.plan([params], SearchInputs(sources, limits_B), states, T))
+    states, sources = search.start([params], source_BS)
+    return run_search(
+      search.build_search([params], SearchInputs(sources, limits_B), states, T)
+    )
 
   found = run(subject.params, source_BS, limits_B)
   return jax.device_get(found)

@@ -50,7 +50,7 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
     model, params, inputs = cutoff_inputs(
       model, params, batch, cut_key, cutoff_probability
     )
-    x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, inputs, dropout_key)
     targets_BT = batch.target_tokens
     sums = chunked_loss(
       function,
@@ -60,7 +60,7 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
       targets_BT,
       num_row_shards=num_row_shards,
     )
-    return add_auxiliary_losses(sums, losses)
+    return add_auxiliary_losses(sums, aux_losses)
 
   return Objective(loss, passes=2)
 

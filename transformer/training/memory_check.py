@@ -96,8 +96,8 @@ def device_memory() -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  whole = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-  return whole // jax.local_device_count()
+  machine_bytes = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  return machine_bytes // jax.local_device_count()
 
 
 def _size(count: int) -> str:

@@ -96,13 +96,17 @@ def make_train_step(
 
   def train_step(state: TrainState, batch: Batch, frozen=()):
     key = jax.random.fold_in(random_key(seed), state.step)
-    whole = gather_over_fsdp(mesh, state.params, model)
+    gathered_params = gather_over_fsdp(mesh, state.params, model)
     gradient_of = jax.grad(sums, has_aux=True)
     if num_microbatches == 1:
-      gradients, totals = gradient_of(whole, batch, key, frozen)
+      gradients, totals = gradient_of(gathered_params, batch, key, frozen)
     else:
       gradients, totals = _sum_microbatches(
-        gradient_of, whole, _split_microbatches(batch, num_microbatches), key, frozen
+        gradient_of,
+        gathered_params,
+        _split_microbatches(batch, num_microbatches),
+        key,
+        frozen,
       )
     # Otherwise, XLA would shard the backward pass like the state.
     gradients = gather_over_fsdp(mesh, gradients, model)
@@ -179,11 +183,11 @@ def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int = 1) -> Calla
   """
 
   def eval_step(params, batch: Batch):
-    whole = gather_over_fsdp(mesh, params, model)
+    gathered_params = gather_over_fsdp(mesh, params, model)
 
     def sums(rows: Batch):
       return cross_entropy(0.0).loss(
-        model, whole, rows, num_row_shards=num_row_shards(mesh)
+        model, gathered_params, rows, num_row_shards=num_row_shards(mesh)
       )
 
     if num_microbatches == 1:

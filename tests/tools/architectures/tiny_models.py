@@ -27,7 +27,7 @@ SIZES: dict[str, Any] = {
   'model_dim': 16,
   'ff_dim': 11,
   'num_heads': 4,
-  'norm': 'pre',
+  'norm_position': 'pre',
   'positions': 'rotary',
 }
 

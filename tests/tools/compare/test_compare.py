@@ -145,5 +145,5 @@ def runs(tmp_path_factory):
     ('{a} {e} --examples=-1', '--examples must be at least 0; got -1'),
   ],
 )
-def test_user_error_is_one_line(command, runs, arguments, fact):
+def test_user_error_is_a_one_line_message(command, runs, arguments, fact):
   assert fact in command.rejects(*arguments.format(**runs).split())

@@ -68,7 +68,9 @@ def exported(export):
 def test_a_model_round_trips(export, vocabulary, settings):
   folder, config, params = export(**settings)
   about = json.loads((folder / 'config.json').read_bytes())
-  assert about['model_type'] == ('pegasus' if config.model.norm == 'pre' else 'marian')
+  assert about['model_type'] == (
+    'pegasus' if config.model.norm_position == 'pre' else 'marian'
+  )
   back = read_model(folder)
   # Scaling there and back rounds once.
   chex.assert_trees_all_close(back.params, params, rtol=3e-7, atol=0)
@@ -105,7 +107,7 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(
   assert not tensors['final_logits_bias'].any()
   assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}
   # In a Pegasus, the library adds the positions, so no residual sum may grow.
-  folder, _, params = export(norm='pre')
+  folder, _, params = export(norm_position='pre')
   np.testing.assert_array_equal(
     read_tensors(folder / WEIGHTS)[1]['model.encoder.layers.1.fc2.weight'],
     params['encoder_1']['feed_forward']['outer']['kernel'][:, ORDER].T,
@@ -127,7 +129,7 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(
 )
 def test_other_models_are_rejected_by_name(base, setting, value):
   norm = {'MarianMT': 'post', 'Pegasus': 'pre'}[base]
-  check_model(ModelConfig(norm=norm))
+  check_model(ModelConfig(norm_position=norm))
   with pytest.raises(
     UserError, match=rf'^{base} does not support model\.{setting}={value}: .*tensors$'
   ):
@@ -225,7 +227,7 @@ def test_without_safetensors_the_error_has_the_install_command(monkeypatch):
 
 
 def test_positions_that_the_library_has_trained_are_rejected(export):
-  folder, _, _ = export(norm='pre')
+  folder, _, _ = export(norm_position='pre')
   read_model(folder)
   name = 'model.encoder.embed_positions.weight'
   # Adam moves each number by its learning rate.

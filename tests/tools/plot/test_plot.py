@@ -175,7 +175,7 @@ def test_a_damaged_line_is_skipped(tmp_path, line):
     ),
   ],
 )
-def test_user_error_is_one_line(plot, tmp_path, arguments, fact):
+def test_user_error_is_a_one_line_message(plot, tmp_path, arguments, fact):
   run = write_lines(tmp_path / 'run')
   os.link(run / 'metrics.jsonl', run / 'linked.svg')
   message = plot.rejects(*(argument.format(run=run) for argument in arguments))

@@ -83,7 +83,7 @@ def test_without_data_it_prints_the_known_numbers(summary, tmp_path):
     (('--config=configs/wmt14.py', '--read_data=false', '--devices=0'), '--devices'),
   ],
 )
-def test_user_error_is_one_line(summary, flags, message):
+def test_user_error_is_a_one_line_message(summary, flags, message):
   assert message in summary.rejects(*flags)
 
 

@@ -144,4 +144,4 @@ class AugmentedBatches(BatchesByStep):
       self._augmentations, read, mix_bits(keys), self.shape.target_length
     )
     packing = pack_corpora([augmented], self.shape)
-    return _Window(augmented, self.plan.corpus_indices(pairs), packing)
+    return _Window(augmented, self.plan.ids_of_pairs(pairs), packing)

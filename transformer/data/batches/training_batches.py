@@ -64,7 +64,7 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and reshuffled every epoch.
 
-  Batches have `corpora` if there are several corpora, even if only one has a weight above 0.
+  Batches have `corpus_ids` if there are several corpora, even if only one has a weight above 0.
 
   Attributes:
     corpora: the encoded corpora in use; pairs are indexed over the concatenated corpora.
@@ -102,12 +102,10 @@ class TrainingBatches(BatchesByStep):
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.packed_rows(step)
-    return assemble_batch(
-      self.corpora, rows, self.shape, self.corpus_indices(rows.pairs)
-    )
+    return assemble_batch(self.corpora, rows, self.shape, self.ids_of_pairs(rows.pairs))
 
-  def corpus_indices(self, pairs: np.ndarray) -> np.ndarray | None:
-    """Returns the index of each pair's corpus for `Batch.corpora`; None for a single corpus."""
+  def ids_of_pairs(self, pairs: np.ndarray) -> np.ndarray | None:
+    """Returns the index of each pair's corpus for `Batch.corpus_ids`; None for a single corpus."""
     if self._corpus_ids is None:
       return None
     owner, _ = locate(self.corpora, pairs)
@@ -183,7 +181,7 @@ def assemble_batch(
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; the remaining rows are padding.
 
-  `corpus_ids` is the index of each pair's corpus for `Batch.corpora`.
+  `corpus_ids` is the index of each pair's corpus for `Batch.corpus_ids`.
   """
   pairs = gather_pairs(corpora, rows.pairs)
   source = _fill(pairs.source, rows, shape.rows, shape.source_length)

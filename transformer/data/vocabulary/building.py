@@ -73,7 +73,7 @@ def _build(
       )
     _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
     return extended
-  size = config.sizes[key]
+  size = config.vocabulary_sizes[key]
   name = key.replace('_', ' ')
   logging.info(
     'training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS
@@ -97,7 +97,9 @@ def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
     f'{key}_size': given.size,
   }
   for name, wanted in fitting.items():
-    got = config.sizes[key] if name == f'{key}_size' else getattr(config, name)
+    got = (
+      config.vocabulary_sizes[key] if name == f'{key}_size' else getattr(config, name)
+    )
     if got != wanted:
       raise UserError(
         f'the vocabulary comes from {origin}; set --config.data.{name}={wanted}; got {got}'

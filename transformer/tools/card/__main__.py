@@ -55,7 +55,7 @@ def main(argv):
     from transformer import load
 
     run = load(workdir)
-    facts = facts._replace(steps=run.steps)
+    facts = facts._replace(steps=run.checkpoint_steps)
   card = folder / model_card.CARD
   if card.exists() and not _OVERWRITE.value:
     logging.warning('%s exists, so it is kept; --overwrite replaces it', card)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer.config import Config
 from transformer.errors import UserError, one_line
 from transformer.evaluation.results import FIELDS, Result
-from transformer.runs.run_directory import EVALUATIONS, read_config, read_record
+from transformer.runs.run_directory import RESULTS, read_config, read_record
 
 # A file in eval/ with these keys holds the scores of translations of one text.
 _KEYS = FIELDS | {'metrics'}
@@ -53,7 +53,7 @@ def read_facts(workdir: Path) -> RunFacts:
   config = read_config(workdir)
   record = read_record(workdir)
   scores = []
-  for path in (workdir / EVALUATIONS).glob('*.json'):
+  for path in (workdir / RESULTS).glob('*.json'):
     content = _read_object(path)
     if content.keys() >= _KEYS:
       scores.append(Result(path, content))

@@ -71,7 +71,7 @@ def _result_of(name: str, text: str) -> results.Result:
   path = files.as_path(name)
   if path.suffix == '.json' and not path.is_dir():
     return results.read_result(path)
-  folder = path / run_directory.EVALUATIONS
+  folder = path / run_directory.RESULTS
   if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
     folder = path  # A folder of eval.py's --results.
   found = results.read_results(folder, text)

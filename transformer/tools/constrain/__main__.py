@@ -84,7 +84,7 @@ def main(_):
     raise UserError(
       f'--avoid must name a file with words or phrases, one per line; {_AVOID.value} has none'
     )
-  answers, _ = translate_and_score(
+  translations, _ = translate_and_score(
     request,
     run,
     eval_set,
@@ -95,7 +95,7 @@ def main(_):
     avoid=avoided,
   )
   warn_about_missing_phrases(
-    [[line for line, _ in answer.nbest] for answer in answers], phrases
+    [[line for line, _ in translation.nbest] for translation in translations], phrases
   )
 
 

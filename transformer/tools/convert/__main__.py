@@ -127,13 +127,13 @@ def _export(path: Path) -> str:
   )
 
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  origin = _origin(run.steps)
+  origin = _origin(run.checkpoint_steps)
   if _FORMAT.value == 'safetensors':
     from transformer.tools.convert import safetensors_format
 
     models = vocabularies.model_files(run.vocabulary)
     weights = safetensors_format.Weights(
-      run.config.to_dict(), models, run.steps, run.params
+      run.config.to_dict(), models, run.checkpoint_steps, run.params
     )
     safetensors_format.write(path, weights)
     return f'a safetensors file, {origin}'
@@ -142,9 +142,9 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
-    name = huggingface_format.MODELS[run.config.model.norm][1]
+    name = huggingface_format.MODELS[run.config.model.norm_position][1]
     export = f'a {name} model for transformers, {origin}'
-    _copy_card(run.workdir, run.steps, path, export)
+    _copy_card(run.workdir, run.checkpoint_steps, path, export)
     return export
   from transformer.tools.convert import ctranslate2_format
 
@@ -155,7 +155,7 @@ def _export(path: Path) -> str:
     path, run.config.model, run.params, pieces, longest, quantization
   )
   export = f'a CTranslate2 model, {quantization}, {origin}'
-  _copy_card(run.workdir, run.steps, path, export)
+  _copy_card(run.workdir, run.checkpoint_steps, path, export)
   return export
 
 

@@ -123,7 +123,7 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   """Returns the specification of a model without its weights."""
   width = config.head_key_dim
   layout = {
-    'pre_norm': config.norm == 'pre',
+    'pre_norm': config.norm_position == 'pre',
     'rms_norm': config.rms_norm,
     'activation': _ACTIVATIONS[config.activation],
     'ffn_glu': config.activation == 'swiglu',
@@ -153,7 +153,7 @@ def _stack(stack, given, config: ModelConfig, side: str, positions: int):
   elif config.positions == 'learned':
     language = 'source' if side == 'encoder' else 'target'
     stack.position_encodings.encodings = given.pop(f'{language}_position.table')
-  if config.norm == 'pre':
+  if config.norm_position == 'pre':
     _norm(stack.layer_norm, given, f'{side}_norm')
   bias = given.pop(f'{side}_bias.table', None)
   for index, layer in enumerate(stack.layer):

@@ -140,7 +140,7 @@ def _model_settings(
     'ff_dim': about['encoder_ffn_dim'],
     'num_heads': about['encoder_attention_heads'],
     'activation': _ACTIVATIONS[about['activation_function']],
-    'norm': _NORMS[about['model_type']],
+    'norm_position': _NORMS[about['model_type']],
     'attention_bias': attention_bias,
     'share_embeddings': about['share_encoder_decoder_embeddings'] or one_table,
     'tie_output': about['tie_word_embeddings'],

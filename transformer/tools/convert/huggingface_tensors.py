@@ -141,8 +141,8 @@ def _stack(
   config: ModelConfig, side: str, depth: int, sublayers: tuple[str, ...]
 ) -> Iterator[Tensor]:
   """Yields the tensors of the encoder or the decoder."""
-  growth = _GROWTH if config.norm == 'post' else 1.0
-  if config.norm == 'pre':
+  growth = _GROWTH if config.norm_position == 'post' else 1.0
+  if config.norm_position == 'pre':
     yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', config.model_dim)
   for layer, sublayer in itertools.product(range(depth), sublayers):
     # The factors of the residual sum before MarianMT's norm, and of the norm's output.

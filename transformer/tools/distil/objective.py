@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
-from transformer.experiment.init_from import describe_origin, load_to_host
+from transformer.experiment.init_from import load_to_host, weights_provenance
 from transformer.ops import linear
 from transformer.ops.losses import chunked_loss, token_losses
 from transformer.runs.run_directory import read_config
@@ -72,7 +72,7 @@ def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
       ),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
-      provenance=[describe_origin(run) for run in runs],
+      provenance=[weights_provenance(run) for run in runs],
     )
 
   return load
@@ -92,7 +92,7 @@ def distillation_loss(
       x_BTD, output_ND, _ = forward(teacher, its_params, batch)
       teacher_outputs.append(x_BTD)
       teacher_projections.append(output_ND)
-    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, batch, dropout_key)
     by_position = (batch.target_tokens, teacher_outputs)
     sums = chunked_loss(
       function,
@@ -103,7 +103,7 @@ def distillation_loss(
       teacher_projections,
       num_row_shards=num_row_shards,
     )
-    return add_auxiliary_losses(sums, losses)
+    return add_auxiliary_losses(sums, aux_losses)
 
   return loss
 
@@ -111,8 +111,8 @@ def distillation_loss(
 def token_loss(smoothing: float, teacher_weight: float, temperature: float):
   """Returns a loss for `chunked_loss`: (1 - λ) · text loss + λ · τ² · cross entropy to teachers.
 
-  `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher; `whole` are
-  the teachers' output projections [N, D'].
+  `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher;
+  `shared_arrays` are the teachers' output projections [N, D'].
   """
 
   def function(logits, by_position, teacher_projections):

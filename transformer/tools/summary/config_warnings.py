@@ -177,7 +177,7 @@ def _about_text(config: Config, text: DatasetSize) -> _Warnings:
     )
 
   tokens = text.source_tokens + text.target_tokens
-  times = tokens / sum(config.data.sizes.values())
+  times = tokens / sum(config.data.vocabulary_sizes.values())
   if times < _OCCURRENCES:
     yield (
       'data.vocabulary_size',

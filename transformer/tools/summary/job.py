@@ -87,7 +87,7 @@ def describe(
   sentences = config.decode.batch_size
   check_even_sharding(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
   if prepared:
-    job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
+    job = Job(config, devices, prepared.data.batches.shape, _count(prepared))
     return _with_model(job, prepared.setup)
   length = config.data.max_length
   rows = config.train.tokens_per_batch // length
@@ -101,7 +101,7 @@ def describe(
 
 def _setup_without_text(config: Config) -> TrainingSetup:
   """Returns the training step for a vocabulary of the configured size."""
-  sizes = config.data.sizes
+  sizes = config.data.vocabulary_sizes
   target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
   source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
   vocabulary = types.SimpleNamespace(source=source, target=target)
@@ -132,7 +132,7 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
 
 def _count(prepared: PreparedRun) -> DatasetSize:
   """Returns the sizes of a prepared dataset."""
-  encoded = prepared.encoded
+  encoded = prepared.data
   # Augmented batches follow the plan of the original batches.
   plan = getattr(encoded.batches, 'plan', encoded.batches)
   kept = 0

@@ -231,7 +231,7 @@ def test_line_feeds_within_a_text_become_spaces(tmp_path):
   assert 'train.jsonl: 2 texts have line feeds' in note
 
 
-def test_columns_of_a_custom_table_are_one_line(tmp_path):
+def test_wrong_columns_of_a_custom_table_are_a_one_line_error(tmp_path):
   class Tatoeba(tables.Tsv):
     columns = 1, 3
 

@@ -1,7 +1,7 @@
 """Tables of sentence pairs, one file per split, for `data.source`: TSV and JSON Lines.
 
-  --config.data.source=transformer.tools.tables:Tsv          # {dir}/{split}.tsv
-  --config.data.source=transformer.tools.tables:JsonLines    # {dir}/{split}.jsonl
+  --config.data.source=transformer.tools.tabular:Tsv          # {dir}/{split}.tsv
+  --config.data.source=transformer.tools.tabular:JsonLines    # {dir}/{split}.jsonl
 
 Source and target of a table are stored in temporary files. Training on a table equals training on
 two text files with the same lines; the fingerprints are equal.
@@ -32,7 +32,7 @@ language line original polish portuguese ref reference russian score segment sen
 spanish src target text tgt translation trg turkish ukrainian"""
 
 
-class Table(TextCorpus):
+class OneFileCorpus(TextCorpus):
   """A corpus with one pair per line; a subclass defines `ending`, the file extension, and `pair`.
 
   `pair` returns the source and target of a line, or None if the line holds no pair. It raises a
@@ -75,7 +75,7 @@ def _write(file, text: str) -> bool:
   return '\n' in text
 
 
-class Tsv(Table):
+class Tsv(OneFileCorpus):
   """Tab-separated columns without quoting; a header or `columns` selects source and target.
 
   A first line that names both languages, such as `en` and `de`, is a header; case, and quotes or
@@ -131,7 +131,7 @@ class Tsv(Table):
     return False
 
 
-class JsonLines(Table):
+class JsonLines(OneFileCorpus):
   """Objects with one text per language, or with such an object as `translation`.
 
   Names of languages are case-insensitive.
