@@ -141,11 +141,12 @@ def share_of_machine(
   return set(_part(worker, workers, sorted(cores))), changes
 
 
-def _part(worker: int, workers: int, things: Sequence) -> Sequence:
-  """Returns the things of one worker; with more workers than things, workers share things."""
-  if workers > len(things):
-    return [things[worker % len(things)]]
-  return things[worker * len(things) // workers : (worker + 1) * len(things) // workers]
+def _part(worker: int, workers: int, devices: Sequence) -> Sequence:
+  """Returns the devices of one worker; with more workers than devices, workers share them."""
+  if workers > len(devices):
+    return [devices[worker % len(devices)]]
+  first = worker * len(devices) // workers
+  return devices[first : (worker + 1) * len(devices) // workers]
 
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:

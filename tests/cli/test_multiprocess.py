@@ -255,5 +255,5 @@ def test_distributed_without_other_processes_is_rejected(train, folder, tmp_path
   message = train.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--distributed'
   )
-  assert '--distributed found no description of the processes' in message
+  assert '--distributed could not find the number of processes' in message
   assert 'launch/local.py' in message and not (tmp_path / 'run').exists()

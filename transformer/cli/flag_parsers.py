@@ -85,7 +85,7 @@ class _OneOrSeveral(flags.ArgumentParser):
 class _Several(_OneOrSeveral):
   """Parses the same values into a tuple; an empty value and None become ().
 
-  It is not a `TupleParser`, whose repeated flags accumulate: of each key, the last flag counts.
+  It is not a `TupleParser`, whose repeated flags accumulate: for each key, the last flag wins.
   """
 
   def parse(self, argument: Any) -> tuple:

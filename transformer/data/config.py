@@ -61,7 +61,7 @@ class DataConfig:
       `('<name>',)`; with U+2581 first, `▁<name>`, only after a space or at the start.
     max_length: maximum tokens per sentence, EOS included; also target positions per row of a
       batch.
-    max_length_ratio: maximum ratio, at least 1, of the lengths of a training pair's two sides in
+    max_length_ratio: maximum ratio of the longer to the shorter side of a training pair, in
       tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
     augmentations: custom functions that change training sentences at each use, such as
       noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a

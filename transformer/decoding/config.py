@@ -37,8 +37,7 @@ class DecodeConfig:
       `model.dtype`; `float32` and `bfloat16` override it. `bfloat16` may be faster on processors
       with bfloat16 matrix products, with slightly different scores.
     search: `default` is greedy or beam search. MODULE:FUNCTION, or a tuple of MODULE:FUNCTION and
-      its extra arguments, is a custom search: a function with the arguments and the result of
-      `ops.beam_search.beam_search`.
+      its extra arguments, is a custom search; see docs/changing-the-model.md.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenized text, `intl` for the same with
       mteval-v14's international rules, `none` for tokenized text, `zh` for Chinese, `ja-mecab` for
       Japanese, `ko-mecab` for Korean, and `char` for other text without spaces. The two MeCab

@@ -50,7 +50,7 @@ def search_batches(
 
   Args:
     batches: the batches, not yet started; they start in reverse order.
-    search: adds tokens to a batch. Its second argument is `refills`: stop early, so that other
+    search: adds tokens to a batch. Its second argument is whether to pause early, so that other
       sentences can join the batch.
     size: number of rows of a batch.
     threads: number of batches that are computed concurrently.

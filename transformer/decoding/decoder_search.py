@@ -144,7 +144,10 @@ class DecoderSearch:
 
 
 def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
-  """Returns the search of a custom `decode.search`, called with the arguments of `beam_search`."""
+  """Returns the search of a custom `decode.search`.
+
+  `arguments`: the first four arguments of `beam_search`, the beam size and `nbest`.
+  """
   search = plugins.build(setting, 'search', *arguments)
   if not isinstance(search, Search):
     raise UserError(

@@ -34,8 +34,9 @@ from transformer.training.mesh import replicated
 # Minimum padded length of encoded sources, so that more sentences share batches. A separate bucket
 # for a few longer sentences would take longer than attention to more padding.
 _SHORTEST = 64
-# Tokens before a search first stops, since few translations are shorter, and between later stops.
+# Tokens before a search first pauses to be refilled; few translations are shorter.
 _FIRST_STOP = 8
+# Tokens between later pauses.
 _STOPS = 4
 
 

@@ -48,7 +48,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
 
 
 class RolloutState(NamedTuple):
-  """The state of `rollout` after t tokens; arrays of `Hypotheses` have the same shapes here."""
+  """The state of `rollout` after t tokens; arrays named as in `Hypotheses` have its shapes."""
 
   t: jax.Array
   last: jax.Array  # [B, W], the latest token

@@ -36,7 +36,7 @@ def initialize():
   # This service would handle SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   # On its own timeout, JAX would abort with a stack trace, which Python cannot catch.
-  alone = threading.Timer(
+  timer = threading.Timer(
     _JOIN_SECONDS,
     exit_with_error,
     [
@@ -46,8 +46,8 @@ def initialize():
       )
     ],
   )
-  alone.daemon = True
-  alone.start()
+  timer.daemon = True
+  timer.start()
   try:
     given = {
       name: int(os.environ[variable])
@@ -63,12 +63,11 @@ def initialize():
     )
   except ValueError as error:
     raise UserError(
-      f'--distributed found no description of the processes ({error}); start '
-      f'them with launch/local.py, with srun, or on every host of a TPU '
-      f'slice'
+      f'--distributed could not find the number of processes and their coordinator ({error}); '
+      'start them with launch/local.py, with srun, or on every host of a TPU slice'
     ) from error
   finally:
-    alone.cancel()
+    timer.cancel()
   if not is_first():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same lines.
 

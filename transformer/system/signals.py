@@ -28,7 +28,7 @@ TWICE_SECONDS = 0.5
 
 @contextlib.contextmanager
 def handle_signals(handler: Callable) -> Iterator[None]:
-  """Handles `SIGNALS` by `handler(number, frame)`, and restores the earlier handlers at the end.
+  """Handles `SIGNALS` with `handler(number, frame)`; restores the earlier handlers at the end.
 
   If the process ignores a signal of the terminal, that signal stays ignored.
   """

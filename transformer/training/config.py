@@ -93,8 +93,8 @@ class TrainConfig:
       and `remat`.
     max_consecutive_nonfinite: maximum consecutive steps to skip because their loss or gradient is
       not finite; one more stops the run. Skipped steps are counted, and change no parameters.
-    grace_seconds: seconds from a signal to the end of the process: a little less than the sender
-      waits before it kills the process.
+    grace_seconds: time limit, in seconds, for saving and exiting after a signal; set it a little
+      below the delay after which the scheduler kills the process.
     reproducible: on a GPU, use only deterministic kernels, which are slower. Use it only with
       model.attention=reference: with cudnn, training crashed on an H200. On a CPU, all kernels are
       deterministic for the same number of cores.

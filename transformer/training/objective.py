@@ -164,7 +164,7 @@ def forward(
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
     if name in REQUIRED_SUMS:
       raise UserError(
-        f'an auxiliary loss of a model must not have the name {name} of another sum'
+        f'the auxiliary loss {name} of the model has a reserved name; rename it'
       )
     aux_losses[name] = aux_losses.get(name, 0.0) + value.astype(jnp.float32)
   return x_BTD, output_ND, aux_losses

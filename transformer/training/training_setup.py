@@ -30,7 +30,7 @@ class TrainingSetup(NamedTuple):
 
   Attributes:
     objective: the training objective; its frozen arrays are on all devices.
-    schedule: the learning rate as a function of the number of completed steps.
+    schedule: the learning rate as a function of the number of updates.
     optimizer: the optimizer with this schedule.
     abstract_state: shapes and shardings of the training state.
   """

@@ -128,10 +128,10 @@ def runs(tmp_path_factory):
   ('arguments', 'fact'),
   [
     ('{a}', 'pass two systems or more'),
-    ('{a} {a}', 'must be different results;'),
+    ('{a} {a}', 'may appear only once'),
     (
       '{e},{e}/ {a},{e}',
-      'systems, and the seeds of a system, must be different results;',
+      'each result may appear only once',
     ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --split=val', "result for 'val'; it holds test.step5.beam4"),

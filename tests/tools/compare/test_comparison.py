@@ -164,7 +164,7 @@ def test_one_of_several_results_is_chosen_by_its_file(score, untested):
   for name in ('step50.beam4.alpha0.6', 'step50.average3.beam4.alpha0.6'):
     file = f'{first}/eval/test.{name}.json'
     assert taken(compared(file, second, allow=True))[0] == name
-  with pytest.raises(UserError, match=r'different results; .*step50\.average3'):
+  with pytest.raises(UserError, match=r'only once, .*step50\.average3'):
     compared(file, f'{first}/eval/../eval/test.{name}.json', allow=True)
 
 

@@ -86,7 +86,7 @@ class TrainingBatches(BatchesByStep):
     if not by_weight:
       raise UserError(
         'all training pairs were dropped; see the counts of dropped pairs above, and check '
-        'data.max_length'
+        'data.max_length and data.max_length_ratio'
       )
     corpus_ids = list(itertools.chain(*by_weight.values()))
     self._corpus_ids = np.array(corpus_ids) if len(corpora) > 1 else None

@@ -57,8 +57,8 @@ def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
       path = result.path.resolve()
       if path in users:
         raise UserError(
-          f'systems, and the seeds of a system, must be different results; {path} is the result '
-          f'of {users[path]} and of {run}; pass a different run or file'
+          f'each result may appear only once, as a system or as a seed of one; {path} is the '
+          f'result of {users[path]} and of {run}; pass a different run or file'
         )
       users[path] = run
       seeds.append(ScoredRun(run, result, result.read_sentences()))
