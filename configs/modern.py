@@ -1,6 +1,6 @@
 """The paper's base size with more recent layers.
 
-  python -m transformer.tools.prepare_tfds --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/modern.py --workdir=runs/modern --config.data.dir=data \
       --config.data.name=wmt14_translate/de-en \
       --config.data.source_language=en --config.data.target_language=de

@@ -1,6 +1,6 @@
 r"""WMT 2014 English to German or French, as in section 5 and tables 2 and 3 of the paper.
 
-  python -m transformer.tools.prepare_tfds --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/wmt14.py --workdir=runs/wmt14
   python eval.py --workdir=runs/wmt14 --checkpoint=latest --average=5
 

@@ -104,7 +104,7 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.weights, strict=True))
+  weights = dict(zip(config.train, config.corpus_weights, strict=True))
   assert set.union(*found) == {
     name for name in LETTERS if weights[name] and name != 'long'
   }

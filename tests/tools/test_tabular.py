@@ -13,7 +13,7 @@ from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.runs.metrics_file import read_metrics
-from transformer.tools import tables
+from transformer.tools import tabular
 
 PAIRS = [
   ('one "dog"', 'ein "Hund"'),
@@ -39,7 +39,7 @@ KINDS = {
 
 def open_table(folder, kind, data: bytes, packed=''):
   (folder / f'train{getattr(tables, kind).ending}{packed}').write_bytes(data)
-  return open_in(folder, f'{tables.__name__}:{kind}')
+  return open_in(folder, f'{tabular.__name__}:{kind}')
 
 
 def open_in(folder, source='text'):
@@ -212,7 +212,7 @@ def test_other_user_errors_match_text_files(tmp_path):
   with pytest.raises(
     UserError, match=r'.*train\.tsv cannot be opened: .*contains no files'
   ):
-    open_in(tmp_path, f'{tables.__name__}:Tsv')
+    open_in(tmp_path, f'{tabular.__name__}:Tsv')
   for data, fact in (
     (b'a\tb\n\xff\t\n', r'train\.tsv must be UTF-8; line 2'),
     (b'en\tde\n', r"split 'train', is empty"),
@@ -232,7 +232,7 @@ def test_line_feeds_within_a_text_become_spaces(tmp_path):
 
 
 def test_wrong_columns_of_a_custom_table_are_a_one_line_error(tmp_path):
-  class Tatoeba(tables.Tsv):
+  class Tatoeba(tabular.Tsv):
     columns = 1, 3
 
   (tmp_path / 'train.tsv').write_bytes(b'1\ta\t2\tb\n3\tc\t4\td\n')
@@ -259,7 +259,7 @@ def test_a_run_trains_on_tables_and_is_scored_as_on_text_files(
   status, _, err = train(
     f'--config={folder}/tiny.py',
     f'--workdir={run}',
-    f'--config.data.source={tables.__name__}:Tsv',
+    f'--config.data.source={tabular.__name__}:Tsv',
     f'--config.data.dir={tmp_path}',
   )
   assert status == 0, err

@@ -32,7 +32,9 @@ def write(
   """Writes the scores of translations like a run; returns the run's directory."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   steps = [*range(step - average + 1, step + 1)]
-  run = types.SimpleNamespace(workdir=root / name, steps=steps, config=Config())
+  run = types.SimpleNamespace(
+    workdir=root / name, checkpoint_steps=steps, config=Config()
+  )
   eval_set = EvalSet(
     'test', SOURCES[: len(translations)], [references[: len(translations)]]
   )

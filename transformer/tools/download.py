@@ -1,6 +1,6 @@
 """Downloads a TFDS translation dataset, and writes it in a format with random access.
 
-python -m transformer.tools.prepare_tfds --name=wmt14_translate/de-en --data_dir=DIR
+python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=DIR
 """
 
 import contextlib
@@ -116,11 +116,11 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
 
 def _command(name: str, data_dir: str) -> str:
   """Returns the command that prepares a dataset."""
-  command = ['python', '-m', 'transformer.tools.prepare_tfds', f'--name={name}']
+  command = ['python', '-m', 'transformer.tools.download', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 
-start = command_line.entry_point(main)  # `attention-prepare-tfds` calls it.
+start = command_line.entry_point(main)  # `attention-download` calls it.
 
 if __name__ == '__main__':
   start()

@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
-from transformer.tools.prepare_tfds import prepare
+from transformer.tools.download import prepare
 
 NAME = 'wmt14_translate/de-en'
 
@@ -30,7 +30,7 @@ def config(folder, name=NAME) -> DataConfig:
 def test_the_command_prepares_a_dataset_and_ends_in_a_line(write_wmt14, tmp_path):
   def run(*args):
     return subprocess.run(
-      [sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare_tfds', *args],
+      [sys.executable, '-W', 'error', '-m', 'transformer.tools.download', *args],
       capture_output=True,
       text=True,
     )
@@ -179,7 +179,7 @@ def test_without_a_network_a_preparation_ends_within_seconds(
   with pytest.raises(
     UserError,
     match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
-    r'be reached .*run: python -m transformer.tools.prepare_tfds',
+    r'be reached .*run: python -m transformer.tools.download',
   ):
     prepare(NAME, str(tmp_path))
   assert 0 < sum(wait for wait in waits if wait > 0.1) < 60
