@@ -38,7 +38,7 @@ KINDS = {
 
 
 def open_table(folder, kind, data: bytes, packed=''):
-  (folder / f'train{getattr(tables, kind).ending}{packed}').write_bytes(data)
+  (folder / f'train{getattr(tabular, kind).ending}{packed}').write_bytes(data)
   return open_in(folder, f'{tabular.__name__}:{kind}')
 
 
@@ -58,7 +58,7 @@ def vocabulary():
 def test_a_table_is_the_same_corpus_as_two_text_files(
   tmp_path, monkeypatch, vocabulary, kind, lines
 ):
-  monkeypatch.setattr(tables, '_CHUNK', 4)
+  monkeypatch.setattr(tabular, '_CHUNK', 4)
   for place, language in enumerate(('en', 'de')):
     (tmp_path / f'train.{language}').write_text(
       ''.join(pair[place] + '\n' for pair in PAIRS), 'utf-8'
@@ -78,7 +78,7 @@ def test_a_table_is_the_same_corpus_as_two_text_files(
     assert [
       side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)
     ] == wanted
-    (tmp_path / f'train{getattr(tables, kind).ending}{packed}').unlink()
+    (tmp_path / f'train{getattr(tabular, kind).ending}{packed}').unlink()
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
 
 
