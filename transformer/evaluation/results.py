@@ -140,7 +140,7 @@ def metadata(
     'steps': run.checkpoint_steps,
     'checkpoints_sha256': _digests_of(run),
     'ensemble': [str(other.workdir.resolve()) for other in others],
-    'ensemble_steps': [other.steps for other in others],
+    'ensemble_steps': [other.checkpoint_steps for other in others],
     'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
     'more': more,
     'commit': run_directory.commit(),

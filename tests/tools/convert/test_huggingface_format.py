@@ -88,7 +88,7 @@ def test_a_model_round_trips(export, vocabulary, settings):
     'attention_dropout',
     'share_embeddings',
     'tie_output',
-    'norm',
+    'norm_position',
     'output_bias',
   ):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
@@ -133,7 +133,7 @@ def test_other_models_are_rejected_by_name(base, setting, value):
   with pytest.raises(
     UserError, match=rf'^{base} does not support model\.{setting}={value}: .*tensors$'
   ):
-    check_model(ModelConfig(**{'norm': norm, setting: value}))
+    check_model(ModelConfig(**{'norm_position': norm, setting: value}))
 
 
 def test_a_parameter_that_the_library_lacks_is_rejected_by_name(

@@ -139,7 +139,7 @@ def test_logits_are_the_same_and_a_model_that_the_library_saves_round_trips(
   tokenizer.save_pretrained(tmp_path)
   vocabulary.save(tmp_path / 'vocabulary.model')
   back = huggingface_import.read_model(tmp_path)
-  for name in ('share_embeddings', 'norm'):
+  for name in ('share_embeddings', 'norm_position'):
     assert getattr(back.config.model, name) == getattr(config.model, name)
   ours = logits(
     Transformer(back.config.model, vocabulary.size), back.params, sources, targets
