@@ -1,9 +1,9 @@
 """Runs multi-process training on this machine, over localhost.
 
   python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
-  python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
+  python launch/local.py --processes=4 --cpu_devices=2 -- --config=… --workdir=…
 
-The arguments after `--` go to train.py. On a CPU, --devices is the number of virtual devices per
+The arguments after `--` go to train.py. On a CPU, --cpu_devices is the number of virtual devices per
 process; GPUs are split evenly. All processes write checkpoints, and the process that locks
 encoded/KEY first writes the encoded text. Only process 0 writes other files and prints progress. If
 a process fails or is killed, the others exit within a minute, and the reason is printed. Rerun the
@@ -35,7 +35,7 @@ from transformer.system.signals import EXIT_STATUS
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')
 _DEVICES = flags.DEFINE_integer(
-  'devices', 1, 'The number of virtual devices per process, on a CPU.'
+  'cpu_devices', 1, 'The number of virtual devices per process, on a CPU.'
 )
 
 # Grace period for the other processes to exit after one has failed.

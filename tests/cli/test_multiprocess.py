@@ -183,7 +183,10 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   ('arguments', 'fact'),
   [
     (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
-    (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
+    (
+      ['--cpu_devices=-1', '--', '--workdir=x'],
+      '--cpu_devices must be at least 1; got -1',
+    ),
     (['--processes=2'], 'the arguments of train.py must follow --'),
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
   ],
