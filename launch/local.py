@@ -3,8 +3,8 @@
   python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
   python launch/local.py --processes=4 --cpu_devices=2 -- --config=… --workdir=…
 
-The arguments after `--` go to train.py. On a CPU, --cpu_devices is the number of virtual devices per
-process; GPUs are split evenly. All processes write checkpoints, and the process that locks
+The arguments after `--` go to train.py. On a CPU, each process has --cpu_devices virtual devices;
+GPUs are split evenly. All processes write checkpoints, and the process that locks
 encoded/KEY first writes the encoded text. Only process 0 writes other files and prints progress. If
 a process fails or is killed, the others exit within a minute, and the reason is printed. Rerun the
 same command to resume from the last checkpoint. Signals are forwarded to all processes.
