@@ -70,10 +70,10 @@ def forward_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]
   """
   signals: list[str] = []
 
-  def pass_on(number, _):
-    signals.append(signal.Signals(number).name)
+  def pass_on(signum, _):
+    signals.append(signal.Signals(signum).name)
     for child in children:
-      child.send_signal(number)  # Does nothing if the child has exited.
+      child.send_signal(signum)  # Does nothing if the child has exited.
 
   with handle_signals(pass_on):
     yield signals
@@ -83,8 +83,8 @@ def forward_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]
 def stop_on_signal() -> Iterator[None]:
   """Raises `Preempted` on a signal while no child runs: before the first or after all."""
 
-  def stop(number, _):
-    raise preempted([signal.Signals(number).name])
+  def stop(signum, _):
+    raise preempted([signal.Signals(signum).name])
 
   with handle_signals(stop):
     yield
@@ -92,5 +92,5 @@ def stop_on_signal() -> Iterator[None]:
 
 def preempted(signals: Sequence[str]) -> Preempted:
   """Returns the error for children that stopped after `signals`, or on a signal to themselves."""
-  why = f'stopped by {signals[0]}' if signals else 'its command was stopped'
-  return Preempted(f'{why}; rerun the command to resume')
+  reason = f'stopped by {signals[0]}' if signals else 'its command was stopped'
+  return Preempted(f'{reason}; rerun the command to resume')

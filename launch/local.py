@@ -61,8 +61,8 @@ def environments(
 
   On a CPU, a process has `devices` virtual devices. GPUs, if any, are split evenly.
   """
-  share, rest = divmod(len(gpus), processes)
-  if rest:
+  share, remainder = divmod(len(gpus), processes)
+  if remainder:
     raise UserError(
       f'--processes must divide the {len(gpus)} GPUs; got {processes}; set '
       f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none'
@@ -74,15 +74,15 @@ def environments(
     {
       'JAX_COORDINATOR_ADDRESS': f'localhost:{port}',
       'JAX_NUM_PROCESSES': str(processes),
-      'JAX_PROCESS_ID': str(number),
+      'JAX_PROCESS_ID': str(index),
       'JAX_NUM_CPU_DEVICES': str(devices),
     }
-    for number in range(processes)
+    for index in range(processes)
   ]
   if share:
-    for number, own in enumerate(variables):
-      own['CUDA_VISIBLE_DEVICES'] = ','.join(
-        gpus[number * share : (number + 1) * share]
+    for index, environment in enumerate(variables):
+      environment['CUDA_VISIBLE_DEVICES'] = ','.join(
+        gpus[index * share : (index + 1) * share]
       )
   return variables
 
@@ -106,7 +106,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:]),
     ]
     try:
-      for own, file in zip(variables, errors, strict=True):
+      for environment, file in zip(variables, errors, strict=True):
         # Discard standard output: train.py prints nothing there, but Gloo prints a greeting.
         child_process.start_child(
           children,
@@ -114,7 +114,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
           command,
           stdout=subprocess.DEVNULL,
           stderr=file,
-          env={**os.environ, **own},
+          env={**os.environ, **environment},
         )
       first = _first_to_fail(children)
       _end_all(children)
@@ -135,22 +135,22 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   if status == 1 and not lines:
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)
-  how = (
+  ending = (
     f'was killed by {signal.Signals(-status).name}'
     if status < 0
     else f'ended with status {status}'
   )
   raise UserError(
-    f'process {first} of {len(children)} {how}, so all were stopped; rerun the command to '
+    f'process {first} of {len(children)} {ending}, so all were stopped; rerun the command to '
     'resume from the last checkpoint'
   )
 
 
 def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
-  """Waits until all succeed or one fails; returns the number of the failed process, else None."""
+  """Waits until all succeed or one fails; returns the index of the failed process, else None."""
   while True:
     statuses = [child.poll() for child in children]
-    failed = [number for number, status in enumerate(statuses) if status]
+    failed = [index for index, status in enumerate(statuses) if status]
     if failed or None not in statuses:
       return failed[0] if failed else None
     time.sleep(_LOOK_SECONDS)

@@ -220,8 +220,8 @@ def _command() -> str:
 
 def _local() -> list[list[str]]:
   return [
-    workers.worker_command(_arguments(), f'--worker={number}')
-    for number in range(_WORKERS.value)
+    workers.worker_command(_arguments(), f'--worker={index}')
+    for index in range(_WORKERS.value)
   ]
 
 

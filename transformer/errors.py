@@ -46,10 +46,10 @@ def one_line(message: str) -> str:
   return _shortened(line, 1000)
 
 
-def _shortened(text: str, most: int) -> str:
-  """Returns a text of at most `most` characters; of a longer text, keeps both ends."""
-  half = most // 2
-  return text if len(text) <= most else f'{text[:half]}…{text[len(text) - half + 1 :]}'
+def _shortened(text: str, limit: int) -> str:
+  """Returns a text of at most `limit` characters; of a longer text, keeps both ends."""
+  half = limit // 2
+  return text if len(text) <= limit else f'{text[:half]}…{text[len(text) - half + 1 :]}'
 
 
 def type_and_message(error: BaseException) -> str:

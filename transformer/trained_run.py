@@ -158,10 +158,10 @@ class TrainedRun(Run):
     """
     limits = batching.max_lengths(self.config)
     encoded = batching.encode_pairs(self.vocabulary, [source], [target])
-    for (ids,), most in zip(encoded, limits, strict=True):
-      if len(ids) > most:
-        logging.warning('%d tokens were truncated to %d', len(ids), most)
-        ids[:] = batching.truncated(ids[:-1], most)
+    for (ids,), limit in zip(encoded, limits, strict=True):
+      if len(ids) > limit:
+        logging.warning('%d tokens were truncated to %d', len(ids), limit)
+        ids[:] = batching.truncated(ids[:-1], limit)
     batch = batching.batch_from_pairs(encoded, limits)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))
     encoder, decoder, cross = jax.device_get(weights)

@@ -100,7 +100,7 @@ def page(
       with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
         figure = plot(study, **arguments).update_layout(title=None, margin_t=30)
-      drawn = figure.to_html(
+      content = figure.to_html(
         config=_PLOTS,
         include_plotlyjs=False,
         full_html=False,
@@ -112,8 +112,8 @@ def page(
       RuntimeError,
       UserWarning,
     ) as error:  # There are too few trials.
-      drawn = f'<p>{html.escape(str(error))}</p>'
-    parts.append(f'<h2>{title}</h2>\n{drawn}')
+      content = f'<p>{html.escape(str(error))}</p>'
+    parts.append(f'<h2>{title}</h2>\n{content}')
   return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
 
 
@@ -126,13 +126,13 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   show = exact_cell if exact else rounded_cell
   trials = sweep.started_trials()
   best = sweep.best()
-  kept = {}
+  states = {}
   names = {}
   for trial in trials:
-    kept[trial.number] = checkpoints.state(sweep.folder / TRIALS / str(trial.number))
+    states[trial.number] = checkpoints.state(sweep.folder / TRIALS / str(trial.number))
     names |= dict.fromkeys(trial.user_attrs.get('settings', {}))
-  if 'deleted' not in kept.values():
-    kept = {}
+  if 'deleted' not in states.values():
+    states = {}
   rows = [
     [
       'trial',
@@ -141,7 +141,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
       'step',
       'time',
       *(name.rpartition('.')[2] for name in names),
-      *(['checkpoints'] if kept else []),
+      *(['checkpoints'] if states else []),
       'reason',
     ]
   ]
@@ -163,7 +163,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
         show(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         *(show(settings.get(name)) for name in names),
-        *([kept[trial.number]] if kept else []),
+        *([states[trial.number]] if states else []),
         attributes.get('reason', ''),
       ]
     )

@@ -46,14 +46,14 @@ class JournalLock(JournalFileOpenLock):
 
   def acquire(self) -> bool:
     """Acquires the lock, and repairs the journal."""
-    taken = super().acquire()
+    acquired = super().acquire()
     with self._path.open('rb+') as file:
       size = file.seek(0, os.SEEK_END)
       file.seek(max(0, size - 1))
       if file.read() not in (b'', b'\n'):
         file.seek(0)
         file.truncate(file.read().rfind(b'\n') + 1)
-    return taken
+    return acquired
 
 
 class Database(RDBStorage):

@@ -79,14 +79,14 @@ class Sweep:
         f'{self.folder} holds a sweep without --storage; remove --storage, or choose a different '
         '--workdir'
       )
-    known = self.folder / TRIALS if self.url else self._journal
-    if not known.exists() and not run_directory.is_unused(self.folder):
+    path = self.folder / TRIALS if self.url else self._journal
+    if not path.exists() and not run_directory.is_unused(self.folder):
       raise UserError(
         f'{self.folder} is not empty and holds no sweep; choose a different --workdir'
       )
     self._open(creates=True)
-    for each in (self.folder / TRIALS, self._claims):
-      each.mkdir(exist_ok=True)
+    for folder in (self.folder / TRIALS, self._claims):
+      folder.mkdir(exist_ok=True)
     if 'about' in self.study.user_attrs:
       self._check_same_sweep()
     self.study.set_user_attr('about', identity.sweep_identity(self.config, self.space))
@@ -151,36 +151,36 @@ class Sweep:
     to the next worker.
     """
     number = None
-    gone = False
+    is_taken = False
 
     def objective(trial):
-      nonlocal number, gone
+      nonlocal number, is_taken
       number = self.study.number(trial.number)
       try:
         if not self.url:
-          held.enter_context(storage.claim(self._claims, number))
-        turn.close()
+          claim_stack.enter_context(storage.claim(self._claims, number))
+        turn_stack.close()
         if number >= self.num_trials:
           raise UpdateFinishedTrialError
         self.study.sampler = self._sampler(number)
         trial.set_user_attr('host', socket.gethostname())
         return train(Trial(trial, number))
       except UpdateFinishedTrialError:
-        gone = True
+        is_taken = True
         raise
 
-    with contextlib.ExitStack() as held, contextlib.ExitStack() as turn:
+    with contextlib.ExitStack() as claim_stack, contextlib.ExitStack() as turn_stack:
       if not self.url:
-        turn.enter_context(storage.choice_lock(self._claims))
+        turn_stack.enter_context(storage.choice_lock(self._claims))
       if not self._is_free(socket.gethostname()):
-        turn.close()
+        turn_stack.close()
         if not self._is_free():
           return None
       try:
         self.study.optimize(objective, n_trials=1)
       except BaseException:
         self.study.requeue_abandoned()
-        if not gone:
+        if not is_taken:
           raise
         logging.warning('trial %d: another worker has it', number)
     begun = self.started_trials()
@@ -233,8 +233,8 @@ class Sweep:
       optuna.storages.fail_stale_trials(self.study)
       return
     for number, record in enumerate(self.study.records()):
-      its_host = record.user_attrs.get('host', host)
-      if record.state == TrialState.RUNNING and host in (None, its_host):
+      record_host = record.user_attrs.get('host', host)
+      if record.state == TrialState.RUNNING and host in (None, record_host):
         with contextlib.suppress(UserError), storage.claim(self._claims, number):
           self.study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
           self.study.requeue_abandoned()

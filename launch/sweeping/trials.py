@@ -172,7 +172,7 @@ def _train(
 ) -> int:
   """Runs train.py until it exits or is pruned; returns its exit status."""
   began = time.monotonic()
-  spent = trial.user_attrs.get('seconds', 0.0)
+  earlier_seconds = trial.user_attrs.get('seconds', 0.0)
   command = [
     sys.executable,
     str(ROOT / 'train.py'),
@@ -202,7 +202,7 @@ def _train(
       process.terminate()
     process.wait()  # The next trial may need its memory.
     children.remove(process)
-    trial.set_user_attr('seconds', spent + time.monotonic() - began)
+    trial.set_user_attr('seconds', earlier_seconds + time.monotonic() - began)
 
 
 def _failed(trial: Trial, reason: str) -> float:

@@ -83,13 +83,15 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
       time.sleep(_POLL_SECONDS)
   checkpoints.delete_all_but_best(sweep)
   results.write(sweep, command)
-  left = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
+  unfinished = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
   if signals:
-    raise Preempted(f'stopped by {signals[0]}, {left}; rerun the command to resume')
+    raise Preempted(
+      f'stopped by {signals[0]}, {unfinished}; rerun the command to resume'
+    )
   if sweep.num_unfinished():
     statuses = ', '.join(str(child.returncode) for child in children)
     raise UserError(
-      f'all workers ended, with status {statuses}, and {left}; rerun the command to resume'
+      f'all workers ended, with status {statuses}, and {unfinished}; rerun the command to resume'
     )
 
 
@@ -109,10 +111,10 @@ def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str])
   )
 
 
-def worker_command(arguments: Sequence[str], *more: str) -> list[str]:
+def worker_command(arguments: Sequence[str], *extra: str) -> list[str]:
   """Returns the command line of a worker, given the flags of the sweep."""
   script = Path(__file__).resolve().parents[1] / 'sweep.py'
-  return [sys.executable, str(script), *arguments, *more]
+  return [sys.executable, str(script), *arguments, *extra]
 
 
 def limit_to_share(worker: int, workers: int):
@@ -151,11 +153,11 @@ def _part(worker: int, workers: int, devices: Sequence) -> Sequence:
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:
   """Returns why train.py failed before an evaluation, digits masked; None if it did not."""
-  known = trial.user_attrs
+  attributes = trial.user_attrs
   if (
     trial.state != TrialState.FAIL
     or trial.intermediate_values
-    or 'seconds' not in known
+    or 'seconds' not in attributes
   ):
     return None
-  return re.sub(r'\d+', '#', known.get('reason', '')) or None
+  return re.sub(r'\d+', '#', attributes.get('reason', '')) or None

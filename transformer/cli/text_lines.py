@@ -29,8 +29,8 @@ def as_lines(
   if nbest == 1:
     return [translation.text for translation in translations]
   return [
-    f'{number} ||| {text} ||| {score:.6f}'
-    for number, translation in enumerate(translations, first)
+    f'{index} ||| {text} ||| {score:.6f}'
+    for index, translation in enumerate(translations, first)
     for text, score in translation.nbest
   ]
 
@@ -64,11 +64,11 @@ def translate_stdin(run: TrainedRun, decoding: DecodeOptions):
   else:
     lines = iterate_lines(open(0, 'rb', closefd=False), 'standard input')  # noqa: SIM115
   together = decoding.batch_size * _BATCHES_TOGETHER if decoding.batch_size > 1 else 1
-  number = 0
-  while some := list(itertools.islice(lines, together)):
-    translations = run.translations(some, decoding, offset=number)
-    write_lines(as_lines(translations, decoding.nbest, number), '-')
-    number += len(some)
+  offset = 0
+  while batch := list(itertools.islice(lines, together)):
+    translations = run.translations(batch, decoding, offset=offset)
+    write_lines(as_lines(translations, decoding.nbest, offset), '-')
+    offset += len(batch)
 
 
 def _typed_lines() -> Iterator[str]:

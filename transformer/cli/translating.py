@@ -25,11 +25,11 @@ def translate_and_score(
   decoding: DecodeOptions,
   custom_metrics: Sequence[CustomMetric] = (),
   constraint: Constraint = UNCONSTRAINED,
-  **more: Sequence[str],
+  **lines: Sequence[str],
 ) -> tuple:
   """Translates a text and writes the requested output; scores it if it has references.
 
-  `more` distinguishes the result from others, like `lines` in `results.metadata`.
+  `lines` distinguishes the result from others, like `lines` in `results.metadata`.
 
   Returns:
     The translations; and the result with its row for `print_table`, or None without references.
@@ -41,7 +41,7 @@ def translate_and_score(
   """
   result = None
   if eval_set.references:
-    content = results.metadata(eval_set, run.members, decoding, **more)
+    content = results.metadata(eval_set, run.members, decoding, **lines)
     default = Path(request.workdir, run_directory.RESULTS)
     folder = files.as_path(request.results or default)
     outputs.check_folder('results', folder)

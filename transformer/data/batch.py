@@ -49,8 +49,10 @@ def check_batch(batch: Any):
   shapes = [array.shape for array in arrays]
   source = batch.source_tokens.shape
   target = batch.target_tokens.shape
-  wanted = [source] * 3 + [target] * (len(arrays) - 3)
-  if shapes != wanted or len(source) != 2 or len(target) != 2 or source[0] != target[0]:
+  expected = [source] * 3 + [target] * (len(arrays) - 3)
+  if (
+    shapes != expected or len(source) != 2 or len(target) != 2 or source[0] != target[0]
+  ):
     raise UserError(
       f'the arrays of a batch must have shapes [row, length], with one length for '
       f'the source and one for the target; got {short_repr(shapes)}'

@@ -96,8 +96,8 @@ class DataConfig:
     if isinstance(self.valid, str):
       return {'valid': self.valid}
     return {
-      f'valid/{name}' if number else 'valid': name
-      for number, name in enumerate(self.valid)
+      f'valid/{name}' if index else 'valid': name
+      for index, name in enumerate(self.valid)
     }
 
   @property

@@ -22,7 +22,7 @@ from transformer.data.text.sources import Corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
-_ABOUT = 'about.json'
+_METADATA = 'about.json'
 _FORMAT = 5
 _NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 
@@ -65,8 +65,8 @@ def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
   if place.exists():
     logging.warning('the encoded corpus %s is damaged; encoding it again', place)
   # A killed process may have left temporary files.
-  for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):
-    shutil.rmtree(left, ignore_errors=True)
+  for leftover in (place, *place.parent.glob(f'{place.name}.*.tmp')):
+    shutil.rmtree(leftover, ignore_errors=True)
   with files.new_folder(place) as folder:
     done = 0
     for source, target in chunks:
@@ -78,13 +78,13 @@ def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
       logging.log_every_n_seconds(
         logging.INFO, 'encoded %d of %d pairs', 20, done, pairs
       )
-    files.write_sealed(folder / _ABOUT, _digests(folder))
+    files.write_sealed(folder / _METADATA, _digests(folder))
 
 
 def read_encoding(place: Path, dtype: np.dtype) -> list[Sentences] | None:
   """Returns both sides of an encoding, tokens memory-mapped; None if missing or corrupted."""
   try:
-    if files.read_sealed(place / _ABOUT, 'digests') != _digests(place):
+    if files.read_sealed(place / _METADATA, 'digests') != _digests(place):
       return None
   except (OSError, UserError):
     return None

@@ -112,10 +112,10 @@ def resolve_decode_options(
         f'there is no option {name}; {did_you_mean(name, DECODE_OPTIONS)}'
       )
     values[name] = coerce(kinds[name], value, name)
-  drawing = [name for name in _SAMPLING if name in options]
-  if drawing and not values.get('sample'):
-    useless = ' and '.join(drawing)
-    raise UserError(f'only sampling uses {useless}; add sample, or remove {useless}')
+  sampling_options = [name for name in _SAMPLING if name in options]
+  if sampling_options and not values.get('sample'):
+    names = ' and '.join(sampling_options)
+    raise UserError(f'only sampling uses {names}; add sample, or remove {names}')
   settings = dataclasses.asdict(config) | {'seed': run_seed}
   if values.get('sample'):
     # Ignores the run's beam size: the best of several samples is not a plain sample.

@@ -134,12 +134,12 @@ class DecoderSearch:
   def _applies(self, params):
     """Returns the `apply` of each model, with its parameters and the dtype of the search."""
     applies = []
-    for model, own in zip(self.models, params, strict=True):
+    for model, model_params in zip(self.models, params, strict=True):
       if self.decoding.dtype != DecodeOptions.dtype:
         model = model.clone(config=model.config.with_dtype(self.decoding.dtype))
       if hasattr(model, 'search_params'):
-        own = model.search_params(own)
-      applies.append(functools.partial(model.apply, {'params': own}))
+        model_params = model.search_params(model_params)
+      applies.append(functools.partial(model.apply, {'params': model_params}))
     return applies
 
 

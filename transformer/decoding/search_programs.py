@@ -87,7 +87,7 @@ class SearchPrograms:
     self._max_source_length = max_source_length
     self._batch_sharding = batch_sharding
     self._everywhere = replicated(batch_sharding.mesh)
-    self._about = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
+    self._identity = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
     self._modules = [search.constraint.__module__]
     for model in search.models:
       self._modules += python_modules(model)
@@ -118,7 +118,7 @@ class SearchPrograms:
     """
     inputs, search = state
     lengths = cache_lengths(self._max_length(length))
-    full = next(each for each in lengths if each > t)
+    full = next(size for size in lengths if size > t)
     if t in lengths:
       search = _grow(search, full)
     stop = t + _STOPS if t else _FIRST_STOP
@@ -157,15 +157,15 @@ class SearchPrograms:
     tables, _ = shared
     states, sources = self._search.start(params, inputs.sources)
     inputs = inputs._replace(sources=pad_sources(sources, length))
-    most = self._max_length(length)
-    search = self._search.build_search(params, inputs, states, most, tables)
-    first, *_ = cache_lengths(most)
+    max_length = self._max_length(length)
+    search = self._search.build_search(params, inputs, states, max_length, tables)
+    first, *_ = cache_lengths(max_length)
     return BatchState(inputs, grow_state(search.initial_state, first)), ()
 
   def _advance(self, length: int, params, inputs: SearchInputs, state, shared):
     tables, until = shared
-    most = self._max_length(length)
-    search = self._search.build_search(params, inputs, (), most, tables)
+    max_length = self._max_length(length)
+    search = self._search.build_search(params, inputs, (), max_length, tables)
     state = add_tokens(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
@@ -183,15 +183,15 @@ class SearchPrograms:
       if key not in self._programs:
         function = functools.partial(function, length)
         if self._batch_sharding.mesh.size == 1:
-          about = f'{name}, {self._about}'
-          function = cache_traced(function, about, self._modules, arguments)
-        made = self._everywhere
+          identity = f'{name}, {self._identity}'
+          function = cache_traced(function, identity, self._modules, arguments)
+        state_sharding = self._everywhere
         if not self._batch_sharding.is_fully_replicated:
-          made = self._by_rows(jax.eval_shape(function, *arguments)[0])
+          state_sharding = self._by_rows(jax.eval_shape(function, *arguments)[0])
         self._programs[key] = jax.jit(
           function,
           donate_argnums=2,
-          out_shardings=(made, self._everywhere),
+          out_shardings=(state_sharding, self._everywhere),
           in_shardings=(
             None,
             self._batch_sharding,

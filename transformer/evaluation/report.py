@@ -68,8 +68,8 @@ def evaluate(
   for metric in custom_metrics:
     with warn_on_error(f'the metric {metric.spec} is skipped', add_failure):
       custom = custom_scores(metric, eval_set.sources, lines, gold)
-      taken = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
-      clash = taken.intersection(score.name for score in custom)
+      used_names = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
+      clash = used_names.intersection(score.name for score in custom)
       if clash:
         raise UserError(
           f'the metric returns {short_repr(min(clash))}, already the name of another score or of a '
@@ -79,9 +79,9 @@ def evaluate(
     yield scores, sentences
 
 
-def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
+def _add(scores: dict, sentences: list[dict], new_scores: Sequence[Score]):
   """Adds corpus scores to `scores`, and sentence scores to `sentences`."""
-  for score in more:
+  for score in new_scores:
     scores['metrics'].append(
       {
         'name': score.name,
@@ -145,8 +145,8 @@ def show_examples(
 ):
   """Prints up to `count` translations with sources and references, evenly spaced over the text."""
   count = min(count, len(eval_set.sources))
-  for number in range(count):
-    index = number * len(eval_set.sources) // count
+  for example in range(count):
+    index = example * len(eval_set.sources) // count
     print(
       f'  source       {eval_set.sources[index]}\n'
       f'  reference    {eval_set.references[0][index]}\n'

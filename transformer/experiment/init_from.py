@@ -30,12 +30,12 @@ def load_to_host(workdir: str) -> Run:
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
   """Raises `UserError` if the model of `train.init_from` is incompatible with the new run's."""
-  there = dataclasses.asdict(origin)
-  here = dataclasses.asdict(model)
+  old = dataclasses.asdict(origin)
+  new = dataclasses.asdict(model)
   different = [
-    f'model.{name} is {there[name]} there, and {here[name]} here'
-    for name in there
-    if name not in _FREE_SETTINGS and there[name] != here[name]
+    f'model.{name} is {old[name]} there, and {new[name]} here'
+    for name in old
+    if name not in _FREE_SETTINGS and old[name] != new[name]
   ]
   if different:
     raise UserError(

@@ -41,7 +41,7 @@ from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.training_setup import TrainingSetup, make_training_setup
 
-_TRIED = 5  # Number of pairs on which a custom metric is tried.
+_PAIRS = 5  # Number of pairs on which a custom metric is tried.
 
 
 class PreparedRun(NamedTuple):
@@ -79,8 +79,8 @@ def prepare_run(
   corpora = open_corpora(config.data)
   processes.check_same(files.json_bytes(corpora.fingerprints()), 'text')
   first = next(iter(corpora.valid.values()))
-  gold = first.gold and first.gold[:_TRIED]
-  check_metrics(metric, train.best_by, first[:_TRIED], gold)
+  gold = first.gold and first.gold[:_PAIRS]
+  check_metrics(metric, train.best_by, first[:_PAIRS], gold)
   origin = None
   if train.init_from and (run.step is None or 'train.init_from' in run.changes):
     origin = load_to_host(train.init_from)
@@ -113,12 +113,16 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of an existing run; for a new run, builds it in process 0."""
   if run.begun:
-    about = run_directory.read_record(run.workdir)
-    return vocabularies.load(run.workdir, about['data'])
+    run_record = run_directory.read_record(run.workdir)
+    return vocabularies.load(run.workdir, run_record['data'])
 
   def make():
-    made = building.build_vocabulary(config.data, corpora, origin and origin.vocabulary)
-    return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
+    vocabulary = building.build_vocabulary(
+      config.data, corpora, origin and origin.vocabulary
+    )
+    return {
+      name: model.hex() for name, model in vocabularies.model_files(vocabulary).items()
+    }
 
   models = processes.broadcast_from_first(make)
   return vocabularies.from_model_files(

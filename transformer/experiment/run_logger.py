@@ -123,13 +123,13 @@ class RunLogger:
     self._write(step, values, shown)
     if self._bar.disable:
       first, since = self._began
-      left = (time.monotonic() - since) / (step - first) * (self._config.steps - step)
+      eta = (time.monotonic() - since) / (step - first) * (self._config.steps - step)
       logging.info(
         'step %d/%d  %s  %s left',
         step,
         self._config.steps,
         '  '.join(f'{name} {text}' for name, text in shown.items()),
-        tqdm.format_interval(left),
+        tqdm.format_interval(eta),
       )
 
   def log_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):

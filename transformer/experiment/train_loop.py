@@ -156,8 +156,8 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
 def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   """Returns a readable name, and the compiled search of the longest validation sentences."""
   sources = []
-  for each in validation.sets:
-    sources += each.sources
+  for split in validation.sets:
+    sources += split.sources
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
   return f'search of {greedy.batch_size} sentences of {length} tokens', search
@@ -167,9 +167,9 @@ def _history_entry(step: int, evaluation: Evaluation, best_by: str) -> dict:
   """Returns an evaluation's entry in the history; raises `UserError` if it lacks `best_by`."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:
-    known = ', '.join(name.removeprefix('valid/') for name in values)
+    names = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {short_repr(best_by)}; once train.valid_metric '
+      f'train.best_by must be one of {names}; got {short_repr(best_by)}; once train.valid_metric '
       'returns it, rerun the command to resume'
     )
   return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}

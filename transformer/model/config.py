@@ -7,7 +7,7 @@ from transformer.config_fields import check_ranges, config_field
 from transformer.errors import UserError, short_repr
 
 # The deepest known Transformer has 500 layers per stack (Wang et al., 2022, "DeepNet").
-_MOST_LAYERS = 1000
+_MAX_LAYERS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,8 @@ class ModelConfig:
       settings; '' is `model.transformer.Transformer`. `model.building` defines its interface.
   """
 
-  num_layers: int = config_field(6, min=1, max=_MOST_LAYERS)
-  decoder_layers: int | None = config_field(None, min=1, max=_MOST_LAYERS)
+  num_layers: int = config_field(6, min=1, max=_MAX_LAYERS)
+  decoder_layers: int | None = config_field(None, min=1, max=_MAX_LAYERS)
   model_dim: int = config_field(512, min=1)
   ff_dim: int = config_field(2048, min=1)
   activation: str = config_field('relu', choices=('relu', 'gelu', 'silu', 'swiglu'))

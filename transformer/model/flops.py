@@ -59,10 +59,10 @@ def train_flops_per_token(
   """
   source = 0.0
   target = 0.0
-  for factor, each in [(passes, model), *((_FORWARD, other) for other in extra_models)]:
-    if getattr(each, 'flops', None) is None:
+  for factor, net in [(passes, model), *((_FORWARD, extra) for extra in extra_models)]:
+    if getattr(net, 'flops', None) is None:
       return None
-    of_source, of_target = each.flops(source_length, target_length)
+    of_source, of_target = net.flops(source_length, target_length)
     source += factor * of_source
     target += factor * of_target
   return source, target

@@ -98,10 +98,10 @@ class Residual(nn.Module):
     self.dropout = Dropout(self.config.dropout)
 
   def __call__(self, x_BTD, sublayer, *, deterministic) -> jax.Array:
-    before = self.config.norm_position == 'pre'
-    y_BTD = sublayer(self.layer_norm(x_BTD) if before else x_BTD)
+    pre_norm = self.config.norm_position == 'pre'
+    y_BTD = sublayer(self.layer_norm(x_BTD) if pre_norm else x_BTD)
     sum_BTD = x_BTD + self.dropout(y_BTD, deterministic=deterministic)
-    return sum_BTD if before else self.layer_norm(sum_BTD)
+    return sum_BTD if pre_norm else self.layer_norm(sum_BTD)
 
 
 class Embedding(nn.Module):

@@ -183,8 +183,8 @@ class Transformer(nn.Module):
     source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in caches))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
     shape = (len(tokens_BS), 0, self.config.model_dim)
-    nothing_BTD = jnp.zeros(shape, self.config.dtype)
-    empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
+    no_input_BTD = jnp.zeros(shape, self.config.dtype)
+    empty = [layer.self_attention.cache(no_input_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
       tuple(cache.target_state(beams) for cache in empty),

@@ -25,8 +25,10 @@ def dropout(key, x, rate) -> jax.Array:
     return x
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
-  kept = random_bits(key, x.shape) < jnp.uint32(threshold)
-  return jnp.where(kept, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype))
+  keep_mask = random_bits(key, x.shape) < jnp.uint32(threshold)
+  return jnp.where(
+    keep_mask, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype)
+  )
 
 
 def random_bits(key, shape) -> jax.Array:

@@ -26,8 +26,8 @@ def fused_attention(
   bias = None
   if bias_BHTS is not None:
     # A bias shared by all rows is not broadcast to them.
-    own = leading if bias_BHTS.ndim > 3 else (1,)
-    bias = rows(jnp.broadcast_to(bias_BHTS, (*own, heads, *shape)))
+    bias_leading = leading if bias_BHTS.ndim > 3 else (1,)
+    bias = rows(jnp.broadcast_to(bias_BHTS, (*bias_leading, heads, *shape)))
     seen = bias != -jnp.inf
     mask = mask & seen
     bias = jnp.where(seen, bias, 0).astype(q_BTHK.dtype)

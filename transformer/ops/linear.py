@@ -19,8 +19,8 @@ def _forward(x, kernel_IO):
   return jnp.einsum('...I,IO->...O', x, kernel_IO), (x, kernel_IO)
 
 
-def _backward(saved, gradient):
-  x, kernel_IO = saved
+def _backward(residuals, gradient):
+  x, kernel_IO = residuals
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
     x.reshape(-1, kernel_IO.shape[0]),

@@ -78,14 +78,14 @@ def _combine(left, right):
 softmax_sums_in_one_pass.defjvp(functools.partial(jax.jvp, softmax_sums))
 
 
-def _token_losses_backward(smoothing, saved, cotangents):
-  probabilities, targets = saved
+def _token_losses_backward(smoothing, residuals, cotangents):
+  probabilities, targets = residuals
   vocabulary = probabilities.shape[-1]
   is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
-  wanted = jnp.where(
+  target_probabilities = jnp.where(
     is_target, 1.0 - smoothing + smoothing / vocabulary, smoothing / vocabulary
   )
-  return (probabilities - wanted) * cotangents[0][..., None], None
+  return (probabilities - target_probabilities) * cotangents[0][..., None], None
 
 
 token_losses.defvjp(_token_losses, _token_losses_backward)
@@ -192,10 +192,10 @@ def _by_chunks(function, positions, x_BTD, output_ND, by_position, shared_arrays
 
   def add_chunk(carry, chunk):
     (loss_sum, nll_sum), gradient_DN = carry
-    x, (weights, given) = chunk
+    x, (weights, arrays) = chunk
     logits = linear.logits(x, projection_ND)
     loss, gradient_of, nll = jax.vjp(
-      lambda y: function(y, given, shared_arrays), logits, has_aux=True
+      lambda y: function(y, arrays, shared_arrays), logits, has_aux=True
     )
     error = gradient_of(weights)[0].astype(x.dtype)
     gradient_x = jnp.einsum('...N,ND->...D', error, projection_ND)

@@ -197,5 +197,5 @@ def length_penalty(length, alpha) -> jax.Array:
 
 def top_hypotheses(hypotheses: Hypotheses, count) -> Hypotheses:
   """Returns the `count` best hypotheses by descending score; ties keep their order."""
-  _, chosen = top_k(hypotheses.scores, count)
-  return jax.tree.map(lambda leaf: gather_beams(leaf, chosen), hypotheses)
+  _, indices = top_k(hypotheses.scores, count)
+  return jax.tree.map(lambda leaf: gather_beams(leaf, indices), hypotheses)

@@ -56,19 +56,19 @@ class CheckpointWriter(Checkpoints):
     Renames each later checkpoint, which is corrupt, to `STEP.damaged`, so that it can be repaired
     by hand and its step can be saved again. Raises `UserError` if all checkpoints are corrupt.
     """
-    whole = super().latest_intact()
-    for step in [step for step in self.steps if step > (whole or 0)]:
+    intact = super().latest_intact()
+    for step in [step for step in self.steps if step > (intact or 0)]:
       folder = self._directory / str(step)
-      aside = files.unused_name(folder.with_name(f'{step}.damaged'))
-      os.rename(folder, aside)
+      new_path = files.unused_name(folder.with_name(f'{step}.damaged'))
+      os.rename(folder, new_path)
       self.steps.remove(step)
       logging.warning(
         'moved %s to %s, which may be removed; the run resumes from step %d',
         folder,
-        aside.name,
-        whole,
+        new_path.name,
+        intact,
       )
-    return whole
+    return intact
 
   def save(self, state: TrainState, history: dict, eval_pending: bool = False):
     """Starts to write a checkpoint; returns once `state` may be overwritten.
@@ -111,12 +111,12 @@ class CheckpointWriter(Checkpoints):
     `like` has the shapes, dtypes and shardings of the state. Also deletes superfluous checkpoints
     that a killed process did not delete.
     """
-    wanted = _parts(like)
+    targets = _parts(like)
     # Checkpoints saved without train.max_consecutive_nonfinite have no counters of skipped steps.
     if not (self._directory / str(step) / _SKIPS).is_dir():
-      wanted.pop(_SKIPS, None)
+      targets.pop(_SKIPS, None)
     args = ocp.args.Composite(
-      **{name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
+      **{name: ocp.args.StandardRestore(part) for name, part in targets.items()}
     )
     parts = self._read(
       step, lambda folder: self._checkpointer.restore(folder, args=args)
@@ -134,10 +134,10 @@ class CheckpointWriter(Checkpoints):
   def _remove_superfluous(self, history: Mapping):
     """Deletes all checkpoints except the latest, the latest `keep` finished ones and the best."""
     finished = [step for step in self.steps if not self.is_eval_pending(step)]
-    kept = {self.steps[-1], *finished[-self._keep :]}
+    kept_steps = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
-      kept.add(best['step'])
-    self._remove(set(self.steps) - kept)
+      kept_steps.add(best['step'])
+    self._remove(set(self.steps) - kept_steps)
     shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
   def _remove(self, steps: Iterable[int]):
@@ -170,8 +170,8 @@ class CheckpointWriter(Checkpoints):
 
 def _tidy(directory: Path):
   """Removes partial checkpoints; restores a removed checkpoint that was never replaced."""
-  for left in directory.glob(f'*{_UNSEALED}*'):
-    shutil.rmtree(left)
+  for leftover in directory.glob(f'*{_UNSEALED}*'):
+    shutil.rmtree(leftover)
   newest = max(Checkpoints(directory).steps, default=-1)
   for path in directory.glob(f'{REMOVED}/*'):
     if path.name.isdecimal() and int(path.name) > newest:

@@ -67,25 +67,25 @@ class Checkpoints:
       )
     return None
 
-  def resolve(self, which: str) -> int:
+  def resolve(self, checkpoint: str) -> int:
     """Returns the step of a checkpoint: `best`, `latest` or a step as text.
 
     Raises `UserError` if the checkpoint is missing or corrupt.
     """
     if not self.steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = self.steps[-1] if which in ('best', 'latest') else None
-    if which == 'best':
+    step = self.steps[-1] if checkpoint in ('best', 'latest') else None
+    if checkpoint == 'best':
       best = best_evaluation(self.history(step)['evaluations'])
       # A run that was stopped before its first evaluation has no best step: use the latest.
       step = best['step'] if best else step
-    elif which.isdecimal():
-      step = int(which)
+    elif checkpoint.isdecimal():
+      step = int(checkpoint)
     if step not in self.steps:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
-        f'got {short_repr(which)}'
-        + (f', whose step {step} is missing' if which == 'best' else '')
+        f'got {short_repr(checkpoint)}'
+        + (f', whose step {step} is missing' if checkpoint == 'best' else '')
       )
     self._verify(step)
     return step
@@ -158,12 +158,12 @@ def leaves_by_name(arrays) -> dict:
 def _read_arrays(folder: Path, like, sharding):
   """Returns nested dicts of arrays, read from the TensorStore database that Orbax wrote."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
-  wanted = leaves_by_name(like)
+  leaves = leaves_by_name(like)
   opening = [
     tensorstore.open(
       {'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}}, open=True, read=True
     )
-    for name in wanted
+    for name in leaves
   ]
   opened = [array.result() for array in opening]
   reading = [array.read() for array in opened]

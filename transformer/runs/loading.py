@@ -108,11 +108,11 @@ def load_run(
 
 def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
   """Returns a `UserError` that names the diverged runs and suggests a fix."""
-  named = ' or '.join(
+  names = ' or '.join(
     f'{run.workdir}, step {", ".join(map(str, run.checkpoint_steps))},' for run in runs
   )
   return UserError(
-    f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
+    f'{names} has diverged: {fact}; choose an earlier checkpoint, or train again '
     f'with a lower learning rate'
   )
 
@@ -124,10 +124,10 @@ def check_finite_scores(
 
   `line_numbers` are the line numbers of the scores.
   """
-  for number, score in zip(line_numbers, scores, strict=False):
+  for line_number, score in zip(line_numbers, scores, strict=False):
     if not math.isfinite(score):
       raise divergence_error(
-        runs, f'the log-probabilities for line {number} are not finite'
+        runs, f'the log-probabilities for line {line_number} are not finite'
       )
 
 
@@ -178,11 +178,12 @@ def check_params(model: Model, params):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {short_repr(params)}'
     )
-  wanted = leaves_by_name(_shapes_of(model))
-  given = leaves_by_name(params)
-  for name in sorted(wanted.keys() | given.keys()):
+  expected = leaves_by_name(_shapes_of(model))
+  actual = leaves_by_name(params)
+  for name in sorted(expected.keys() | actual.keys()):
     shapes = [
-      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
+      np.shape(arrays[name]) if name in arrays else None
+      for arrays in (expected, actual)
     ]
     if shapes[0] != shapes[1]:
       raise UserError(

@@ -103,9 +103,9 @@ def has_begun(workdir: Path) -> bool:
 def check_path(directory: Path):
   """Raises `UserError` if Orbax or TensorStore would misread a directory's full path."""
   path = f'{os.path.abspath(directory)}/'
-  if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
+  if match := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
     raise UserError(
-      f'the path of checkpoints must not contain {odd[0]}, which would be read as another path; '
+      f'the path of checkpoints must not contain {match[0]}, which would be read as another path; '
       f'got {path[:-1]}; rename the folder, or choose a different one'
     )
 
@@ -125,12 +125,12 @@ def commit() -> str:
   # Without tags, `describe` prints the commit.
   command = 'git describe --always --abbrev=40 --exclude=* --dirty=+'
   try:
-    done = subprocess.run(
+    result = subprocess.run(
       command.split(), cwd=TOP, capture_output=True, text=True, check=True
     )
   except (OSError, subprocess.CalledProcessError):
     return 'unknown'
-  return done.stdout.strip()
+  return result.stdout.strip()
 
 
 def versions() -> dict:

@@ -72,8 +72,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
   try:
     return tfds.builder(name, data_dir=folder)
   except tfds.core.DatasetNotFoundError as error:
-    known = tfds.list_builders(with_community_datasets=False)
-    nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
+    names = tfds.list_builders(with_community_datasets=False)
+    nearest = difflib.get_close_matches(name, names, n=5, cutoff=0)
     raise UserError(
       f'--name must name a TFDS translation dataset; there is no {short_repr(name)}; the '
       'nearest are '
@@ -99,9 +99,9 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       )
   except downloader.requests.ConnectionError as error:
     # An error in the middle of a download does not name the file.
-    where = error.request.url if error.request else 'the server'
+    server = error.request.url if error.request else 'the server'
     raise UserError(
-      f'{name} cannot be downloaded: {where} cannot be reached '
+      f'{name} cannot be downloaded: {server} cannot be reached '
       f'({type(error).__name__}); check the network, and run: '
       f'{_command(name, data_dir)}'
     ) from error

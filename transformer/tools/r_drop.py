@@ -64,8 +64,8 @@ def with_divergence(function, alpha: float):
   both.
   """
 
-  def diverging(logits, by_position, whole):
-    loss, nll = function(logits, by_position, whole)
+  def diverging(logits, by_position, shared_arrays):
+    loss, nll = function(logits, by_position, shared_arrays)
     log_probs = jax.nn.log_softmax(logits)
     difference = log_probs - _twin(log_probs)
     to_twin = jnp.sum(jnp.exp(log_probs) * difference, axis=-1)

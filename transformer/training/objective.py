@@ -178,8 +178,8 @@ def add_auxiliary_losses(
   Each auxiliary loss is also a new entry. It is a mean over tokens, so its sum is the mean times
   `weight`.
   """
-  more = {name: value * sums['weight'] for name, value in aux_losses.items()}
-  return {**sums, 'loss': sum(more.values(), sums['loss']), **more}
+  aux_sums = {name: value * sums['weight'] for name, value in aux_losses.items()}
+  return {**sums, 'loss': sum(aux_sums.values(), sums['loss']), **aux_sums}
 
 
 def token_weights(batch: Batch):
@@ -199,5 +199,5 @@ def duplicate_batch(batch: Batch):
 
 def shift_right(tokens_BT, positions_BT):
   """Returns the decoder inputs: each packed target shifted right by one, starting with `BOS_ID`."""
-  before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
-  return jnp.where(positions_BT == 0, BOS_ID, before_BT)
+  previous_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
+  return jnp.where(positions_BT == 0, BOS_ID, previous_BT)

@@ -93,8 +93,8 @@ class TrainingBatches(BatchesByStep):
     self.corpora = [corpora[index] for index in corpus_ids]
     self._cycles = []
     for weight, group in by_weight.items():
-      alike = [corpora[index] for index in group]
-      self._cycles.append(_Cycle(alike, weight, shape))
+      members = [corpora[index] for index in group]
+      self._cycles.append(_Cycle(members, weight, shape))
     self.shape = shape
     self._seed = seed
     rows = sum(math.ceil(cycle.rows_in_epoch) for cycle in self._cycles)
@@ -114,8 +114,8 @@ class TrainingBatches(BatchesByStep):
   def packed_rows(self, step: int) -> tuple[PackedRows, np.ndarray]:
     """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
     epoch, index = divmod(step, self.batches_in_epoch)
-    nothing = np.zeros(0, np.int64)
-    collected = [(nothing, nothing, nothing)]
+    empty = np.zeros(0, np.int64)
+    collected = [(empty, empty, empty)]
     first_row = first_pair = 0
     for cycle in self._cycles:
       start = math.floor(epoch * cycle.rows_in_epoch)
@@ -124,12 +124,12 @@ class TrainingBatches(BatchesByStep):
       first = start + (index - first_row) % self.batches_in_epoch
       places = np.arange(first, stop, self.batches_in_epoch)
       rounds, places = np.divmod(places, cycle.packing.num_rows)
-      for number in np.unique(rounds):
+      for round_number in np.unique(rounds):
         rows = cycle.packing.shuffled_rows(
-          places[rounds == number], self._seed, int(number)
+          places[rounds == round_number], self._seed, int(round_number)
         )
         pairs = first_pair + rows.pairs
-        collected.append((pairs, rows.sizes, np.full(len(pairs), number)))
+        collected.append((pairs, rows.sizes, np.full(len(pairs), round_number)))
       first_row += stop - start
       first_pair += cycle.num_pairs
     pairs, sizes, rounds = map(np.concatenate, zip(*collected, strict=True))
@@ -218,9 +218,9 @@ def gather_pairs(corpora: Sequence[EncodedPairs], indices: np.ndarray) -> Encode
 
 def gather_sentences(sides: Sequence[Sentences], indices: np.ndarray) -> Sentences:
   """Returns some sentences, given their indices in the concatenated collections."""
-  owner, within = locate(sides, indices)
+  owner, offsets = locate(sides, indices)
   order = np.argsort(owner, kind='stable')
-  parts = [side.gather(within[owner == place]) for place, side in enumerate(sides)]
+  parts = [side.gather(offsets[owner == place]) for place, side in enumerate(sides)]
   return Sentences.concatenate(parts).gather(np.argsort(order))
 
 

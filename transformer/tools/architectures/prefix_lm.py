@@ -41,8 +41,8 @@ class PrefixLayer(Layer):
       visible = keys_values
       if source is not None:
         visible = [
-          jnp.concatenate(both, axis=-3)
-          for both in zip(source, keys_values, strict=True)
+          jnp.concatenate(pair, axis=-3)
+          for pair in zip(source, keys_values, strict=True)
         ]
       return attention(h_BTD, visible, context, deterministic=deterministic)
 
@@ -63,10 +63,10 @@ class PrefixLayer(Layer):
       nonlocal cache
       keys_BHKS = jnp.concatenate([cache.keys, source_cache.keys], axis=-1)
       values_BHSV = jnp.concatenate([cache.values, source_cache.values], axis=-2)
-      y_BWD, both = self.self_attention.self_attend_step(
+      y_BWD, joint = self.self_attention.self_attend_step(
         h_BWD, KVCache(keys_BHKS, values_BHSV), context, index
       )
-      cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
+      cache = KVCache(joint.keys[..., :slots], joint.values[..., :slots, :])
       return y_BWD
 
     x_BWD = self.apply_sublayers(x_BWD, context, attend, None, True)

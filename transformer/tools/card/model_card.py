@@ -70,7 +70,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
   )
   if WEIGHTS_ONLY in record:
     trained = _CONVERTED
-  given = license or _to_fill_in('under which license the model may be used')
+  license_text = license or _to_fill_in('under which license the model may be used')
   scores = facts.scores_of_steps
   sections = [
     f'# {_escaped(facts.name)}',
@@ -93,7 +93,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     _limits(facts),
     _to_fill_in('known errors and biases; no run measures them'),
     '## License',
-    given,
+    license_text,
   ]
   if scores:
     sections += [
@@ -176,9 +176,9 @@ def _limits(facts: RunFacts) -> str:
   return '\n'.join(f'- {line}' for line in lines)
 
 
-def _to_fill_in(what: str) -> str:
+def _to_fill_in(fact: str) -> str:
   """Returns a line that asks the user for a fact."""
-  return f'**To fill in:** {what}.'
+  return f'**To fill in:** {fact}.'
 
 
 def _row(cells: Sequence[str]) -> str:

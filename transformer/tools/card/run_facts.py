@@ -37,12 +37,12 @@ class RunFacts(NamedTuple):
   @property
   def scores_of_steps(self) -> Sequence[Result]:
     """The scores of the model of `steps`; all scores if it has none."""
-    found = []
+    matches = []
     for result in self.scores:
       content = result.content
       if content['steps'] == list(self.steps) and not content.get('ensemble'):
-        found.append(result)
-    return found or self.scores
+        matches.append(result)
+    return matches or self.scores
 
 
 def read_facts(workdir: Path) -> RunFacts:

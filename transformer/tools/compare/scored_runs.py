@@ -74,21 +74,21 @@ def _result_of(name: str, text: str) -> results.Result:
   folder = path / run_directory.RESULTS
   if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
     folder = path  # A folder of eval.py's --results.
-  found = results.read_results(folder, text)
-  if not found:
+  matches = results.read_results(folder, text)
+  if not matches:
     others = sorted(other.stem for other in folder.glob('*.step*.json'))
     raise UserError(
       f'{folder} should hold a result for {short_repr(text)}; it holds '
       f'{", ".join(others) or "nothing"}; {rewrite_commands("score the run with eval.py")}, or '
       f'select another set with --split'
     )
-  if len(found) > 1:
-    known = ', '.join(result.name for result in found)
+  if len(matches) > 1:
+    names = ', '.join(result.name for result in matches)
     raise UserError(
-      f'{name} has several results: {known}; name the file of one instead of the run, such as '
-      f'{found[-1].path}'
+      f'{name} has several results: {names}; name the file of one instead of the run, such as '
+      f'{matches[-1].path}'
     )
-  return found[0]
+  return matches[0]
 
 
 def check_same_text(first: ScoredRun, other: ScoredRun):

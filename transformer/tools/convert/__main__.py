@@ -102,8 +102,8 @@ def _checked_output() -> Path:
     raise UserError(
       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'
     )
-  chosen = _CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1
-  if of_weights and chosen:
+  selects_checkpoint = _CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1
+  if of_weights and selects_checkpoint:
     raise UserError(
       f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights'
     )

@@ -45,7 +45,7 @@ def check_model(config: ModelConfig):
   check_no_plugins(name, config)
   many_tables = config.norm_position == 'post'
   width = config.model_dim / config.num_heads
-  same_width = 'its heads have model_dim / num_heads dims'
+  width_reason = 'its heads have model_dim / num_heads dims'
   check_supported(
     name,
     [
@@ -74,12 +74,12 @@ def check_model(config: ModelConfig):
       (
         config.head_key_dim == width,
         f'model.key_dim={config.head_key_dim}',
-        same_width,
+        width_reason,
       ),
       (
         config.head_value_dim == width,
         f'model.value_dim={config.head_value_dim}',
-        same_width,
+        width_reason,
       ),
     ],
   )
@@ -164,10 +164,10 @@ def _tensors(
   """Returns the library's tensors by name, given parameters by path."""
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
-  rest = sorted(params.keys() - {place.path for place in places})
+  unknown = sorted(params.keys() - {place.path for place in places})
   check_supported(
     MODELS[config.norm_position][1],
-    [(not rest, ', '.join(rest), 'it has no such parameters')],
+    [(not unknown, ', '.join(unknown), 'it has no such parameters')],
   )
   tensors = {'final_logits_bias': bias_N.reshape(1, size)}
   for place in places:

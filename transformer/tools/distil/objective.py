@@ -87,9 +87,9 @@ def distillation_loss(
   def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     teacher_outputs = []
     teacher_projections = []
-    for teacher, its_params in zip(models, frozen, strict=True):
+    for teacher, teacher_params in zip(models, frozen, strict=True):
       # Teachers have no dropout.
-      x_BTD, output_ND, _ = forward(teacher, its_params, batch)
+      x_BTD, output_ND, _ = forward(teacher, teacher_params, batch)
       teacher_outputs.append(x_BTD)
       teacher_projections.append(output_ND)
     x_BTD, output_ND, aux_losses = forward(model, params, batch, dropout_key)
@@ -119,11 +119,11 @@ def token_loss(smoothing: float, teacher_weight: float, temperature: float):
     targets, teacher_outputs = by_position
     loss, nll = token_losses(logits, targets, smoothing)
     log_probs = jax.nn.log_softmax(logits / temperature)
-    wanted = 0.0
+    teacher_mean = 0.0
     for x, output_ND in zip(teacher_outputs, teacher_projections, strict=True):
-      wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-    wanted /= len(teacher_projections)
-    distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
+      teacher_mean += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
+    teacher_mean /= len(teacher_projections)
+    distance = -(temperature**2) * jnp.sum(teacher_mean * log_probs, axis=-1)
     return (1.0 - teacher_weight) * loss + teacher_weight * distance, nll
 
   return function

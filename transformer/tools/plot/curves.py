@@ -25,7 +25,7 @@ _PANELS = {
   'target tokens per second': 'tokens_per_second',
 }
 _DASHES = ('-', '--', ':', '-.')
-_FEW = 50  # curves with fewer points have a marker at each point
+_MAX_MARKED = 50  # curves with fewer points have a marker at each point
 
 
 class Points(NamedTuple):
@@ -74,8 +74,8 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
     figure = Figure(figsize=(11, 7), layout='constrained')
     panels = figure.subplots(2, 2, sharex=True).flat
     for axes, (title, pattern) in zip(panels, _PANELS.items(), strict=True):
-      for number, (run, points) in enumerate(runs):
-        _draw_metrics(axes, run, points, pattern, number)
+      for index, (run, points) in enumerate(runs):
+        _draw_metrics(axes, run, points, pattern, index)
       axes.set(title=title, xlabel='step')
       axes.grid(alpha=0.3)
       if axes.get_legend_handles_labels()[0]:
@@ -86,7 +86,7 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
 
 
 def _draw_metrics(
-  axes: Any, run: str, points: Mapping[str, Points], pattern: str, number: int
+  axes: Any, run: str, points: Mapping[str, Points], pattern: str, index: int
 ):
   """Plots the metrics of a run that match a pattern."""
   metrics = sorted(name for name in points if re.fullmatch(pattern, name))
@@ -97,8 +97,8 @@ def _draw_metrics(
       steps,
       values,
       dashes,
-      color=f'C{number}',
+      color=f'C{index}',
       label=f'{run}: {name}',
-      marker='.' if len(steps) < _FEW else '',
-      gid=f'{number}/{metric}',
+      marker='.' if len(steps) < _MAX_MARKED else '',
+      gid=f'{index}/{metric}',
     )

@@ -135,18 +135,18 @@ def _count(prepared: PreparedRun) -> DatasetSize:
   encoded = prepared.data
   # Augmented batches follow the plan of the original batches.
   plan = getattr(encoded.batches, 'plan', encoded.batches)
-  kept = 0
+  num_pairs = 0
   too_long = 0
   validation_pairs = 0
   for name, counts in encoded.counts.items():
     if name.startswith('train/'):
-      kept += counts['kept']
+      num_pairs += counts['kept']
       too_long += counts['dropped: source too long']
       too_long += counts['dropped: target too long']
     else:
       validation_pairs += counts['kept']
   return DatasetSize(
-    pairs=kept,
+    pairs=num_pairs,
     too_long=too_long,
     source_tokens=int(sum(pairs.source.lengths.sum() for pairs in plan.corpora)),
     target_tokens=int(sum(pairs.target.lengths.sum() for pairs in plan.corpora)),
