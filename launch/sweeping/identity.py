@@ -21,7 +21,11 @@ _MAY_DIFFER = (
 
 def sweep_identity(config: Config, space: Space) -> dict[str, Any]:
   """Returns JSON data that identifies a sweep, for a comparison when it continues."""
-  return {'settings': plain_settings(config), 'space': space.text}
+  return {
+    'settings': plain_settings(config),
+    'space': space.text,
+    'objective': space.objective,
+  }
 
 
 def differences(earlier: Mapping[str, Any], config: Config, space: Space) -> list[str]:

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from launch.config_file import config_file, with_settings
 from launch.sweeping import checkpoints
+from launch.sweeping.saved import SavedSweep
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 
@@ -53,7 +54,7 @@ def write(sweep: Sweep, command: str):
       sweep.folder / PAGE,
       page(
         sweep.study,
-        sweep.space.objective,
+        sweep.objective,
         summary(sweep),
         {
           'Trials': align_columns(table(sweep)),
@@ -117,7 +118,7 @@ def page(
   return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
 
 
-def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
+def table(sweep: SavedSweep, exact: bool = False) -> list[list[Any]]:
   """Returns a header, and one row per trial in order; the best trial has a star.
 
   Cells are text; if `exact`, numbers with all digits and no star. The column `checkpoints` is
@@ -137,7 +138,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
     [
       'trial',
       'state',
-      sweep.space.objective,
+      sweep.objective,
       'step',
       'time',
       *(name.rpartition('.')[2] for name in names),
@@ -193,7 +194,7 @@ def summary(sweep: Sweep) -> str:
   outcome = 'none is complete'
   if best is not None:
     outcome = (
-      f'the best is trial {best.number}, with {sweep.space.objective} '
+      f'the best is trial {best.number}, with {sweep.objective} '
       f'{rounded_cell(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
@@ -208,7 +209,7 @@ def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
     trial.state == TrialState.COMPLETE for trial in sweep.started_trials()
   )
   path = shlex.quote(str(sweep.folder / BEST))
-  objective = sweep.space.objective
+  objective = sweep.objective
   docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.
 
   python train.py --config={path} --workdir=runs/best

@@ -65,7 +65,7 @@ def run_trial(
     trial.number,
     ', '.join(f'{name} {value}' for name, value in settings.items()),
   )
-  evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
+  evaluations = Evaluations(trial, run, sweep.objective, config.train)
   status = EXIT_STATUS
   while status == EXIT_STATUS:  # Another process may have stopped the run.
     _wait_until_free(run, signals)
@@ -77,13 +77,13 @@ def run_trial(
   trial.set_user_attr('commit', read_record(run)['commit'])
   best = best_row(evaluations.rows(), sweep.space)
   if best is None:
-    return _failed(trial, f'{sweep.space.objective} was never a finite number')
+    return _failed(trial, f'{sweep.objective} was never a finite number')
   trial.set_user_attr('step', best['step'])
-  value = best[sweep.space.objective]
+  value = best[sweep.objective]
   logging.info(
     'trial %d: complete, %s %.4g at step %d',
     trial.number,
-    sweep.space.objective,
+    sweep.objective,
     value,
     best['step'],
   )

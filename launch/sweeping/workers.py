@@ -147,8 +147,9 @@ def _part(worker: int, workers: int, devices: Sequence) -> Sequence:
   """Returns the devices of one worker; with more workers than devices, workers share them."""
   if workers > len(devices):
     return [devices[worker % len(devices)]]
-  first = worker * len(devices) // workers
-  return devices[first : (worker + 1) * len(devices) // workers]
+  return devices[
+    worker * len(devices) // workers : (worker + 1) * len(devices) // workers
+  ]
 
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:

@@ -137,6 +137,18 @@ def shrink(config: ModelConfig) -> ModelConfig:
   return dataclasses.replace(config, **changes)
 
 
+def describe(config: ModelConfig) -> str:
+  """Returns a line with the model and the settings that differ from the defaults."""
+  defaults = ModelConfig(module=config.module)
+  changed = [
+    f'{field.name}={getattr(config, field.name)}'
+    for field in dataclasses.fields(config)
+    if getattr(config, field.name) != getattr(defaults, field.name)
+  ]
+  name = config.module or "this project's Transformer"
+  return f'checking {name} with {", ".join(changed)}'
+
+
 def model_under_test_of(config: ModelConfig) -> ModelUnderTest:
   """Returns the model of a config, with small sizes.
 

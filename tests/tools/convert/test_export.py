@@ -301,7 +301,7 @@ def test_a_run_is_loaded_intact_or_not_at_all(command, export, weights, tmp_path
     ),
   ],
 )
-def test_user_errors_are_one_line_messages_and_leave_no_files(
+def test_user_errors_are_one_line_errors_messages_and_leave_no_files(
   command, trained, weights, folder, flags, message
 ):
   for name, path in {

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import pathlib
+import re
 import shutil
 import sys
 
@@ -30,6 +32,7 @@ from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig
 
+ROOT = pathlib.Path(__file__).parents[3]
 ORDER = [*range(0, 14, 2), *range(1, 14, 2)]  # All sines come before all cosines.
 
 
@@ -134,6 +137,26 @@ def test_other_models_are_rejected_by_name(base, setting, value):
     UserError, match=rf'^{base} does not support model\.{setting}={value}: .*tensors$'
   ):
     check_model(ModelConfig(**{'norm_position': norm, setting: value}))
+
+
+@pytest.mark.parametrize('name', ['text', 'tatoeba', 'multi30k', 'quickstart', 'wmt14'])
+def test_models_of_configs_for_translation_can_be_exported(name):
+  config = importlib.import_module(f'configs.{name}').get_config()
+  check_model(Config.from_dict(config.to_dict()).model)
+
+
+def test_a_small_model_of_text_can_be_exported_with_the_flag_of_the_page(tmp_path):
+  for language in ('en', 'de'):
+    (tmp_path / f'train.{language}').write_text('words\n' * 3, 'utf-8')
+  config = importlib.import_module('configs.text').get_config(f'small:{tmp_path}')
+  with pytest.raises(UserError, match='rotary'):
+    check_model(Config.from_dict(config.to_dict()).model)
+  page = (ROOT / 'docs' / 'data.md').read_text('utf-8')
+  section = page.partition('\n## First run\n')[2].partition('\n## ')[0]
+  (flag,) = re.findall(r'`--config\.(model\.\w+=\w+)`', section)
+  key, _, value = flag.partition('=')
+  config.update_from_flattened_dict({key: value})
+  check_model(Config.from_dict(config.to_dict()).model)
 
 
 def test_a_parameter_that_the_library_lacks_is_rejected_by_name(

@@ -21,6 +21,7 @@ class RunFacts(NamedTuple):
     record: the content of run.json.
     scores: all results in eval/, results on the test split first.
     steps: the checkpoints whose mean is the model; empty if no checkpoint could be loaded.
+    export: the format of an exported model, such as `huggingface`; '' for the run itself.
   """
 
   workdir: Path
@@ -28,6 +29,7 @@ class RunFacts(NamedTuple):
   record: Mapping[str, Any]
   scores: Sequence[Result]
   steps: Sequence[int] = ()
+  export: str = ''
 
   @property
   def name(self) -> str:
@@ -36,13 +38,13 @@ class RunFacts(NamedTuple):
 
   @property
   def scores_of_steps(self) -> Sequence[Result]:
-    """The scores of the model of `steps`; all scores if it has none."""
+    """The scores of the model of `steps`; all scores if it has none and is not an export."""
     matches = []
     for result in self.scores:
       content = result.content
       if content['steps'] == list(self.steps) and not content.get('ensemble'):
         matches.append(result)
-    return matches or self.scores
+    return matches if matches or self.export else self.scores
 
 
 def read_facts(workdir: Path) -> RunFacts:

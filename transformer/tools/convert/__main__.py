@@ -160,11 +160,11 @@ def _export(path: Path) -> str:
 
 
 def _copy_card(workdir: Path, steps: list[int], folder: Path, export: str):
-  """Copies the card of the run to an export; if there is none, the card tool writes one."""
+  """Writes the card of an export, from the card of its run if there is one."""
   with warn_on_error('the export has no card', logging.warning):
-    from transformer.tools.card.model_card import copy_card
+    from transformer.tools.card.exported_card import copy_card
 
-    copy_card(workdir, steps, folder, export)
+    copy_card(workdir, steps, folder, _FORMAT.value, export)
 
 
 def _to_run(folder: Path) -> str:

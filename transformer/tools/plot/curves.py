@@ -24,6 +24,7 @@ _PANELS = {
   'learning rate': 'train/learning_rate',
   'target tokens per second': 'tokens_per_second',
 }
+_EXTRA_SUMS = 'further sums of the objective, per token'  # present if a run has any
 _DASHES = ('-', '--', ':', '-.')
 _MAX_MARKED = 50  # curves with fewer points have a marker at each point
 
@@ -69,14 +70,25 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
   import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure
 
+  from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS  # As long.
+
   runs = [(one_line(str(workdir)), read_points(workdir)) for workdir in workdirs]
+  known = '|'.join((*REQUIRED_SUMS, *RESERVED_METRICS))
+  extra_sums = rf'train/(?!({known})$).+'
+  panels = dict(_PANELS)
+  if any(re.fullmatch(extra_sums, name) for _, points in runs for name in points):
+    panels[_EXTRA_SUMS] = extra_sums
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
-    figure = Figure(figsize=(11, 7), layout='constrained')
-    panels = figure.subplots(2, 2, sharex=True).flat
-    for axes, (title, pattern) in zip(panels, _PANELS.items(), strict=True):
+    height = math.ceil(len(panels) / 2)
+    figure = Figure(figsize=(11, 3.5 * height), layout='constrained')
+    subplots = figure.subplots(height, 2, sharex=True).flat
+    for axes in subplots[len(panels) :]:
+      axes.set_visible(False)
+    for axes, (title, pattern) in zip(subplots, panels.items(), strict=False):
       for index, (run, points) in enumerate(runs):
         _draw_metrics(axes, run, points, pattern, index)
       axes.set(title=title, xlabel='step')
+      axes.tick_params(labelbottom=True)  # Also above a place without a panel.
       axes.grid(alpha=0.3)
       if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=7)
