@@ -70,6 +70,10 @@ from transformer.runs.loading import load_run
     ),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
+    (
+      ['--train.steps=5'],
+      ["Unknown command line flag 'train.steps'", 'pass --config.train.steps'],
+    ),
     (['stray'], ["unexpected argument 'stray'"]),
     (['--config'], ['Missing value for flag --config']),
   ],

@@ -137,6 +137,8 @@ def _parse(argv, hint):
     os._exit(0)
   except (UserError, flags.Error) as error:
     name = getattr(error, 'flagname', '')  # Set for an unknown flag.
+    if '.' in name and 'config' in flags.FLAGS:
+      hint = f'for a setting of the config, pass --config.{name}'
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it overrides a setting of a config; pass --config=configs/NAME.py, too'
     # absl wraps the message of a config or a parser, which is complete without the wrapping.
