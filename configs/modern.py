@@ -2,7 +2,7 @@
 
   python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/modern.py --workdir=runs/modern --config.data.dir=data \
-      --config.data.name=wmt14_translate/de-en \
+      --config.data.tfds_name=wmt14_translate/de-en \
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/modern
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process
 from launch.gpus import visible_gpus
-from launch.train_arguments import ROOT, check_arguments, run_launcher
+from launch.train_arguments import ROOT, distributed_arguments, run_launcher
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system.signals import EXIT_STATUS
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]):
   shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run(
-    [sys.executable, str(ROOT / 'train.py'), *check_arguments(arguments[1:])], variables
+    [sys.executable, str(ROOT / 'train.py'), *distributed_arguments(arguments[1:])],
+    variables,
   )
 
 
@@ -93,7 +94,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   Raises:
     UserError: a process failed; the message names the process and its status or signal.
     SystemExit: the processes failed, and the first one has printed the reason.
-    Preempted: a signal stopped the processes.
+    StoppedBySignal: a signal stopped the processes.
   """
   children: list[subprocess.Popen] = []
   with (
@@ -131,7 +132,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       lines = [line for line in lines if not _LOG.match(line)]
   # A slow process that was asked to stop may be aborted when the others have left.
   if status == EXIT_STATUS or (signals and status != 1):
-    raise child_process.preempted(signals)
+    raise child_process.stopped_by_signal(signals)
   if status == 1 and not lines:
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)

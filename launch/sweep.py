@@ -20,7 +20,7 @@ of a trial are kept.
 
 --workers=M runs M trials at a time; each worker gets a fraction of this machine's cores and GPUs.
 With --slurm, each worker is a job. On a signal, the trials save checkpoints, and the sweep exits
-with status 75. To continue, also after a kill, rerun the same command; the sweep finishes after N
+with status 75. To continue, even after a kill, rerun the same command; the sweep finishes after N
 trials in total.
 
   python launch/sweep.py … --workdir=DIR --storage=postgresql+psycopg://USER@HOST/NAME
@@ -130,10 +130,10 @@ def main(_):
   if ':' in str(workdir):  # A colon would end the file name in --config=FILE:ARGUMENT.
     raise UserError(f'--workdir must not contain a colon; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
-  searched = space.load(_SEARCH_SPACE.value)
-  space.check(searched, config, command_line_overrides(_CONFIG))
+  search_space = space.load(_SEARCH_SPACE.value)
+  space.check(search_space, config, command_line_overrides(_CONFIG))
   sweep = Sweep(
-    workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
+    workdir, search_space, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
   )
   if _DRY_RUN.value:
     commands = (

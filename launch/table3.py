@@ -235,7 +235,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
     'parameters': record['parameters'],
     'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
     'data': {
-      'name': data.name if data.source == 'tfds' else data.dir or data.source,
+      'name': data.tfds_name if data.source == 'tfds' else data.dir or data.source,
       'train': list(data.train),
       'valid': data.valid,
       'languages': [data.source_language, data.target_language],

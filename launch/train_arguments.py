@@ -21,7 +21,7 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
   command_line.run(main, takes_arguments=True, hint=_HINT, use_compilation_cache=False)
 
 
-def check_arguments(
+def distributed_arguments(
   arguments: Sequence[str], *extra: str, summary: TextIO | int = subprocess.DEVNULL
 ) -> list[str]:
   """Checks the arguments of train.py with `train.py --check`, which prints any errors.

@@ -122,7 +122,7 @@ def test_settings_round_trip_and_only_lossless_conversions_are_made():
       'data': {
         **TEXT,
         'train': ['x', 'y'],
-        'train_weights': [2, 0.25],
+        'passes_per_epoch': [2, 0.25],
         'max_length': 17,
         'augmentations': ['m:f', ['m:g', 1, 0.5]],
       },
@@ -136,8 +136,8 @@ def test_settings_round_trip_and_only_lossless_conversions_are_made():
     assert Config.from_dict(json.loads(json.dumps(same.to_dict()))) == same
     assert Config.from_dict(ml_collections.ConfigDict(same.to_dict()).to_dict()) == same
   assert type(config.model.dropout) is float and config.model.value_dim is None
-  assert config.data.train == ('x', 'y') and config.data.train_weights == (2.0, 0.25)
-  assert [type(weight) for weight in config.data.train_weights] == [float, float]
+  assert config.data.train == ('x', 'y') and config.data.passes_per_epoch == (2.0, 0.25)
+  assert [type(weight) for weight in config.data.passes_per_epoch] == [float, float]
   assert config.data.augmentations == ('m:f', ('m:g', 1.0, 0.5))
   assert config.plugin_kinds == {'m:f': 'augmentation', 'm:g': 'augmentation'}
 

@@ -26,7 +26,7 @@ class UserError(ValueError):
     super().__init__(one_line(message))
 
 
-class Preempted(KeyboardInterrupt):
+class StoppedBySignal(KeyboardInterrupt):
   """Raised when a signal has asked the run to stop; libraries do not catch it, as with Ctrl-C.
 
   The message is a single line with the progress of the run. The commands print it and exit with a

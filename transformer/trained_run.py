@@ -92,7 +92,7 @@ class TrainedRun(Run):
   ) -> list[Translation]:
     """Translates lines with a `Translator`, and warns if sources were truncated.
 
-    On a CPU, each core translates different batches; accelerators split each batch.
+    On a CPU, up to four batches are translated at a time; accelerators split each batch.
 
     Raises:
       UserError: the constraint cannot be met, or a score is not finite.

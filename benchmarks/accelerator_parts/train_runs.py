@@ -119,7 +119,7 @@ def train_here(folder: Path, name: str, workdir: Path):
 
   Raises:
     UserError: the run does not exist, or cannot be trained here.
-    Preempted: a signal stopped the run; the next call resumes it.
+    StoppedBySignal: a signal stopped the run; the next call resumes it.
   """
   run = {plan.name: plan for plan in planned_runs(folder)}.get(name)
   if run is None:

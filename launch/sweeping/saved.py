@@ -52,7 +52,7 @@ class SavedSweep:
 
 
 def open_saved(folder: Path, url: str | None) -> SavedSweep:
-  """Opens a sweep to read its trials, also while it runs.
+  """Opens a sweep to read its trials, even while it is running.
 
   `url` is the database of a sweep with `--storage`. Raises `UserError` if there is no sweep, or it
   was started by an earlier version of this code, which recorded less.

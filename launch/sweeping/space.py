@@ -37,7 +37,7 @@ OBJECTIVES = {
 # Keys that change the measurement of a run, not its quality.
 _MEASURE = (
   'data.source',
-  'data.name',
+  'data.tfds_name',
   'data.dir',
   'data.valid',
   'data.source_language',
@@ -52,6 +52,10 @@ _TOKENS = (
   'data.shared_vocabulary',
   'data.source_vocabulary_size',
   'data.source_vocabulary',
+  'data.vocabulary_kind',
+  'data.split_digits',
+  'data.normalization',
+  'data.user_defined_symbols',
   'data.max_length',
   'train.init_from',
   'train.objective_runs',

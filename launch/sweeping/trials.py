@@ -46,7 +46,7 @@ def run_trial(
 
   Raises:
     TrialPruned: the pruner stopped the trial.
-    Preempted: a signal stopped the trial.
+    StoppedBySignal: a signal stopped the trial.
   """
   try:
     settings = trial.user_attrs.get('settings') or space.sample_settings(
@@ -71,7 +71,7 @@ def run_trial(
     _wait_until_free(run, signals)
     status = _train(trial, run, evaluations, children, signals)
     if signals and status:
-      raise child_process.preempted(signals)
+      raise child_process.stopped_by_signal(signals)
   if status:
     return _failed(trial, _reason(status, _tail(run)))
   trial.set_user_attr('commit', read_record(run)['commit'])
@@ -127,15 +127,14 @@ class Evaluations:
         raise optuna.TrialPruned
 
 
-def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
-  """Returns the evaluation with the best objective; ties in BLEU and F1 are broken by the loss."""
-  objective = searched.objective
+def best_row(rows: Sequence[Mapping[str, float]], search_space: space.Space):
+  """Returns the evaluation with the best objective; ties in a score are broken by the loss."""
+  objective = search_space.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
-  if objective in ('valid/bleu', 'valid/f1'):
+  if objective != 'valid/loss':
     metric = objective.removeprefix('valid/')
     return best_evaluation([{**row, BEST_BY: metric} for row in finite])
-  pick = max if searched.direction == 'maximize' else min
-  return pick(finite, key=lambda row: row[objective], default=None)
+  return min(finite, key=lambda row: row[objective], default=None)
 
 
 def _is_last(rows: Sequence[Mapping[str, float]], train: TrainConfig) -> bool:
@@ -149,7 +148,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
   """Waits until no process trains in a directory: after a kill, train.py may need a while to save.
 
   Raises:
-    Preempted: a signal came first.
+    StoppedBySignal: a signal came first.
   """
   while not signals:
     try:
@@ -160,7 +159,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
         logging.INFO, 'waiting for another process to leave the run: %s', 60, error
       )
       time.sleep(_POLL_SECONDS)
-  raise child_process.preempted(signals)
+  raise child_process.stopped_by_signal(signals)
 
 
 def _train(

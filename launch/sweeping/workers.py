@@ -16,7 +16,7 @@ from launch.gpus import visible_gpus
 from launch.sweeping import checkpoints, results
 from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 
 _POLL_SECONDS = 0.5
 # If this many first trials of a worker fail early for the same reason, their settings are not the
@@ -58,7 +58,7 @@ def work(sweep: Sweep, is_slurm_job: bool, command: str):
           f'the same error: {reasons[0]}; fix it, then rerun the command to resume with the '
           'other trials'
         )
-  raise child_process.preempted(signals)
+  raise child_process.stopped_by_signal(signals)
 
 
 def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
@@ -69,7 +69,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
     command: the command that started the sweep, shown on the page.
 
   Raises:
-    Preempted: the workers were asked to stop, and have exited.
+    StoppedBySignal: the workers were asked to stop, and have exited.
     UserError: the workers have exited, and trials are left.
   """
   children: list[subprocess.Popen] = []
@@ -85,7 +85,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
   results.write(sweep, command)
   unfinished = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
   if signals:
-    raise Preempted(
+    raise StoppedBySignal(
       f'stopped by {signals[0]}, {unfinished}; rerun the command to resume'
     )
   if sweep.num_unfinished():

@@ -232,7 +232,7 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     ((1.0, 3.0), 82),
     ((), 48),
   ):
-    batches = encode(config_of(folder, train_weights=weights), vocabulary).batches
+    batches = encode(config_of(folder, passes_per_epoch=weights), vocabulary).batches
     assert pairs_in(epoch(batches)) == pairs
 
 

@@ -92,8 +92,8 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
   'mixture',
   [
     {},
-    {'train_weights': (1.0, 1.0, 0.5, 1.0)},
-    {'train_weights': (0.0, 1.0, 2.0, 0.0)},
+    {'passes_per_epoch': (1.0, 1.0, 0.5, 1.0)},
+    {'passes_per_epoch': (0.0, 1.0, 2.0, 0.0)},
   ],
   ids=str,
 )
@@ -104,7 +104,7 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.corpus_weights, strict=True))
+  weights = dict(zip(config.train, config.corpus_passes, strict=True))
   assert set.union(*found) == {
     name for name in LETTERS if weights[name] and name != 'long'
   }

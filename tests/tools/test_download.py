@@ -20,7 +20,7 @@ NAME = 'wmt14_translate/de-en'
 def config(folder, name=NAME) -> DataConfig:
   return DataConfig(
     source='tfds',
-    name=name,
+    tfds_name=name,
     dir=str(folder),
     source_language='de',
     target_language='en',

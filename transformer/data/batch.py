@@ -13,8 +13,8 @@ class Batch(NamedTuple):
   """Packed rows of several sentence pairs each; all arrays are int32 [row, length].
 
   The pairs of a row have segment ids 1, 2, … on both sides; segment 0 is padding. Positions
-  restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS, because the
-  model shifts the target.
+  restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS;
+  `training.objective.model_inputs` shifts the target.
 
   `corpus_ids` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
   padding. It is None if no corpora are mixed: in training on one corpus, in validation, and in

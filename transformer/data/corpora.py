@@ -111,7 +111,7 @@ def make_run_batches(
     )
   pairs = list(train.values())
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-  batches = TrainingBatches(pairs, config.corpus_weights, shape, seed)
+  batches = TrainingBatches(pairs, config.corpus_passes, shape, seed)
   if augmentations := load_augmentations(config, vocabulary):
     batches = AugmentedBatches(batches, augmentations, seed)
   valid_batches = {

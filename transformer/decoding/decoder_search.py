@@ -158,7 +158,7 @@ def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
 
 
 def random_keys(decoding: DecodeOptions, indices: Sequence[int]) -> Any:
-  """Returns the data of a random key for sentence index; None without sampling."""
+  """Returns the key data of one random key per sentence index; None without sampling."""
   if not decoding.sample:
     return None
   key = jax.random.key(decoding.seed, impl='threefry2x32')

@@ -22,8 +22,8 @@ from transformer.ops.beam_search import BeamSearchState
 from transformer.ops.sampling import RolloutState
 from transformer.ops.search import (
   Hypotheses,
-  add_tokens,
   cache_lengths,
+  extend_to,
   grow_state,
   pad_sources,
 )
@@ -166,7 +166,7 @@ class SearchPrograms:
     tables, until = shared
     max_length = self._max_length(length)
     search = self._search.build_search(params, inputs, (), max_length, tables)
-    state = add_tokens(search, state, until)
+    state = extend_to(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 

@@ -97,7 +97,7 @@ def _add(scores: dict, sentences: list[dict], new_scores: Sequence[Score]):
 def write_and_print(
   result: results.Result, stages: Iterable[Scores], stream: TextIO
 ) -> dict:
-  """Writes and prints the scores of each stage; returns the row for `print_table`.
+  """Writes and prints the scores of each stage; returns the row for `write_and_print_table`.
 
   Prints to `stream`. If the disk is full or the reader of a pipe has exited, still computes all
   scores, and still writes or prints them where possible. Then raises the first error.
@@ -155,7 +155,7 @@ def show_examples(
     )
 
 
-def print_table(scored: Sequence[tuple]):
+def write_and_print_table(scored: Sequence[tuple]):
   """Prints and writes the scores of all checkpoints; marks the best.
 
   `scored` has a result and a row from `write_and_print` for each checkpoint.

@@ -20,7 +20,7 @@ def check_finite_step(
   """Returns True if the training step updated the parameters, False if it was skipped.
 
   `allowed` is the maximum number of consecutive skipped steps. Raises `UserError` if the loss or
-  the gradient is not finite and the step exceeds that number.
+  the gradient is not finite and one more skipped step would exceed that number.
   """
   loss = metrics['loss']
   norm = metrics['gradient_norm']

@@ -37,9 +37,9 @@ from transformer.training.training_setup import TrainingSetup
 class RunLogger:
   """Logs the metrics of training steps, which `meter` accumulates, and evaluations.
 
-  Fetches the metrics of a step one step late, so that the device already works on the next step.
+  Fetches the metrics of a step one step late, while the device is already working on the next one.
   Raises `UserError` if a loss or gradient is not finite and the step cannot be skipped. Only
-  process 0 writes. Only a failure to write `metrics.jsonl` ends the run.
+  process 0 writes. Of all write failures, only one to `metrics.jsonl` ends the run.
   """
 
   def __init__(

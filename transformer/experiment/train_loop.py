@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import resolve_decode_options
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, short_repr
+from transformer.errors import StoppedBySignal, UserError, short_repr
 from transformer.experiment.open_run import RunState, open_run
 from transformer.experiment.preparation import PreparedRun, prepare_run, record_start
 from transformer.experiment.run_logger import RunLogger
@@ -39,7 +39,7 @@ from transformer.training.training_setup import CompiledSteps
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
-  """Trains a run from its config, or resumes it; raises `Preempted` if `signals` stop it."""
+  """Trains a run from its config, or resumes it; raises `StoppedBySignal` if `signals` stop it."""
   check_backend()
   processes.broadcast_from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_per_microbatch)
@@ -80,7 +80,7 @@ def train(
 ) -> tuple[int, Evaluations]:
   """Runs the training loop of an unfinished run; returns its last step and its evaluations.
 
-  `state` is the first state, or the restored one. Raises `Preempted` if `signals` stop the run.
+  `state` is the first state, or the restored one. Raises `StoppedBySignal` if `signals` stop it.
   """
   signals = signals or Signals()
   setup = compiled.setup
@@ -109,7 +109,7 @@ def train(
       checkpoints.check_for_errors()
       if agreement.should_stop(bool(signals.requested)):
         checkpoints.save(state, logger.history(evaluations), eval_pending=True)
-        raise Preempted(
+        raise StoppedBySignal(
           f'stopped by {signals.requested or "another process"} after step {step} (saved); '
           'rerun the command to resume'
         )
@@ -120,7 +120,7 @@ def train(
         try:
           evaluation = evaluate(compiled.eval_step, state.eval_params)
           evaluations = [*evaluations, _history_entry(step, evaluation, config.best_by)]
-        except (Exception, Preempted):
+        except (Exception, StoppedBySignal):
           if is_alone:
             checkpoints.save(state, logger.history(evaluations), eval_pending=True)
           raise

@@ -20,8 +20,8 @@ Optional:
 - `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for the Python API.
 - `search_params(params)` returns the parameters for `start` and `step`, such as matrices rounded
   once instead of at every step.
-- `flops(source_length, target_length)` returns FLOPs as `flops.train_flops` does. Without it, no
-  FLOPs are reported.
+- `flops(source_length, target_length)` returns FLOPs as `flops.transformer_flops_per_token`
+  does. Without it, no FLOPs are reported.
 - `sharding_rules` is a mapping such as `SHARDING_RULES`. Without it, parameters are replicated.
 - A scalar sown into the collection `losses` is added to the training loss of each token, and
   logged as `train/NAME`. Scalars with the same name are summed.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer.model.attention import AttentionContext, RelativeBias
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops
+from transformer.model.flops import transformer_flops_per_token
 from transformer.model.layers import Embedding, Layer, Positions, make_norm
 from transformer.model.search_state import DecoderState, EncodedSource, KVCache
 from transformer.model.sharding_rules import SHARDING_RULES, convert_matrices
@@ -239,9 +239,9 @@ class Transformer(nn.Module):
     """Returns parameters for searches, with matrices converted to the type of activations."""
     return convert_matrices(params, self.config.dtype)
 
-  def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
-    """Returns the training FLOPs per source token and per target token: `flops.train_flops`."""
-    return train_flops(self.config, self.vocabulary_size, source_length, target_length)
+  def flops(self, *lengths) -> tuple[float, float]:
+    """Returns the FLOPs of a training step per source and target token, for rows of `lengths`."""
+    return transformer_flops_per_token(self.config, self.vocabulary_size, *lengths)
 
 
 def init_params(model: nn.Module, seed: int) -> Any:

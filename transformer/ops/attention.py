@@ -59,7 +59,7 @@ def dot_product_attention(
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
   More than 256 queries are processed in chunks, so that the scores of at most 256 queries are in
-  memory at once. Mask and bias are not chunked.
+  memory at once. Mask and bias are in memory for all queries.
   For forward-mode differentiation in 16 bits, see `transformer.ops`.
 
   Args:

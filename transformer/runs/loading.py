@@ -204,7 +204,7 @@ def _shapes_of(model: Model) -> Any:
   )
 
 
-def checkpoint_steps(workdir: str | os.PathLike) -> list[str]:
+def saved_steps(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')

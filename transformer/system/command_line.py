@@ -17,7 +17,7 @@ from absl import app, flags, logging
 
 from transformer.config import type_of_setting
 from transformer.errors import (
-  Preempted,
+  StoppedBySignal,
   UserError,
   is_out_of_memory,
   one_line,
@@ -105,7 +105,7 @@ def _ending(error: BaseException) -> tuple | None:
   """Returns the exit status and the message for an error; None for a bug."""
   if isinstance(error, UserError):
     return 1, f'error: {error}'
-  if isinstance(error, Preempted):
+  if isinstance(error, StoppedBySignal):
     return EXIT_STATUS, str(error)
   if isinstance(error, KeyboardInterrupt):
     return 130, str(error) or 'interrupted'

@@ -16,7 +16,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.system.machine import cuda_visible_devices
 
 # The environment variables that launch/local.py sets for each process.
@@ -115,7 +115,7 @@ def is_first() -> bool:
 def broadcast_from_first(make: Callable[[], Any]) -> Any:
   """Calls a function in process 0, and returns its result, JSON data, in all processes.
 
-  If the function raises `Preempted`, all processes raise it. If it raises another exception,
+  If the function raises `StoppedBySignal`, all processes raise it. If it raises another exception,
   process 0 raises it, and the others exit with status 1 and no message.
   """
   if jax.process_count() == 1:
@@ -127,7 +127,7 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
       message = json.dumps({'value': make()}).encode()
     except BaseException as error:  # The others wait for a message in any case.
       failed = error
-      stop = str(error) if isinstance(error, Preempted) else None
+      stop = str(error) if isinstance(error, StoppedBySignal) else None
       message = json.dumps({'stop': stop}).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
   content = np.frombuffer(message.ljust(size), np.uint8)
@@ -135,7 +135,7 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
   if failed:
     raise failed
   if 'stop' in result:
-    raise SystemExit(1) if result['stop'] is None else Preempted(result['stop'])
+    raise SystemExit(1) if result['stop'] is None else StoppedBySignal(result['stop'])
   return result['value']
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 
 # EX_TEMPFAIL of sysexits.h: a temporary failure; the same command succeeds when it is rerun.
 EXIT_STATUS = 75
@@ -47,8 +47,8 @@ def handle_signals(handler: Callable) -> Iterator[None]:
 class Signals(contextlib.ExitStack):
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  At first, a request raises `Preempted` wherever the main thread is. After `defer`, there is state
-  to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
+  At first, a request raises `StoppedBySignal` wherever the main thread is. After `defer`, there is
+  state to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
   signals only in the main thread, which may be inside XLA's compiler for minutes. Therefore another
   thread enforces `grace_seconds` and handles the second signal.
 
@@ -83,13 +83,13 @@ class Signals(contextlib.ExitStack):
     return self
 
   def defer(self):
-    """Makes later signals only set `requested`; raises `Preempted` if one has arrived already."""
+    """Makes later signals only set `requested`; raises `StoppedBySignal` if one has arrived."""
     self._held = True
     self._raises = False
     self._check()
 
   def interruptible(self, function: Callable, *arguments):
-    """Returns the result of a function; raises `Preempted` if a signal arrives, or has arrived."""
+    """Returns the result of a function; raises `StoppedBySignal` if a signal has arrived."""
     self._raises = True
     try:
       self._check()
@@ -99,7 +99,7 @@ class Signals(contextlib.ExitStack):
 
   def _check(self):
     if self.requested:
-      raise Preempted(f'stopped by {self.requested}; rerun the command to resume')
+      raise StoppedBySignal(f'stopped by {self.requested}; rerun the command to resume')
 
   def _handle(self, signum, _):
     """Records the request; Python calls this in the main thread."""

@@ -133,7 +133,7 @@ class MeshConfig:
   """The sizes of the mesh axes; −1: all remaining devices.
 
   Attributes:
-    data: number of shards of the rows of a batch.
+    data: number of shards of the rows of a batch; −1: all devices that the other axes leave.
     fsdp: number of shards of each `data` shard, and of one axis of each matrix and embedding table.
     tensor: number of shards of heads, feed-forward width and vocabulary.
   """

@@ -25,7 +25,7 @@ RESERVED_METRICS = (
   'learning_rate',
   'source_tokens',
   'fill',
-  'data_wait',
+  'data_wait_fraction',
   'steps',
   'skips',
   'skipped',

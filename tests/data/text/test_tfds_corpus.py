@@ -23,7 +23,7 @@ TRAIN = {
 
 def config(folder, name=NAME, source='de', target='en') -> DataConfig:
   return DataConfig(
-    name=name, dir=str(folder), source_language=source, target_language=target
+    tfds_name=name, dir=str(folder), source_language=source, target_language=target
   )
 
 

@@ -64,7 +64,7 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and reshuffled every epoch.
 
-  Batches have `corpus_ids` if there are several corpora, even if only one has a weight above 0.
+  Batches have `corpus_ids` if there are several corpora, even if only one has passes.
 
   Attributes:
     corpora: the encoded corpora in use; pairs are indexed over the concatenated corpora.
@@ -74,27 +74,27 @@ class TrainingBatches(BatchesByStep):
   def __init__(
     self,
     corpora: Sequence[EncodedPairs],
-    weights: Sequence[float],
+    passes_per_epoch: Sequence[float],
     shape: BatchShape,
     seed: int,
   ):
-    """Plans batches over corpora; `weights` is how many times an epoch uses each corpus."""
-    by_weight = {}
-    for index, weight in enumerate(weights):
-      if weight and len(corpora[index]):
-        by_weight.setdefault(weight, []).append(index)
-    if not by_weight:
+    """Plans batches over corpora; `passes_per_epoch` has the passes over each corpus."""
+    by_passes = {}
+    for index, passes in enumerate(passes_per_epoch):
+      if passes and len(corpora[index]):
+        by_passes.setdefault(passes, []).append(index)
+    if not by_passes:
       raise UserError(
         'all training pairs were dropped; see the counts of dropped pairs above, and check '
         'data.max_length and data.max_length_ratio'
       )
-    corpus_ids = list(itertools.chain(*by_weight.values()))
+    corpus_ids = list(itertools.chain(*by_passes.values()))
     self._corpus_ids = np.array(corpus_ids) if len(corpora) > 1 else None
     self.corpora = [corpora[index] for index in corpus_ids]
     self._cycles = []
-    for weight, group in by_weight.items():
+    for passes, group in by_passes.items():
       members = [corpora[index] for index in group]
-      self._cycles.append(_Cycle(members, weight, shape))
+      self._cycles.append(_Cycle(members, passes, shape))
     self.shape = shape
     self._seed = seed
     rows = sum(math.ceil(cycle.rows_in_epoch) for cycle in self._cycles)
@@ -137,22 +137,22 @@ class TrainingBatches(BatchesByStep):
 
 
 class _Cycle:
-  """Cycles through the packed rows of all corpora that share a weight, in rounds.
+  """Cycles through the packed rows of all corpora that have the same number of passes, in rounds.
 
-  An epoch takes `weight` times the number of rows and starts where the previous epoch ended. So
+  An epoch takes `passes` times the number of rows and starts where the previous epoch ended. So
   every pair is used equally often, and the first row of an epoch needs no replay of earlier ones.
   """
 
-  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: BatchShape):
+  def __init__(self, corpora: Sequence[EncodedPairs], passes: float, shape: BatchShape):
     self.packing = pack_corpora(corpora, shape)
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
-    self.rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
+    self.rows_in_epoch = rows * fractions.Fraction(passes).limit_denominator(1_000_000)
     if self.rows_in_epoch < 1:
       raise UserError(
-        f'data.train_weights must take at least one row of each corpus; a weight of '
-        f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
+        f'data.passes_per_epoch must take at least one row of each corpus; {passes} '
+        f'takes none of {rows} rows ({self.num_pairs} pairs)'
       )
 
 

@@ -36,7 +36,7 @@ class GroupedQueryAttention(MultiHeadAttention):
     return super().__call__(x_BTD, repeated, context, deterministic=deterministic)
 
   def attend_to_cache(self, x_BWD, cache, context):
-    """Attends as `MultiHeadAttention.attend` does; repeated heads exist only within this layer."""
+    """Attends as the base class does; repeated heads exist only within this layer."""
     keys_BHKS = self._repeated(cache.keys, axis=-3)
     values_BHSV = self._repeated(cache.values, axis=-3)
     return super().attend_to_cache(x_BWD, KVCache(keys_BHKS, values_BHSV), context)

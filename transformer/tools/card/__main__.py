@@ -25,7 +25,7 @@ _OUTPUT = flags.DEFINE_string(
 _LICENSE = flags.DEFINE_string(
   'license',
   None,
-  'The license of the model, an id of Hugging Face (default: a line to fill in).',
+  'The license of the model, as a Hugging Face license ID (default: a line to fill in).',
 )
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'

@@ -121,7 +121,7 @@ def check_license(license: str):
   """Raises `UserError` if a license cannot be an id of the hub."""
   if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', license):
     raise UserError(
-      f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {license!r}'
+      f'--license must be a Hugging Face license ID, such as mit or cc-by-4.0; got {license!r}'
     )
 
 
@@ -146,7 +146,7 @@ def _scores(facts: RunFacts) -> str:
 
 def _origin_of_data(facts: RunFacts) -> str:
   data = facts.config.data
-  source = f'TensorFlow Datasets, `{data.name}`'
+  source = f'TensorFlow Datasets, `{data.tfds_name}`'
   if data.source != 'tfds':
     source = f'`data.source={data.source}`'
   return f'{source}. The digests are of the text that was read.'

@@ -102,7 +102,7 @@ def _distinct(phrases: Sequence[str]) -> list[str]:
 
 
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
-  """Returns the ids of a phrase as if it followed a space, also at the start of a line."""
+  """Returns the ids of a phrase as if it followed a space, even at the start of a line."""
   ids = vocabulary.encode(phrase)
   if vocabulary.piece(ids[0]).startswith(SPACE):
     return ids

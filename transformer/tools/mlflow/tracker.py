@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
@@ -63,7 +63,7 @@ class MLflow:
   def close(self, error: BaseException | None):
     """Ends the MLflow run, with status finished, killed or failed."""
     status = 'FAILED' if error else 'FINISHED'
-    mlflow.end_run('KILLED' if isinstance(error, Preempted) else status)
+    mlflow.end_run('KILLED' if isinstance(error, StoppedBySignal) else status)
 
 
 def _last_steps(run: mlflow.ActiveRun) -> dict[str, int]:

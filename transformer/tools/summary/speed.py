@@ -2,7 +2,7 @@
 
 chips.json lists the chips. `memory` is in bytes: 75% of a GPU's memory, the fraction that JAX
 allocates, and all of a TPU's. `rates` has FLOP/s, computed from the target tokens per second of
-trained models, or assumed; each has its source. `flops.train_flops` counts the FLOPs.
+trained models, or assumed; each has its source.
 """
 
 import json
