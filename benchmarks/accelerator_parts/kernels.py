@@ -23,7 +23,7 @@ class Kernel(NamedTuple):
   """An attention kernel.
 
   Attributes:
-    attend: a function with the arguments of `fused_attention`.
+    attend: a function with the arguments of `fused_attention`, except `project`.
     package: a required package besides JAX; '' if none.
   """
 

@@ -60,8 +60,10 @@ _TOKENS = (
   'train.init_from',
   'train.objective_runs',
 )
-# Keys that validation ignores: its search is greedy.
-UNREAD = ('decode.beam_size', 'decode.alpha')
+UNREAD = (
+  'decode.beam_size',
+  'decode.alpha',
+)  # ignored by the greedy search of validation
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 _FAILED = '%s: suggest(trial) failed: %s'
@@ -130,10 +132,9 @@ def load(filename: str) -> Space:
 
 
 def check(space: Space, config: Config, overrides: Collection[str]):
-  """Samples a few trials, so that an error is reported before any trial is trained.
+  """Samples a few trials, and raises `UserError` if all are invalid; otherwise, these fail later.
 
-  If the config is invalid for only some of the trials, this raises no error: those trials fail
-  later. `overrides` are the settings of the command line.
+  `overrides` are the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(

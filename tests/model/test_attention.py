@@ -83,8 +83,11 @@ def test_multi_head_attention_is_its_formula(biases):
 def test_the_config_chooses_the_kernel(monkeypatch):
   same = dataclasses.replace(CONFIG, key_dim=8, value_dim=8, dtype='bfloat16')
   x, y = normal(B, T, D), normal(B, S, D, seed=1)
-  variables = Attend(same).init(jax.random.key(0), x, y)
-  wanted = Attend(same).apply(variables, x, y)
+  variables = randomized(Attend(same).init(jax.random.key(0), x, y))
+  mask = np.ones((B, T, S), bool)
+  mask[:, 1] = False  # A query that may attend to nothing.
+  context = AttentionContext(jnp.asarray(mask))
+  wanted = Attend(same).apply(variables, x, y, context)
   plain = jax.nn.dot_product_attention
   calls = []
 
@@ -93,7 +96,8 @@ def test_the_config_chooses_the_kernel(monkeypatch):
     return plain(*given, bias=bias, mask=mask, scale=scale, implementation='xla')
 
   monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel)
-  fused = Attend(dataclasses.replace(same, attention='cudnn')).apply(variables, x, y)
+  module = Attend(dataclasses.replace(same, attention='cudnn'))
+  fused = module.apply(variables, x, y, context)
   assert calls == ['cudnn']
   assert fused.dtype == jnp.bfloat16
   chex.assert_trees_all_close(

@@ -1,5 +1,6 @@
 """Activations are 16-bit if so configured, and all else is float32."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.model.conftest import W, build
 from tests.model.test_transformer import all_variants, variants
 from transformer.model.attention import MultiHeadAttention
+from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, FeedForward, Layer
 
 
@@ -27,7 +29,8 @@ def test_activations_are_16_bit_and_all_else_is_float32(batch, variant):
 @all_variants
 def test_every_layer_has_16_bit_activations(batch, variant):
   tiny = build(**variant, dtype='bfloat16')
-  kinds = (Embedding, MultiHeadAttention, FeedForward, Layer)
+  # The products of a feed-forward sublayer are rounded after their bias, in `FeedForward`.
+  kinds = (Embedding, MultiHeadAttention, nn.DenseGeneral, FeedForward, Layer)
 
   def activations(params):
     return tiny.model.apply(
@@ -36,14 +39,27 @@ def test_every_layer_has_16_bit_activations(batch, variant):
       mutable=['intermediates'],
       capture_intermediates=lambda module, method: (
         method == '__call__'
-        and (
-          isinstance(module, kinds)
-          or 'Dense' in type(module).__name__
-          or 'Norm' in type(module).__name__
-        )
+        and (isinstance(module, kinds) or 'Norm' in type(module).__name__)
       ),
     )[1]
 
   found = jax.tree.leaves(jax.eval_shape(activations, tiny.params))
   assert len(found) > 2 * 2 * 10
   assert {leaf.dtype for leaf in found} == {jnp.dtype('bfloat16')}
+
+
+def test_a_feed_forward_bias_is_added_before_the_sum_is_rounded():
+  # 1 + 2⁻⁹ would be rounded to 1 in bfloat16.
+  params = {
+    'inner': {'kernel': jnp.array([[-1.0]]), 'bias': jnp.array([1 + 2**-9])},
+    'outer': {'kernel': jnp.array([[1.0]]), 'bias': jnp.array([2**-9])},
+  }
+  module = FeedForward(
+    ModelConfig(model_dim=1, ff_dim=1, num_heads=1, dtype='bfloat16')
+  )
+  x = jnp.ones((1, 1), jnp.bfloat16)
+  out = jax.jit(lambda params: module.apply({'params': params}, x, deterministic=True))(
+    params
+  )
+  assert out.dtype == jnp.bfloat16
+  assert out == 2**-8

@@ -56,12 +56,18 @@ def test_eager_jit_vmap_and_pmap_agree(inputs, outputs):
     )
 
 
-def test_sixteen_bits_stay_sixteen_bits():
+def test_sixteen_bit_factors_have_an_unrounded_product_and_sixteen_bit_gradients():
   for inputs, outputs in SIZES[:2]:
-    given = arrays(inputs, outputs, jnp.bfloat16)
-    result = jax.jit(with_gradients(linear))(*given)
-    assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype('bfloat16')}
-    exact = with_gradients(plain)(*(x.astype(jnp.float32) for x in given))
+    x, kernel, cotangent = arrays(inputs, outputs, jnp.bfloat16)
+    given = x, kernel, cotangent.astype(jnp.float32)
+    y, gradients = jax.jit(with_gradients(linear))(*given)
+    exact_y, exact = with_gradients(plain)(*(x.astype(jnp.float32) for x in given))
+    # Products of 16-bit numbers are exact in float32; only their sum is rounded.
+    chex.assert_trees_all_close(y, exact_y, rtol=1e-5, atol=1e-6)
+    assert {leaf.dtype for leaf in gradients} == {jnp.dtype('bfloat16')}
     chex.assert_trees_all_close(
-      jax.tree.map(lambda x: x.astype(jnp.float32), result), exact, rtol=0.05, atol=0.1
+      jax.tree.map(lambda x: x.astype(jnp.float32), gradients),
+      exact,
+      rtol=0.05,
+      atol=0.1,
     )

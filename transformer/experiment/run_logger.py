@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import optax
 from absl import logging
 from tqdm import tqdm
 
@@ -65,7 +66,7 @@ class RunLogger:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params))
+    parameters = optax.tree.size(setup.abstract_state.params)
     log_info(
       f'step {step} of {config.steps}: {setup.mesh.size} {jax.devices()[0].device_kind} '
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'

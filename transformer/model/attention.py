@@ -24,7 +24,7 @@ from transformer.ops.positions import NUM_BUCKETS, apply_rotary, relative_bucket
 
 # The Flax collection of attention weights; they are stored if it is mutable in `apply`.
 WEIGHTS_COLLECTION = 'attention'
-_matrix_init = nn.initializers.xavier_uniform()
+matrix_init = nn.initializers.xavier_uniform()
 
 
 class AttentionContext(NamedTuple):
@@ -57,7 +57,7 @@ class MultiHeadAttention(nn.Module):
         (count, dim),
         use_bias=config.attention_bias == 'all',
         dtype=config.dtype,
-        kernel_init=_matrix_init,
+        kernel_init=matrix_init,
       )
 
     self.query = heads(config.num_heads, config.head_key_dim)
@@ -68,7 +68,7 @@ class MultiHeadAttention(nn.Module):
       axis=(-2, -1),
       use_bias=config.attention_bias != 'none',
       dtype=config.dtype,
-      kernel_init=_matrix_init,
+      kernel_init=matrix_init,
     )
     if config.query_key_norm:
       self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)
@@ -117,7 +117,7 @@ class MultiHeadAttention(nn.Module):
       out, weights_BHTS = attention_with_weights(*inputs)
       self.sow(WEIGHTS_COLLECTION, 'weights', weights_BHTS)
     elif config.attention == 'cudnn' and not initializing:
-      out = fused_attention(*inputs)
+      return fused_attention(*inputs, project=self.output)
     else:
       attend = self._custom or dot_product_attention
       dropout = None

@@ -10,22 +10,20 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer.model.attention import NO_CONTEXT, AttentionContext, MultiHeadAttention
+from transformer.model.attention import (
+  NO_CONTEXT,
+  AttentionContext,
+  MultiHeadAttention,
+  matrix_init,
+)
 from transformer.model.config import ModelConfig
 from transformer.model.search_state import KVCache
 from transformer.ops.dropout import dropout
 from transformer.ops.linear import linear
 from transformer.ops.positions import sinusoidal_positions
 
-_matrix_init = nn.initializers.xavier_uniform()
 # The exact GELU; Flax approximates it by default.
 _gelu = functools.partial(nn.gelu, approximate=False)
-
-
-def _dot_general(x, kernel, dimension_numbers, precision=None):
-  """Calls `ops.linear`; the signature is `jax.lax.dot_general`'s, as Flax calls it."""
-  del dimension_numbers, precision
-  return linear(x, kernel)
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -62,25 +60,29 @@ class FeedForward(nn.Module):
     config = self.config
     gated = config.activation == 'swiglu'
 
-    def dense(dim, name):
+    # The signature is `jax.lax.dot_general`'s, as Flax calls it.
+    def product(x, kernel, dimension_numbers, precision):
+      return linear(x.astype(config.dtype), kernel.astype(config.dtype))
+
+    def dense(x, dim, name):
+      # Without a dtype, the bias is added in float32, as `linear` advises.
       return nn.Dense(
         dim,
         use_bias=not gated,
-        dtype=config.dtype,
-        kernel_init=_matrix_init,
-        dot_general=_dot_general,
+        kernel_init=matrix_init,
+        dot_general=product,
         name=name,
-      )
+      )(x).astype(config.dtype)
 
-    h_BTF = dense(config.ff_dim, 'inner')(x_BTD)
+    h_BTF = dense(x_BTD, config.ff_dim, 'inner')
     if gated:
-      h_BTF = nn.silu(h_BTF) * dense(config.ff_dim, 'gate')(x_BTD)
+      h_BTF = nn.silu(h_BTF) * dense(x_BTD, config.ff_dim, 'gate')
     else:
       h_BTF = {'relu': nn.relu, 'gelu': _gelu, 'silu': nn.silu}[config.activation](
         h_BTF
       )
     h_BTF = Dropout(config.activation_dropout)(h_BTF, deterministic=deterministic)
-    return dense(config.model_dim, 'outer')(h_BTF)
+    return dense(h_BTF, config.model_dim, 'outer')
 
 
 class Residual(nn.Module):
@@ -123,7 +125,7 @@ class Embedding(nn.Module):
     """Maps token ids [..., T] and position encodings [..., T, D] or None to [..., T, D]."""
     dtype = self.config.dtype
     x_BTD = jnp.take(self.table, tokens_BT, axis=0).astype(dtype)
-    x_BTD = x_BTD * jnp.asarray(self.config.model_dim**0.5, dtype)
+    x_BTD *= self.config.model_dim**0.5
     if positions_BTD is not None:
       x_BTD += positions_BTD.astype(dtype)
     return self.dropout(x_BTD, deterministic=deterministic)

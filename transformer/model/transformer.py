@@ -24,8 +24,7 @@ class Transformer(nn.Module):
 
   Attributes:
     vocabulary_size: number of target tokens, N.
-    source_vocabulary_size: number of source tokens, if embeddings are not shared; None is
-      `vocabulary_size`.
+    source_vocabulary_size: number of source tokens, if it differs.
   """
 
   config: ModelConfig
@@ -182,8 +181,8 @@ class Transformer(nn.Module):
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
     source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in caches))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    shape = (len(tokens_BS), 0, self.config.model_dim)
-    no_input_BTD = jnp.zeros(shape, self.config.dtype)
+    config = self.config
+    no_input_BTD = jnp.zeros((len(tokens_BS), 0, config.model_dim), config.dtype)
     empty = [layer.self_attention.cache(no_input_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
@@ -204,8 +203,7 @@ class Transformer(nn.Module):
     Args:
       tokens_BW: int32, the latest token of each hypothesis; BOS at first.
       index: scalar int32, the position of the latest token.
-      state: the state of `start` as plain arrays, with capacity for T tokens, filled below `index`.
-      source: the source of `start` as plain arrays.
+      state, source: from `start`, as plain arrays; the state has T slots, filled below `index`.
 
     Returns:
       float32 logits [B, W, N] of the next token, and the state, now also filled at `index`.
@@ -225,11 +223,13 @@ class Transformer(nn.Module):
     )
     is_token_BS = source.is_token_BS
     shape = (*tokens_BW.shape, is_token_BS.shape[-1])
-    mask_BWS = jnp.broadcast_to(is_token_BS[..., None, :], shape)
-    source_context = AttentionContext(mask_BWS)
+    source_context = AttentionContext(
+      jnp.broadcast_to(is_token_BS[..., None, :], shape)
+    )
     caches = []
-    by_layer = zip(self.decoder, state.caches, source.caches, strict=True)
-    for layer, cache, source_cache in by_layer:
+    for layer, cache, source_cache in zip(
+      self.decoder, state.caches, source.caches, strict=True
+    ):
       inputs = x_BWD, cache, context, index, source_cache, source_context
       x_BWD, cache = layer.step(*inputs)
       caches.append(cache)

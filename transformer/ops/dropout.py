@@ -26,9 +26,7 @@ def dropout(key, x, rate) -> jax.Array:
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
   keep_mask = random_bits(key, x.shape) < jnp.uint32(threshold)
-  return jnp.where(
-    keep_mask, x * jnp.asarray(1.0 / keep, x.dtype), jnp.zeros((), x.dtype)
-  )
+  return jnp.where(keep_mask, x * (1.0 / keep), 0.0)
 
 
 def random_bits(key, shape) -> jax.Array:

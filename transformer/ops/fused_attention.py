@@ -7,11 +7,16 @@ from transformer.ops.attention import check_arrays
 
 
 def fused_attention(
-  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None
+  q_BTHK, k_BSHK, v_BSHV, mask_BTS=None, bias_BHTS=None, *, scale=None, project=None
 ) -> jax.Array:
   """Computes `dot_product_attention` with cuDNN's fused kernel.
 
   It requires an NVIDIA GPU, 16-bit floats and K = V.
+
+  Args:
+    project: a linear or affine map [..., H, V] -> [..., D], such as the output projection of a
+      layer; it is applied to the result. XLA fuses the zeroing of queries without keys with what
+      follows a projection, but not with the kernel or the projection.
   """
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   *leading, queries, heads, _ = q_BTHK.shape
@@ -43,8 +48,15 @@ def fused_attention(
     scale=scale,
     implementation='cudnn',
   )
-  out = jnp.where(jnp.swapaxes(has_keys_BHT1, -3, -2), out, jnp.zeros((), out.dtype))
-  return out.reshape(*q_BTHK.shape[:-1], -1)
+  has_keys_BTH1 = jnp.swapaxes(has_keys_BHT1, -3, -2)
+  zeros = jnp.zeros_like(out[:1, :1])
+  if project is None:
+    out = jnp.where(has_keys_BTH1, out, zeros)
+  elif bias is None:
+    out = jnp.where(has_keys_BTH1[..., 0], project(out), project(zeros))
+  else:  # A bias of -inf may leave only some heads of a query without keys.
+    out = project(jnp.where(has_keys_BTH1, out, zeros))
+  return out.reshape(*leading, *out.shape[1:])
 
 
 def missing_for_fused_attention(key_dim: int) -> str:

@@ -6,21 +6,24 @@ import jax.numpy as jnp
 
 @jax.custom_vjp
 def linear(x, kernel_IO) -> jax.Array:
-  """Returns x · W, with I inputs and O outputs; both factors have the same type.
+  """Returns x · W in float32, with I inputs and O outputs.
 
-  On a CPU, the gradient of W is `_kernel_gradient`. For forward-mode differentiation, see
-  `transformer.ops`.
+  Both factors have the same type, and so have the gradients. With 16-bit factors, add the bias
+  before rounding: then XLA adds it in the product's kernel on a GPU. On a CPU, the gradient of W is
+  `_kernel_gradient`. For forward-mode differentiation, see `transformer.ops`.
   """
-  return jnp.einsum('...I,IO->...O', x, kernel_IO)
+  return _forward(x, kernel_IO)[0]
 
 
 def _forward(x, kernel_IO):
   # Not `linear`, which has no JVP: forward mode over the gradient needs one.
-  return jnp.einsum('...I,IO->...O', x, kernel_IO), (x, kernel_IO)
+  y = jnp.einsum('...I,IO->...O', x, kernel_IO, preferred_element_type=jnp.float32)
+  return y, (x, kernel_IO)
 
 
 def _backward(residuals, gradient):
   x, kernel_IO = residuals
+  gradient = gradient.astype(x.dtype)
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(
     x.reshape(-1, kernel_IO.shape[0]),

@@ -5,6 +5,7 @@ import math
 import types
 
 import jax
+import optax
 
 from transformer.config import Config
 from transformer.errors import UserError
@@ -124,7 +125,7 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
   state = jax.tree.leaves(setup.abstract_state)
   return dataclasses.replace(
     job,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params)),
+    parameters=optax.tree.size(setup.abstract_state.params),
     state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
     flops=flops,
   )
