@@ -60,10 +60,7 @@ _TOKENS = (
   'train.init_from',
   'train.objective_runs',
 )
-UNREAD = (
-  'decode.beam_size',
-  'decode.alpha',
-)  # ignored by the greedy search of validation
+UNREAD = ('decode.beam_size', 'decode.alpha')  # Validation uses greedy search.
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 _FAILED = '%s: suggest(trial) failed: %s'
@@ -132,7 +129,7 @@ def load(filename: str) -> Space:
 
 
 def check(space: Space, config: Config, overrides: Collection[str]):
-  """Samples a few trials, and raises `UserError` if all are invalid; otherwise, these fail later.
+  """Samples a few trials, and raises `UserError` if all are invalid; single ones may fail later.
 
   `overrides` are the settings of the command line.
   """
