@@ -47,7 +47,7 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
     *(
       ({'train': ('a', 'b'), 'passes_per_epoch': weights}, fact)
       for weights, fact in (
-        ((1.0,), 'one weight per corpus of data.train, all at least 0'),
+        ((1.0,), 'one number per corpus of data.train, all at least 0'),
         ((1.0, -1.0), 'one above 0; got (1.0, -1.0)'),
       )
     ),
