@@ -115,7 +115,7 @@ def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, An
     'seconds': seconds,
     'fill': found['train/fill'],
     'loss': found['train/loss'],
-    'data_wait': found['train/data_wait_fraction'],
+    'data_wait': found['train/data_wait'],
     'tokens_per_second': found['tokens_per_second'],
     'utilization': found.get('flops_utilization'),
   }

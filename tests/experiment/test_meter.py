@@ -60,7 +60,7 @@ def test_times_are_only_of_training_steps_after_the_first_and_include_the_wait_f
       now += 50.0  # An evaluation.
       meter.restart_clock()
   values, seconds, source, target = meter.flush(0.5), 5 + 2 + 3, 30 + 0 + 10, 8 + 5 + 6
-  assert values['train/data_wait_fraction'] == pytest.approx((3 + 0 + 1) / seconds)
+  assert values['train/data_wait'] == pytest.approx((3 + 0 + 1) / seconds)
   assert values['tokens_per_second'] == pytest.approx(target / seconds)
   assert values['flops_utilization'] == pytest.approx(
     source / seconds / 100 + target / seconds
@@ -68,7 +68,7 @@ def test_times_are_only_of_training_steps_after_the_first_and_include_the_wait_f
   for _ in meter.measure_wait(slow([0.0, 0.0])):
     now += 2.0
     meter.add(SUMS)
-  assert meter.flush(0.5)['train/data_wait_fraction'] == 0.0
+  assert meter.flush(0.5)['train/data_wait'] == 0.0
 
 
 def test_utilization_counts_the_passes_and_other_models_and_divides_by_all_peaks(

@@ -12,7 +12,7 @@ from transformer.model.flops import peak_flops, train_flops_per_token
 from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS, Objective
 
 # Wall-clock metrics, which differ between runs that are otherwise bit-identical.
-WALL_CLOCK = ('tokens_per_second', 'flops_utilization', 'train/data_wait_fraction')
+WALL_CLOCK = ('tokens_per_second', 'flops_utilization', 'train/data_wait')
 
 
 class Meter:
@@ -92,7 +92,7 @@ class Meter:
     if seconds := self._timed['seconds']:
       source_speed = self._timed['source_tokens'] / seconds
       target_speed = self._timed['target_tokens'] / seconds
-      values['train/data_wait_fraction'] = self._timed['waited'] / seconds
+      values['train/data_wait'] = self._timed['waited'] / seconds
       values['tokens_per_second'] = target_speed
       if self._utilization_per_token_rate is not None:
         of_source, of_target = self._utilization_per_token_rate

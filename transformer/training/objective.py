@@ -25,7 +25,7 @@ RESERVED_METRICS = (
   'learning_rate',
   'source_tokens',
   'fill',
-  'data_wait_fraction',
+  'data_wait',
   'steps',
   'skips',
   'skipped',

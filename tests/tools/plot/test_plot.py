@@ -121,7 +121,7 @@ def test_further_sums_of_an_objective_have_curves(tmp_path):
     'train/loss': 1.0,
     'train/perplexity': 2.0,
     'train/fill': 0.5,
-    'train/data_wait_fraction': 0.1,
+    'train/data_wait': 0.1,
     'train/gradient_norm': 3.0,
     'train/skipped': 0,
     'train/skipped_in_a_row': 0,
